@@ -237,6 +237,9 @@ class StoreConfig(Config):
             for all its threads together.
         log_cleaner_io_max_bytes_per_second: how fast each log dir reads and writes to compact.
         max_open_files: how many segment files are kept open besides those in use.
+        producer_id_expiration_ms: a log forgets a producer that sent nothing for so long and has
+            no open transaction.
+        producers_max: how many producers a log remembers; the least recently used go first.
         read_cache_bytes: how many bytes of decoded batches are kept for point reads.
         record_expansion_bytes_max: memory that one decoded record batch may need. Appends and
             reads refuse a batch that needs more, before they allocate anything. But a compressed
@@ -263,6 +266,8 @@ class StoreConfig(Config):
         "log_scrub_interval_ms",
         "max_open_files",
         "num_recovery_threads_per_data_dir",
+        "producer_id_expiration_ms",
+        "producers_max",
         "read_cache_bytes",
         "record_expansion_bytes_max",
     )
@@ -281,6 +286,8 @@ class StoreConfig(Config):
         "log_cleaner_dedupe_buffer_size": Key(1 << 20, 1 << 40, is_size=True),
         "log_cleaner_io_max_bytes_per_second": Key(1, BYTES_MAX, is_size=True, is_optional=True),
         "max_open_files": Key(1, 1 << 20),
+        "producer_id_expiration_ms": Key(1, MS_MAX),
+        "producers_max": Key(1, 1_000_000),
         "read_cache_bytes": Key(0, BYTES_MAX, is_size=True),
         "record_expansion_bytes_max": Key(4096, BYTES_MAX, is_size=True),
         "index_cache_bytes": Key(0, BYTES_MAX, is_size=True),
@@ -300,6 +307,8 @@ class StoreConfig(Config):
     log_cleaner_dedupe_buffer_size: int
     log_cleaner_io_max_bytes_per_second: int | None
     max_open_files: int
+    producer_id_expiration_ms: int
+    producers_max: int
     read_cache_bytes: int
     record_expansion_bytes_max: int
     index_cache_bytes: int
@@ -322,6 +331,8 @@ class StoreConfig(Config):
         log_cleaner_dedupe_buffer_size: int | str = 64 << 20,
         log_cleaner_io_max_bytes_per_second: int | str | None = None,
         max_open_files: int = 512,
+        producer_id_expiration_ms: int | str = 24 * 3600 * 1000,
+        producers_max: int = 100_000,
         read_cache_bytes: int | str = 64 << 20,
         record_expansion_bytes_max: int | str = 2 << 30,
         index_cache_bytes: int | str = 64 << 20,

@@ -77,6 +77,7 @@ class Swap:
         self._epochs = relocation.epochs_of(self.log)
         whose = relocation.whose_epochs(self.log)
         target.write_epochs(self._epochs, whose)
+        snapshot = relocation.snapshot_of(self.log)
         generation = relocation.metadata_of(self.log).generation + 1
         relocation.write_marks(
             self.log,
@@ -87,6 +88,8 @@ class Swap:
         if relocation.whose_epochs(self.log) != whose:  # the log start offset rose meanwhile
             target.write_epochs(self._epochs, relocation.whose_epochs(self.log))
         copied = self._follow()
+        if snapshot is not None:  # of no more than was copied since
+            target.write_snapshot(snapshot, self._metadata)
         metadata = relocation.with_high_watermark(self.log, self._metadata, copied)
         self._clean = target.mark_caught_up(metadata, copied)
         self._follow()
@@ -120,7 +123,14 @@ class Swap:
             self._rename_source(source_names)
             self._rename_target(target_names, source_names)
             segments = self.target.segments(self.new_path)
-            relocation.point_to(self.log, self.ends.target, self.new_path, self._clean, segments)
+            relocation.point_to(
+                self.log,
+                self.ends.target,
+                self.new_path,
+                self._clean,
+                segments,
+                self.target.snapshot_offset,
+            )
             self.is_undecided = False
         return True
 
@@ -139,6 +149,8 @@ class Swap:
             return False  # the log was truncated, or the metadata of the copy is out of date
         if relocation.epochs_of(self.log) != self._epochs:
             return False  # a leader epoch began meanwhile, and the target's file lacks it
+        if relocation.has_producers(self.log) and self.target.snapshot_offset is None:
+            return False  # its first producer came meanwhile, or the copy was cut
         if [segment.base_offset for segment in segments] != sorted(self.target.copies):
             return False  # the log rolled meanwhile, and the new file's name is not durable yet
         copied = sum(copy.position for copy in self.target.copies.values())

@@ -43,7 +43,7 @@ def test_regression_what_was_deleted_is_not_exported(
 def test_a_cut_batch_keeps_its_producer_and_sequence() -> None:
     """A broker that loads it counts the producer's next batch from where this one ends."""
     payload = kafka.build_payload([b"%d" % number for number in range(9)], None, 1, None)
-    data = kafka.stamp(b"".join(kafka.frame(payload, 20, 4)), 77, 2**31 - 3)
+    data = kafka.stamp(b"".join(kafka.frame(payload, 20, 4)), 77, 0, 2**31 - 3)
     batch = kafka.decode(data, 0)
     cut = b"".join(kafka_exporting._laid_out(batch, 24))
     part = kafka.decode(cut, 0)

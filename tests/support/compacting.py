@@ -62,7 +62,7 @@ def batch_of(
         codec_id=codec,
     )
     data = b"".join(columnar.frame(built, base_offset, epoch))
-    return data if producer[0] < 0 else producers.stamp(data, producer[0], producer[2])
+    return data if producer[0] < 0 else producers.stamp(data, producer[0], producer[2], producer[1])
 
 
 def marker(base_offset: int, producer_id: int, *, commit: bool) -> bytes:

@@ -1,21 +1,27 @@
-"""Make headers of producers' batches, fill states with them, and replay the logs of a broker."""
+"""Make batches of producers, fill states with them, and say what a log knows and tells of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
-from logstore.format import layouts
+from logstore import Log
+from logstore.format import layouts, producers
 from logstore.format.batch_parts import BatchHeader
+from logstore.format.columnar import record_batch
+from logstore.format.columnar.columns import encode_cells
+from logstore.format.columnar.payload import build_payload
 from logstore.format.columnar.record_batch import MAGIC as COLUMNAR
+from logstore.format.kafka import record_batch as kafka
 from logstore.format.kafka.files import AbortedEntry
 from logstore.format.kafka.header import CONTROL, TRANSACTIONAL
 from logstore.format.kafka.header import MAGIC as KAFKA
-from logstore.format.kafka.markers import Marker, read_marker
+from logstore.format.kafka.markers import Marker, build_marker, read_marker
 from logstore.format.kafka.transaction_index import encode_aborted
 from logstore.log.producers.open_transactions import Ended
-from logstore.log.producers.producer_state import Producers
+from logstore.log.producers.producer_state import Producers, ProducerState
 from logstore.log.producers.replay import replay
+from logstore.log.producers.walk import batches_of_producers
 
 NOW = 1_700_000_000_000
 
@@ -90,3 +96,50 @@ def replayed(directory: Path) -> tuple[Producers, dict[Path, bytes]]:
         aborted = [AbortedEntry(*each[:4]) for each in ended if each.is_aborted]
         indexes[path.with_suffix(".txnindex")] = encode_aborted(aborted)
     return producers, indexes
+
+
+def sent(
+    producer_id: int,
+    sequence: int,
+    values: tuple[bytes, ...] = (b"v",),
+    *,
+    epoch: int = 0,
+    transactional: bool = False,
+    columnar: bool = False,
+    timestamp: int = NOW - 5,
+    keys: list[bytes | None] | None = None,
+) -> bytes:
+    """Encode a batch as a producer sends it."""
+    if columnar:
+        payload = build_payload(encode_cells(values), len(values), timestamps=timestamp)
+        data = b"".join(record_batch.frame(payload, 0, 0))
+        return producers.stamp(data, producer_id, sequence, epoch)
+    head = header(
+        producer_id, sequence, len(values), epoch=epoch, transactional=transactional,
+        timestamp=timestamp,
+    )  # fmt: skip
+    kafka_payload = kafka.build_payload(list(values), keys, timestamp, None, header=head)
+    return b"".join(kafka.frame(kafka_payload, 0, -1))
+
+
+def marker_of(producer_id: int, *, commit: bool, epoch: int = 0, coordinator: int = 0) -> bytes:
+    """Encode the marker that ends a producer's transaction."""
+    return build_marker(producer_id, epoch, NOW, Marker(commit, coordinator))
+
+
+def known(log: Log) -> list[ProducerState]:
+    """Give what a log knows of its producers, but for when they were used."""
+    return [state._replace(used_ms=0) for state in log.producer_states()]
+
+
+def told(log: Log) -> list[ProducerState]:
+    """Give what the batches of a log tell of their producers, by a walk over all of them."""
+    made = Producers()
+    batches = batches_of_producers(log._state, log.log_start_offset, log.log_end_offset)
+    replay(made, batches, NOW)
+    return [state._replace(used_ms=0) for state in made.states()]
+
+
+def snapshots_of(log: Log) -> list[int]:
+    """List the offsets of a log's snapshots on the disk."""
+    return sorted(int(path.name[:20]) for path in Path(log.directory).glob("*.producers"))

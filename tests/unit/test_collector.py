@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from logstore import LogStore
-from logstore.store.start.collector import AT_REST
+from logstore.store.collector import AT_REST
 from logstore.store.start.loader import Loader
 
 

@@ -28,7 +28,7 @@ def test_segments_are_in_order_with_the_sizes_of_their_files(tmp_path: Path) -> 
     assert [row[:4] for row in listing.segments] == [(0, 10, 128, 0), (500, 30, -1, -1)]
     facts = log.stat()
     assert listing.segments[0][4:] == (facts.st_ino, facts.st_mtime_ns)
-    assert listing[1:] == ([], [], [], [])
+    assert listing[1:] == ([], [], [], [], [])
 
 
 def test_indexes_without_a_log_are_orphans(tmp_path: Path) -> None:

@@ -11,7 +11,12 @@ from support.places import environment
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 # What needs an extra, or opens a store that is none of this process's own.
-ELSEWHERE = {"logstore.arrow", "logstore.store.view", "logstore.store.kafka.broker_view"}
+ELSEWHERE = {
+    "logstore.format.kafka.markers",
+    "logstore.arrow",
+    "logstore.store.view",
+    "logstore.store.kafka.broker_view",
+}
 
 
 def modules_imported_later() -> set[str]:

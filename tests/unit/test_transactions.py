@@ -21,11 +21,11 @@ CONFIG = LogConfig(record_format="kafka", segment_bytes=1024)
 
 
 def batch(producer_id: int, values: list[bytes], attributes: int = TRANSACTIONAL) -> bytes:
-    """Make a batch of a producer's."""
+    """Make a batch of a producer's, without a sequence, as coordinators write them."""
     keys = None if attributes & CONTROL == 0 else [values[0]]
     data = bytearray(b"".join(kafka.frame(kafka.build_payload(values, keys, 1, None), 0, 0)))
     struct.pack_into(">H", data, 21, attributes)
-    struct.pack_into(">qhi", data, 43, producer_id, 0, 0)
+    struct.pack_into(">qhi", data, 43, producer_id, 0, -1)
     struct.pack_into(">I", data, 17, crc32c(bytes(data[21:])))
     return bytes(data)
 
@@ -60,7 +60,7 @@ def test_a_model_agrees_about_any_transactions(tmp_path: Path, seed: int) -> Non
                 continue
             values = [rng.randbytes(8) for _ in range(rng.randrange(1, 4))]
             is_plain = kind > 0.9
-            log.append_encoded(batch(producer_id, values, 0 if is_plain else TRANSACTIONAL))
+            log.append_encoded(batch(-1, values, 0) if is_plain else batch(producer_id, values))
             rows += [[producer_id, value, True if is_plain else None] for value in values]
         assert len(log._state.segments) > 5 and log.log_end_offset == len(rows)
         stable = min((at for at, row in enumerate(rows) if row[2] is None), default=len(rows))

@@ -91,7 +91,19 @@ CALLS = [
     }),
     Call("log", "append_encoded", {"raw": b""}, {
         "raw": "bytes buffer", "leader_epoch": "none number", "durable": FLAG,
+        "token": "none number huge",
     }),
+    Call("log", "append_marker", {
+        "producer_id": 7, "epoch": 0, "commit": True, "coordinator_epoch": 0,
+    }, {
+        "producer_id": "number", "epoch": "number", "commit": FLAG,
+        "coordinator_epoch": "number negative",
+        "leader_epoch": "none number", "durable": FLAG, "is_epoch_raised": FLAG,
+    }),
+    Call("log", "transaction_token", {"producer_id": 7, "epoch": 0, "sequence": 0}, {
+        "producer_id": "number", "epoch": "number", "sequence": "number negative",
+    }),
+    Call("log", "expire_producers", {}, {"now_ms": "number negative huge"}),
     Call("log", "read", {"offset": 0}, {
         "offset": OFFSET, "max_records": RATE, "max_bytes": SIZE, "isolation_level": "",
     }),

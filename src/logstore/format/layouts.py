@@ -58,12 +58,11 @@ def kafka_layout(path: str = "") -> ModuleType:
     global _kafka  # noqa: PLW0603 - imported once
     if _kafka is None:
         try:
+            from logstore.format.kafka import markers  # noqa: F401 - no append imports it later
             from logstore.format.kafka import record_batch as kafka
         except ImportError as error:
             raise UnsupportedFormatError(
-                path=path,
-                version=KAFKA_MAGIC,
-                reason=str(error),
+                path=path, version=KAFKA_MAGIC, reason=str(error)
             ) from error
         except OSError as error:
             raise compression.cannot_load("Kafka's layout", error) from error

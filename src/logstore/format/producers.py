@@ -18,6 +18,11 @@ from logstore.format.columnar.payload import CHECKSUM_BYTES
 PRODUCER_POSITION = 48
 _FIELDS = struct.Struct(">qhHi")  # producer_id, producer_epoch, reserved_58, base_sequence
 SEQUENCE_MAX = 2**31 - 1
+SEQUENCES = 2**31
+# Brokers give out ids from 0 on, and never one of these. They are derived from names, and a log
+# does not forget them.
+EMBEDDED_ID_MIN = 2**62
+NO_EPOCH = -1  # the log does not watch over the producer: its program finds its batches by itself
 
 
 def producer_of(*names: object) -> int:
@@ -25,13 +30,13 @@ def producer_of(*names: object) -> int:
     return xxh3_64_intdigest("\0".join(map(str, names)).encode()) >> 1
 
 
-def stamp(data: bytes, producer_id: int, base_sequence: int) -> bytes:
+def stamp(data: bytes, producer_id: int, base_sequence: int, epoch: int = NO_EPOCH) -> bytes:
     """Copy one batch with another producer and a new checksum."""
     assert 0 <= base_sequence <= SEQUENCE_MAX
     layout = layouts.layout_at(data)
     if layout is not columnar:
-        stamped: bytes = layout.stamp(data, producer_id, base_sequence)
+        stamped: bytes = layout.stamp(data, producer_id, epoch, base_sequence)
         return stamped
     body = bytearray(data[:-CHECKSUM_BYTES])
-    _FIELDS.pack_into(body, PRODUCER_POSITION, producer_id, 0, 0, base_sequence)
+    _FIELDS.pack_into(body, PRODUCER_POSITION, producer_id, epoch, 0, base_sequence)
     return bytes(body) + xxh3_64_digest(body)

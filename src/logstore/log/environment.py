@@ -79,6 +79,8 @@ class LogEnvironment:
         view: how bulk reads access a file. The process that owns the store uses maps. Any other
             process uses `pread`, because the owner may cut a file that is mapped.
         record_expansion_bytes_max: memory that one batch may need once it is decoded.
+        producer_expiration_ms: a producer that was not used for so long is forgotten.
+        producers_max: how many producers of one log are remembered.
         owner_pid: the process that opened the store; a forked child has another pid.
         owner: the store; a log in use refers to it and so keeps it open. None for a store that only
             reads.
@@ -92,6 +94,8 @@ class LogEnvironment:
         "indexes",
         "owner",
         "owner_pid",
+        "producer_expiration_ms",
+        "producers_max",
         "record_expansion_bytes_max",
         "view",
     )
@@ -106,6 +110,8 @@ class LogEnvironment:
         self.blocks = Cache(config.read_cache_bytes)
         self.view: View = files.read_up_to if read_only else mapped.view
         self.record_expansion_bytes_max = config.record_expansion_bytes_max
+        self.producer_expiration_ms = config.producer_id_expiration_ms
+        self.producers_max = config.producers_max
         self.owner_pid = os.getpid()
         self.owner: object = None
 

@@ -10,24 +10,22 @@ from logstore.config import LogConfig, parse_size
 from logstore.disk.uninterrupted import uninterruptible
 from logstore.errors import LogClosedError
 from logstore.format.batch import Record
-from logstore.log.encoded import leader_appends
+from logstore.log.producers import snapshots
 from logstore.log.read.isolation import READ_UNCOMMITTED, end_of
-from logstore.log.reader import ReadableLog
+from logstore.log.replicated_log import ReplicatedLog
 from logstore.log.state import LogState
 from logstore.log.subscription import LogEvent, Subscription, tell
 from logstore.log.write import appending, encode, flush, roll, seal
 
 if TYPE_CHECKING:
-    from logstore.format.columnar.columns import Buffer
     from logstore.log.compaction.compaction import CompactionReport
     from logstore.log.recovery.repair import RepairReport
     from logstore.log.recovery.report import Problem
     from logstore.log.write.appender import Appender
     from logstore.log.write.group_commit import GroupCommit
-    from logstore.log.write.outcome import AppendInfo
 
 
-class Log(ReadableLog):
+class Log(ReplicatedLog):
     """One partition's log in one log dir; made by `LogStore.create`, returned by `LogStore.log`.
 
     Threads: all methods may be called from any thread at any time.
@@ -51,6 +49,8 @@ class Log(ReadableLog):
                 with state.lock:
                     roll.undo(state)
             self.flush()
+            if state.producers.are_known:
+                snapshots.put_last(state)
             self.checkpoint(is_closing=True)
             state.is_closed_whole = True
         reason = f"the log {state.name} was closed: open the store again to use it"
@@ -63,20 +63,6 @@ class Log(ReadableLog):
         return self._state.is_closed_whole
 
     # --- appending ------------------------------------------------------------------------------
-
-    @property
-    def leader_epoch(self) -> int:
-        """The epoch that appended batches carry; it only grows while the log is open.
-
-        It is kept with the records: if none carries it, as after a truncation, the next start gives
-        the epoch of the last one. A cluster keeps the epoch elsewhere, and sets it anew.
-        """
-        return self._state.replication.leader_epoch
-
-    @leader_epoch.setter
-    def leader_epoch(self, epoch: int) -> None:
-        with self._state.lock:
-            self._state.replication.raise_to(epoch)
 
     def append(
         self,
@@ -131,18 +117,8 @@ class Log(ReadableLog):
             As `append` does.
         """
         flag(durable, "durable")
-        cells = encode.as_list(values, "values")
-        if cells and isinstance(cells[0], Record):
-            if keys is not None or timestamps is not None or headers is not None:
-                raise ValueError("Records have their own keys, timestamps and headers")
-            cells, keys, timestamps, headers = encode.unpack_records(cells)
-        payload = appending.build(
-            self._state,
-            cells,
-            None if keys is None else encode.as_list(keys, "keys"),
-            timestamps,
-            None if headers is None else encode.as_list(headers, "headers"),
-        )
+        columns = appending.columns_of(values, keys, timestamps, headers)
+        payload = appending.build(self._state, *columns)
         return appending.append_range(self._state, payload, is_durable=durable)
 
     def append_arrow(self, batch: Any, *, durable: bool = False) -> range:
@@ -174,91 +150,6 @@ class Log(ReadableLog):
         from logstore.log.write.appender import Appender
 
         return Appender(self._state, linger, parse_size(max_bytes, "max_bytes"), durable)
-
-    def append_as_follower(
-        self, raw: Buffer, *, leader_epoch: int | None = None, durable: bool = False
-    ) -> range:
-        """Append whole encoded batches unchanged, with the offsets and epochs that they carry.
-
-        All or none are appended; their records are checked as in `append_encoded`. Every exception
-        says by `is_written` whether they are in the log.
-
-        Args:
-            leader_epoch: of the leader that sent them; no batch may have a larger one. None: no
-                batch may have a smaller one than the log's.
-            durable: return only once they are on the disk.
-
-        Raises:
-            ValueError: the bytes are no whole, sound batches.
-            RecordExpansionError: one needs more memory than the store allows for a batch.
-            OffsetOutOfRangeError: they do not begin at the log end offset (an empty log accepts
-                any).
-            FencedLeaderEpochError: the log knows a newer leader.
-        """
-        from logstore.log.encoded import follower_appends
-
-        with self._state.telling():
-            return follower_appends.append_as_follower(self._state, raw, leader_epoch, durable)
-
-    def append_encoded(
-        self, raw: Buffer, *, leader_epoch: int | None = None, durable: bool = False
-    ) -> AppendInfo:
-        """Append whole encoded batches with this log's next offsets and its leader epoch.
-
-        All or none are appended, whatever fails; every exception says by `is_written` which. Their
-        records are decoded and checked first, so every reader can read an accepted batch. With
-        `message_timestamp_type="LogAppendTime"` they get the time of this call.
-
-        Args:
-            leader_epoch: the epoch in which this log leads. It becomes the log's if it is larger.
-            durable: return only once they are on the disk.
-
-        Raises:
-            ValueError: the bytes are no whole, sound batches.
-            RecordExpansionError: one needs more memory than the store allows for a batch.
-            RecordTooLargeError: one is larger than `max_message_bytes`.
-            InvalidTimestampError: a record is too far from now (`message_timestamp_after_max_ms`).
-            FencedLeaderEpochError: the log knows a newer leader.
-        """
-        try:
-            return leader_appends.append_encoded(self._state, raw, leader_epoch, durable)
-        except BaseException:
-            self._state.tell_end()
-            raise
-
-    # --- being replicated -----------------------------------------------------------------------
-
-    @property
-    def leader_epochs(self) -> tuple[tuple[int, int], ...]:
-        """Each leader epoch of the records, and its first offset; both rise."""
-        return tuple(self._state.replication.epochs.entries)
-
-    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """Give the largest epoch of the records that is not after `epoch`, and where it ended.
-
-        A follower truncates to it, or to its own end of that epoch (KIP-101, KIP-279). The last
-        epoch ends at the log end. (-1, -1): the log has no record of `epoch` or an earlier one, so
-        the follower begins anew at the log start.
-        """
-        state, epoch = self._state, whole(epoch, "epoch", -1)
-        with state.lock:  # a batch of a new epoch, or a truncation, changes both
-            state.check()
-            return state.replication.epochs.end_offset_for(epoch, state.log_end_offset)
-
-    def advance_high_watermark(self, offset: int) -> int:
-        """Say that all in-sync replicas have the records before `offset`; give the high watermark.
-
-        Until the first call it is the log end; from then on it rises by this method alone, at most
-        to the log end, and only `truncate_to` lowers it. An earlier offset changes nothing. What is
-        not below it is neither retained away nor deleted. Reads end at it if their
-        `isolation_level` says so. After a crash it may be that of the last checkpoint.
-
-        Raises:
-            LogStoreError: the log does not serve, or, at the first call, its disk failed.
-        """
-        from logstore.log.write import high_watermark
-
-        return high_watermark.advance(self._state, whole(offset, "offset", 0))
 
     # --- making durable -------------------------------------------------------------------------
 

@@ -15,12 +15,14 @@ from logstore.disk.log_dir import LogDir
 from logstore.log.epochs import LeaderEpochs, OfLog
 from logstore.log.host import log_dir_of, metadata_of, open_segment, tell_end
 from logstore.log.metadata import MOVE_RATES, Moving, PartitionMetadata, Superseded
+from logstore.log.producers import snapshots
 from logstore.log.segments.cache import Handle
 from logstore.log.segments.segment import Segment
 from logstore.log.write import hung_locks
 from logstore.log.write.flush import set_metadata
 
 if TYPE_CHECKING:
+    from logstore.format.producer_file import Snapshot
     from logstore.log.log import Log
 
 Rates = dict[str, int | str | None]
@@ -73,6 +75,19 @@ def with_high_watermark(log: Log, metadata: PartitionMetadata, copied: int) -> P
     if log._state.replication.replicated_to is None:
         return metadata
     return metadata.with_high_watermark(min(log._state.high_watermark, copied))
+
+
+def snapshot_of(log: Log) -> Snapshot | None:
+    """Copy the producers of a log; None if it has none. Raises LogStoreError."""
+    state = log._state
+    with state.lock:
+        state.check()
+        return snapshots.copy(state) if state.producers.are_known else None
+
+
+def has_producers(log: Log) -> bool:
+    """Check whether a log has producers, so that its copy needs a snapshot."""
+    return log._state.producers.are_known
 
 
 # --- what it writes ---------------------------------------------------------------------------
@@ -144,8 +159,13 @@ def point_to(
     directory: str,
     metadata: PartitionMetadata,
     segments: list[Segment],
+    snapshot_offset: int | None,
 ) -> None:
-    """Serve the log from another directory, where all of it is durable; both locks are held."""
+    """Serve the log from another directory, where all of it is durable; both locks are held.
+
+    Args:
+        snapshot_offset: of the snapshot of producers in that directory.
+    """
     state = log._state
     old = state.segments
     epochs = LeaderEpochs(directory, state.replication.epochs.entries)
@@ -155,6 +175,7 @@ def point_to(
     with state.appended:  # so `detach` closes the files of either the old directory or the new one
         state.log_dir, state.directory, state.metadata = log_dir, directory, metadata
         state.replication.epochs = epochs
+        state.producers.snapshots = () if snapshot_offset is None else (snapshot_offset,)
         state.unflushed, state.names_changed = [], 0
         state.activate(segments, state.foreign_magic)  # the bytes are the same: nothing is read
         if state.is_left_by_dir:  # the old disk failed after the swap's last step there

@@ -34,6 +34,7 @@ from logstore.log.environment import LogEnvironment
 from logstore.log.epochs import OfLog
 from logstore.log.latency import Timing
 from logstore.log.metadata import SPARSE_OFFSETS, PartitionMetadata
+from logstore.log.producers.log_producers import LogProducers
 from logstore.log.replica import Replica, view_of
 from logstore.log.replication import Replication
 from logstore.log.segments.cache import Handle
@@ -82,6 +83,7 @@ class LogState(Replica):
         checkpointed_bytes: how much of the active segment its index files describe; -1: they
             do not describe it.
         replication: leader epochs and high watermark; its docstring names the lock of each field.
+        producers: the batches that each producer sent; its docstring names the locks, too.
 
         Written under `flush_lock`:
         recovery_point: everything below this offset is flushed. Only a truncation lowers it. A
@@ -132,6 +134,7 @@ class LogState(Replica):
         "lock",
         "names_changed",
         "now_ms",
+        "producers",
         "recovery_point",
         "refusal",
         "replication",
@@ -158,6 +161,7 @@ class LogState(Replica):
         self.now_ms = environment.clock.now_ms
         self.rules = AppendRules(metadata.config, environment.record_expansion_bytes_max)
         self.replication = Replication(directory, metadata.log_start_offset)
+        self.producers = LogProducers()
         self.renew_locks()
         self.arrivals = Bell()
         self.waiters = self.arrivals.waiters

@@ -116,9 +116,10 @@ class LogView(ReadableLog):
         raise error
 
     append = extend = append_arrow = appender = _refuse
-    append_as_follower = append_encoded = _refuse_batches
+    append_as_follower = append_encoded = append_marker = _refuse_batches
     flush = truncate_to = delete_records_before = repair = apply_retention = _set_config = _refuse
     advance_high_watermark = end_offset_for_epoch = _refuse
+    producer_states = transaction_token = _refuse
     compact = _refuse
 
     def subscribe(self, *_: object, **__: object) -> NoReturn:

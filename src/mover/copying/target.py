@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from logstore.disk import bulk, files
 from logstore.disk.log_dir import LogDir
 from logstore.errors import CorruptCheckpointError, LogDirError
+from logstore.format.producer_file import Snapshot
 from logstore.log.epochs import LeaderEpochs, OfLog
 from logstore.log.metadata import (
     CAUGHT_UP,
@@ -23,6 +24,7 @@ from logstore.log.metadata import (
     PartitionMetadata,
     without_recovery_point_limit,
 )
+from logstore.log.producers import snapshot_files
 from logstore.log.segments.listing import list_partition
 from logstore.log.segments.segment import Segment
 from logstore.names import NAME_BYTES_MAX, TopicPartition, dir_name, move_dir_name, parse_dir_name
@@ -36,6 +38,7 @@ class Target:
 
     Attributes:
         copies: the copy of each segment, by base offset.
+        snapshot_offset: of the snapshot of producers in the directory; None if it has none.
     """
 
     def __init__(self, ends: Ends, key: TopicPartition, move_id: str, interval_bytes: int) -> None:
@@ -47,6 +50,7 @@ class Target:
         self.live_path = os.path.join(self.log_dir.path, dir_name(*key))
         self.interval_bytes = interval_bytes
         self.copies: dict[int, SegmentCopy] = {}
+        self.snapshot_offset: int | None = None
         self._log_start_offset = 0
         self._names_changed = True
 
@@ -121,6 +125,8 @@ class Target:
         for row in listing.orphans:  # index files without a segment are of no use
             for path in Segment(self.path, row.base_offset).paths:
                 files.remove_if_there(path)
+        snapshot_files.remove(self.path, listing.snapshots)  # the log may have been truncated
+        files.sync_dir(self.path)
         for row in listing.segments:
             copy = SegmentCopy(self.path, row.base_offset, self.interval_bytes)
             copy.position, copy.is_synced = row.log_bytes, False
@@ -154,6 +160,7 @@ class Target:
         """Remove the copies of segments that the source no longer has (retention, truncation)."""
         kept = {segment.base_offset for segment in segments}
         for base_offset in [base for base in self.copies if base not in kept]:
+            self._remove_snapshot()
             self.copies.pop(base_offset).remove(self.ends)
             self._names_changed = True
 
@@ -171,6 +178,7 @@ class Target:
             self._names_changed = True
         elif copy.source is not source:
             self._names_changed = True
+            self._remove_snapshot()
             copy.follow(source, source_fd, self.ends)
         copy.segment.is_sparse = source.is_sparse
         return copy
@@ -194,6 +202,28 @@ class Target:
             LeaderEpochs(self.path, entries).write(of_log)
         except OSError as error:
             raise self.log_dir.failed(error, self.path) from error
+
+    def write_snapshot(self, snapshot: Snapshot, source: PartitionMetadata) -> None:
+        """Write the producers of the log durably; the copy has all records before its offset."""
+        try:
+            before = self.snapshot_offset
+            snapshot_files.write(self.path, snapshot, source)
+            self.snapshot_offset = snapshot.offset
+            if before is not None and before != snapshot.offset:
+                snapshot_files.remove(self.path, [before])
+        except OSError as error:
+            raise self.log_dir.failed(error, self.path) from error
+
+    def _remove_snapshot(self) -> None:
+        """Remove the snapshot durably before the copy is cut: it may be after the new end."""
+        if self.snapshot_offset is None:
+            return
+        try:
+            snapshot_files.remove(self.path, [self.snapshot_offset])
+            files.sync_dir(self.path)
+        except OSError as error:
+            raise self.log_dir.failed(error, self.path) from error
+        self.snapshot_offset = None
 
     def mark_caught_up(self, source: PartitionMetadata, end_offset: int) -> PartitionMetadata:
         """Mark the copy durably as complete up to `end_offset`, so that it may be swapped.

@@ -46,12 +46,16 @@ def build_marker(producer_id: int, epoch: int, timestamp: int, marker: Marker) -
 
 
 def read_marker(data: Buffer, position: int, header: BatchHeader) -> Marker | None:
-    """Read a control batch; return None if it is no marker, or if its record cannot be read."""
+    """Read a control batch; return None if it is no marker, or if its record cannot be read.
+
+    The key alone decides, as for readers. If the value is none of a marker, the coordinator's epoch
+    is -1.
+    """
     try:
         columns = record_batch.decode_all(data, position, header)
         key, value = columns.keys.to_list()[0] or b"", columns.values.to_list()[0] or b""
         kind = KEY.unpack_from(key)[1]
-        coordinator_epoch = VALUE.unpack_from(value)[1]
+        coordinator_epoch = VALUE.unpack_from(value)[1] if len(value) >= VALUE.size else -1
     except (ValueError, IndexError, UnsupportedFormatError, struct.error):
         return None
     return Marker(kind == COMMIT, coordinator_epoch) if kind in (ABORT, COMMIT) else None

@@ -328,10 +328,10 @@ def reframe(data: Buffer, base_offset: int, leader_epoch: int) -> list[Buffer]:
     return [place, memoryview(data)[_PLACE.size :]]
 
 
-def stamp(data: bytes, producer_id: int, base_sequence: int) -> bytes:
-    """Copy one batch with another producer id, producer epoch 0 and a new checksum."""
+def stamp(data: bytes, producer_id: int, epoch: int, base_sequence: int) -> bytes:
+    """Copy one batch with another producer and a new checksum."""
     rest = bytearray(data[CRC_END:])
-    _PRODUCER.pack_into(rest, _PRODUCER_AT - CRC_END, producer_id, 0, base_sequence)
+    _PRODUCER.pack_into(rest, _PRODUCER_AT - CRC_END, producer_id, epoch, base_sequence)
     return b"".join((data[:CRC_AT], crc32c(rest).to_bytes(4, "big"), rest))
 
 

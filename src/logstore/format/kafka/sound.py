@@ -124,6 +124,7 @@ class SoundHeaders(NamedTuple):
     attributes: Numbers
     max_timestamps: Numbers
     record_counts: Numbers
+    producer_ids: Numbers
 
     def until(self, count: int) -> SoundHeaders:
         """Return the rows of the first `count` batches."""
@@ -163,14 +164,14 @@ def sound_headers(data: memoryview, position: int, expected_offset: int) -> Soun
             break
     found = SoundHeaders(
         data, positions, base_offsets, last_offsets, columns["leader_epoch"], attributes,
-        columns["max_timestamp"], counts,
+        columns["max_timestamp"], counts, columns["producer_id"],
     )  # fmt: skip
     return found.until(good) if good else None
 
 
 _WANTED = (
     "base_offset", "leader_epoch", "attributes", "last_offset_delta", "max_timestamp",
-    "record_count",
+    "producer_id", "record_count",
 )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from logstore.errors import LogStoreError, OffsetOutOfRangeError
 from logstore.format.batch_parts import BatchHeader
 from logstore.format.columnar.columns import Buffer
 from logstore.log.encoded.raw_batches import OFFSETS_MAX, Found, parse, placed
+from logstore.log.producers import appends, snapshots
 from logstore.log.write import appending, batch_group, flush, roll
 from logstore.log.write.batch_group import PlacedBatch
 from logstore.log.write.flush import set_metadata
@@ -60,6 +61,7 @@ def _append(
         if not batches:
             return range(end, end)
         first = batches[0][1].base_offset
+        known = appends.current(state) if appends.are_watched(batches) else None
         is_empty = end == state.log_start_offset and not state.active.size_bytes
         _check_order(state, batches, first if is_empty and may_begin and first > end else end)
         _check_epochs(state, batches, leader_epoch)
@@ -68,9 +70,17 @@ def _append(
             begun.append(True)
             if first > end:
                 _start_empty_at(state, first)
+                known = None if known is None else appends.current(state)
+            if known is not None:
+                state.producers.is_torn = True
             batch_group.write(state, [_verbatim(*batch) for batch in batches])
+            if known is not None:
+                appends.take(state, known, batches, first, state.now_ms())
         except BaseException as error:
-            mark(error, state.active.end_offset > last_offset)
+            is_written = state.active.end_offset > last_offset
+            if known is not None and not is_written:
+                state.producers.is_torn = False
+            mark(error, is_written)
             raise
     return range(first, last_offset + 1)
 
@@ -120,6 +130,7 @@ def _start_empty_at(state: LogState, offset: int) -> None:
     """
     old, start = state.active, state.log_start_offset
     try:
+        snapshots.forget(state)
         set_metadata(state, log_start_offset=offset)
         roll.roll(state, offset)
         _leave(state, old, offset)

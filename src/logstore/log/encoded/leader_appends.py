@@ -2,12 +2,14 @@
 
 check    the bytes, without the log's lock: frames, checksums, records, timestamps
 fence    under the lock: a leader that was replaced appends nothing
+compare  with what their producers sent before: a batch that the log has is not written again
 write    with one call, if the batches fit into one segment
 answer   where they are, or an exception that says whether they are in the log
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from logstore.arguments import flag
@@ -16,14 +18,20 @@ from logstore.format import layouts
 from logstore.format.batch_parts import BatchHeader
 from logstore.format.columnar.columns import Buffer
 from logstore.log.encoded.raw_batches import OFFSETS_MAX, Found, parse, placed
+from logstore.log.producers import appends
+from logstore.log.producers.rules import is_watched as is_of_producer
+from logstore.log.producers.rules import out_of_order
 from logstore.log.state import RELATIVE_OFFSET_MAX
 from logstore.log.write import appending, batch_group, flush, roll
 from logstore.log.write.batch_group import PlacedBatch
 from logstore.log.write.outcome import NO_TIMESTAMP, AppendInfo, mark
 
 if TYPE_CHECKING:
+    from logstore.log.producers.producer_state import Duplicate, Producers
     from logstore.log.state import LogState
     from logstore.log.write.rules import AppendRules
+
+NONE: Sequence[Duplicate] = ()
 
 
 def append_encoded(
@@ -32,11 +40,14 @@ def append_encoded(
     leader_epoch: int | None = None,
     durable: bool = False,
     *,
+    token: int | None = None,
+    takes_known: bool = True,
     checks_timestamps: bool = True,
 ) -> AppendInfo:
     """Append batches with new offsets; see `Log.append_encoded`.
 
     Args:
+        takes_known: answer batches that the log has already; False: refuse them as out of order.
         checks_timestamps: refuse timestamps that the configuration does not allow.
     """
     is_begun = False
@@ -47,36 +58,85 @@ def append_encoded(
         if rules.is_log_append_time:
             append_time = now_ms
             batches = [_stamped(data, header, now_ms) for data, header in batches]
-        latest = max([header.max_timestamp for _, header in batches], default=NO_TIMESTAMP)
-        if checks_timestamps:
-            after_ms = rules.after_max_ms
-            if rules.before_max_ms is not None or (
-                after_ms is not None and latest > now_ms + after_ms
-            ):
-                _check_timestamps(batches, rules, now_ms)
+        known, duplicates = None, NONE
+        latest, is_watched = _look_at(batches)
+        if checks_timestamps and (
+            rules.before_max_ms is not None
+            or (rules.after_max_ms is not None and latest > now_ms + rules.after_max_ms)
+        ):
+            _check_timestamps(batches, rules, now_ms)
         with state.lock:
             if state.unavailable is not None or state.log_dir.is_refusing_appends or state.refusal:
                 state.check_appendable()
             if leader_epoch is not None:
                 state.replication.fence(leader_epoch)
-            # A producer's batches are checked here, and recorded after the write (ADR 19).
+            if is_watched:
+                known = appends.current(state)
+                duplicates = known.check([header for _, header in batches], token)
             base_offset = end = state.log_end_offset
-            if batches:
+            if duplicates:
+                base_offset, end = _range_of(duplicates, batches, takes_known=takes_known)
+                append_time = duplicates[-1].timestamp if rules.is_log_append_time else append_time
+                is_begun = True
+            elif batches:
                 base_offset = state.active.end_offset
                 end = _end_of(batches, base_offset)
-                try:
-                    is_begun = True
-                    _write(state, batches, now_ms)
-                except BaseException as error:
-                    mark(error, state.active.end_offset >= end)
-                    raise
-        if batches:
+                is_begun = True
+                write_and_take(state, batches, end, known, now_ms)
+        if batches and not duplicates:
             appending.after_append(state, end - 1)
-            if is_durable:
-                flush.flush_appended(state, end)
+        if batches and is_durable:
+            flush.flush_appended(state, end)
         return AppendInfo(base_offset, end - 1, append_time, state.log_start_offset, latest)
     except BaseException as error:
         mark(error, is_begun)  # if it is not marked yet, it came before the write or after it
+        raise
+
+
+def _look_at(batches: Found) -> tuple[int, bool]:
+    """Give the latest timestamp of batches, and whether the log has to know a producer of them."""
+    latest, is_watched = NO_TIMESTAMP, False
+    for _, header in batches:
+        latest = max(latest, header.max_timestamp)
+        if header.producer_id >= 0 and not is_watched:
+            is_watched = is_of_producer(header)
+    return latest, is_watched
+
+
+def _range_of(
+    duplicates: Sequence[Duplicate], batches: Found, *, takes_known: bool
+) -> tuple[int, int]:
+    """Give the offsets of batches that the log has already, if it has all of them."""
+    if not takes_known:
+        out_of_order(batches[duplicates[0].number][1], -1)
+    if len(duplicates) < len(batches):
+        raise ValueError(
+            f"{len(duplicates)} of {len(batches)} batches are in the log already, the first at "
+            f"offset {duplicates[0].first_offset}: append the others alone"
+        )
+    return duplicates[0].first_offset, duplicates[-1].last_offset + 1
+
+
+def write_and_take(
+    state: LogState, batches: Found, end: int, known: Producers | None, now_ms: int
+) -> None:
+    """Write batches, and record what their producers sent; the lock is held.
+
+    Args:
+        known: the producers of the log; None: the batches have no producer.
+    """
+    offset = state.active.end_offset
+    try:
+        if known is not None:
+            state.producers.is_torn = True
+        _write(state, batches, now_ms)
+        if known is not None:
+            appends.take(state, known, batches, offset, now_ms)
+    except BaseException as error:
+        is_written = state.active.end_offset >= end
+        if known is not None and not is_written:
+            state.producers.is_torn = False
+        mark(error, is_written)
         raise
 
 

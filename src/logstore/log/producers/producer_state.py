@@ -156,7 +156,7 @@ class Producers:
         duplicates: list[Duplicate] = []
         for number, header in enumerate(headers):
             producer_id = header.producer_id
-            if producer_id < 0:
+            if not rules.is_watched(header):
                 continue
             known = seen.get(producer_id) or self._known(producer_id)
             found = None if known is None else self._find(number, header, known)
@@ -249,7 +249,7 @@ class Producers:
         last_offset = base_offset + offset_delta
         self.end_offset = last_offset + 1
         bits = attributes & rules.BITS if magic == KAFKA_MAGIC else 0
-        if producer_id < 0 or bits & CONTROL:
+        if producer_id < 0 or bits & CONTROL or (epoch < 0 and not bits):  # see `is_watched`
             return
         place, rows = self._places.get(producer_id), self._rows
         if place is None:
@@ -345,8 +345,15 @@ class Producers:
         found = [self.state_of(producer_id) for producer_id in sorted(self._places)]
         return [state for state in found if state is not None]
 
-    def snapshot(self) -> Snapshot:
-        """Copy the state; the copy can be encoded and written without the lock."""
+    def snapshot(self, end_offset: int | None = None) -> Snapshot:
+        """Copy the state; the copy can be encoded and written without the lock.
+
+        Args:
+            end_offset: of the log, if the batches after the last one that was taken have no
+                producer.
+        """
+        if end_offset is not None:
+            self.end_offset = max(self.end_offset, end_offset)
         rows = self._table.copy()
         rows["open_offset"] = -1  # loaded transactions may have ended
         for producer_id, first_offset in self._open.items():

@@ -42,6 +42,17 @@ class Known(NamedTuple):
         return (self.last_sequence + 1) & SEQUENCE_MAX
 
 
+def is_watched(header: BatchHeader) -> bool:
+    """Check whether a log has to know the producer of a batch.
+
+    If a batch has a producer id and no epoch, the program that appended it finds it by itself. The
+    commits of Spark are such batches, each of another producer.
+    """
+    if header.producer_epoch < 0 and not bits_of(header):
+        return False
+    return header.producer_id >= 0
+
+
 def bits_of(header: BatchHeader) -> int:
     """Give the bits TRANSACTIONAL and CONTROL of a batch; only Kafka's layout has them."""
     return header.attributes & BITS if header.magic == KAFKA_MAGIC else 0

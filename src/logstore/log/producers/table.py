@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logstore.format.producer_file import BATCH_BYTES, ROW, ROW_BYTES, Rows, empty_rows
+from logstore.format.producers import EMBEDDED_ID_MIN
 
 ID_AT, MARKER_AT, EPOCH_AT, USED_AT, NEWEST_AT = 0, 16, 36, 40, 48
 _EMPTY = empty_rows(1).tobytes()
@@ -103,7 +104,8 @@ class ProducerTable:
     def idle_since(self, limit_ms: int, spared: Container[int], count_max: int) -> list[int]:
         """List producers that were not used after a time, except the spared ones."""
         view = np.frombuffer(self.rows, ROW)
-        is_idle = (view["producer_id"] >= 0) & (view["used_ms"] <= limit_ms)
+        known = view["producer_id"]
+        is_idle = (known >= 0) & (known < EMBEDDED_ID_MIN) & (view["used_ms"] <= limit_ms)
         ids: list[int] = view["producer_id"][is_idle].tolist()
         return [producer_id for producer_id in ids if producer_id not in spared][:count_max]
 
@@ -111,11 +113,13 @@ class ProducerTable:
         """List the producers whose last batch or marker is the oldest, except the spared ones."""
         view = np.frombuffer(self.rows, ROW)
         used = np.maximum(view["batches"]["last_offset"][:, 0], view["marker_offset"])
-        used[view["producer_id"] < 0] = np.iinfo(np.int64).max
+        known = view["producer_id"]
+        used[(known < 0) | (known >= EMBEDDED_ID_MIN)] = np.iinfo(np.int64).max
         count = min(count_max + len(spared), len(self.places))
         oldest = np.argpartition(used, count - 1)[:count]
         oldest = oldest[np.argsort(used[oldest])]
-        ids: list[int] = view["producer_id"][oldest].tolist()
+        oldest = oldest[known[oldest] < EMBEDDED_ID_MIN]
+        ids: list[int] = known[oldest].tolist()
         return [producer_id for producer_id in ids if producer_id not in spared][:count_max]
 
     def last_offsets(self) -> NDArray[np.int64]:

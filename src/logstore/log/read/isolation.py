@@ -41,9 +41,11 @@ def end_of(state: Replica, level: str) -> int:
         return state.log_end_offset
     if level == READ_REPLICATED:
         return state.high_watermark
+    from logstore.log.producers.stability import kept_last_stable_offset
     from logstore.log.read.transactions import decided_now
 
-    return decided_now(state).last_stable_offset
+    kept = kept_last_stable_offset(state)
+    return decided_now(state).last_stable_offset if kept is None else kept
 
 
 def isolated(

@@ -16,6 +16,7 @@ from logstore.errors import CorruptRecordBatchError, UnsupportedFormatError
 from logstore.format import layouts
 from logstore.format.batch import RecordBatch
 from logstore.format.batch_parts import BatchHeader
+from logstore.log.producers.stability import kept_last_stable_offset
 from logstore.log.read import records
 from logstore.log.read.cursor import Cursor
 from logstore.log.segments.scan import magic_of
@@ -135,7 +136,8 @@ def decided(state: Replica) -> Decided:
             if kind == ABORT and first is not None:
                 row = Aborted(producer_id, first, offset)
                 aborted.setdefault(producer_id, []).append(row)
-    stable = min([end_offset, *begun.values()])
+    kept = kept_last_stable_offset(state)
+    stable = min([end_offset if kept is None else min(kept, end_offset), *begun.values()])
     return Decided(aborted, stable, damage)
 
 

@@ -21,7 +21,7 @@ from logstore.log.segments.scan import Scan
 from logstore.log.segments.segment import Segment
 
 if TYPE_CHECKING:
-    from logstore.log.recovery.recovery import Recovered
+    from logstore.log.recovery.recovered import Recovered
     from logstore.log.state import LogState
 
 # How many epochs' first offsets are looked up in the batches; the latest epochs are.

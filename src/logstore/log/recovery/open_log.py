@@ -17,9 +17,11 @@ from logstore.log.metadata import (
     PartitionMetadata,
     without_recovery_point_limit,
 )
+from logstore.log.producers import rebuild
 from logstore.log.recovery import known_damage
 from logstore.log.recovery.epoch_recovery import take_epochs
-from logstore.log.recovery.recovery import Recovered, Recovery
+from logstore.log.recovery.recovered import Recovered
+from logstore.log.recovery.recovery import Recovery
 from logstore.log.recovery.report import RecoveryEntry
 from logstore.log.segments.cache import Handle
 from logstore.log.segments.listing import list_partition
@@ -183,13 +185,10 @@ def load(
         _activate(state, recovered)
         state.recovery_point = min(recovered.durable_offset, state.log_end_offset)
     is_wrong |= take_epochs(state, recovered, _epochs_of(state, small, entry))
+    _check_awaited(state.log_dir)
+    rebuild.take_recovered(state, recovered, entry)
     state.count_from_flushed()
-    state.refusal = ""
-    if entry.problems:
-        state.refusal = (
-            f"it is corrupt, so nothing can be appended: {entry.problems[0]}. Whole batches stay "
-            f"readable; `logstore repair {state.topic} {state.partition}` makes it writable"
-        )
+    state.refusal = _refusal_of(state, entry)
     return _take_high_watermark(state, is_known=small is None) or is_wrong
 
 
@@ -199,6 +198,16 @@ def _activate(state: LogState, recovered: Recovered) -> None:
     foreign_magic = None if not magic else 0 if magic == state.rules.magic else magic
     state.activate(recovered.segments, foreign_magic)
     state.checkpointed_bytes = recovered.indexed_bytes
+
+
+def _refusal_of(state: LogState, entry: RecoveryEntry) -> str:
+    """Say why nothing can be appended to a corrupt log, and what to do; "" if it is sound."""
+    if not entry.problems:
+        return ""
+    return (
+        f"it is corrupt, so nothing can be appended: {entry.problems[0]}. Whole batches stay "
+        f"readable; `logstore repair {state.topic} {state.partition}` makes it writable"
+    )
 
 
 def _epochs_of(

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from logstore.disk import bulk, files
 from logstore.errors import CorruptIndexError
@@ -25,6 +25,7 @@ from logstore.log.environment import LogEnvironment
 from logstore.log.metadata import SPARSE_OFFSETS, PartitionMetadata
 from logstore.log.recovery.known_damage import falling_batches
 from logstore.log.recovery.ownership import Owner, is_ours, owner_of
+from logstore.log.recovery.recovered import Recovered
 from logstore.log.recovery.replacements import list_settled
 from logstore.log.recovery.report import DamageName, Problem, RecoveryEntry
 from logstore.log.recovery.sparse_ends import lacks_end
@@ -37,25 +38,6 @@ FIRST_BATCH_BYTES_MAX = 1 << 20
 NEVER = 2**63
 # No disk loses this many flushed records: a recovery point so far after the log end is wrong.
 MISSING_MAX = 2**40
-
-
-class Recovered(NamedTuple):
-    """The state of a log after its recovery.
-
-    Attributes:
-        unflushed: segments whose bytes may not be on the disk yet, in order.
-        durable_offset: everything below this offset is known to be flushed.
-        epochs: (epoch, first offset) from the scanned batches.
-        magic: the layout of the last segment; 0 if it was not looked at.
-        indexed_bytes: how much of the last segment its index files describe; -1 if they are wrong.
-    """
-
-    segments: list[Segment]
-    unflushed: list[Segment]
-    durable_offset: int
-    epochs: list[tuple[int, int]]
-    magic: int = 0
-    indexed_bytes: int = -1
 
 
 class Recovery:
@@ -114,9 +96,16 @@ class Recovery:
             self.entry.state = "corrupt"
         unflushed = [s for s in self.segments if s.base_offset in self.scanned]
         durable = unflushed[0].base_offset if unflushed else self._end_offset()
-        durable = max(durable, self.recovery_point)
+        of_producers = [base for base, scan in self.scanned.items() if scan.has_producers]
         return Recovered(
-            self.segments, unflushed, durable, self.epochs, self.magic, self.indexed_bytes
+            self.segments,
+            unflushed,
+            max(durable, self.recovery_point),
+            self.epochs,
+            listing.snapshots,
+            min(of_producers, default=None),
+            self.magic,
+            self.indexed_bytes,
         )
 
     def _drop_below_start(self, rows: list[SegmentFiles]) -> list[SegmentFiles]:

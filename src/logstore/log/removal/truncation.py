@@ -24,6 +24,7 @@ from logstore.format import layouts
 from logstore.format.columnar.columns import Buffer
 from logstore.log.epochs import LeaderEpochs
 from logstore.log.metadata import RECOVERY_POINT_LIMIT
+from logstore.log.producers import snapshots
 from logstore.log.read.cursor import Cursor, corrupt, unreadable
 from logstore.log.segments.cache import Handle
 from logstore.log.segments.scan import Scan
@@ -35,6 +36,7 @@ from logstore.log.write.hung_locks import held
 from logstore.names import TopicPartition
 
 if TYPE_CHECKING:
+    from logstore.log.producers.producer_state import Producers
     from logstore.log.state import LogState
 
 
@@ -45,6 +47,7 @@ class _Replacement(NamedTuple):
         kept: the segments that stay.
         gone: the segments that are dropped or replaced.
         new: the segment that replaces the first of `gone`; its file still has the name `temporary`.
+        producers: the producers at the new end of the log.
     """
 
     kept: list[Segment]
@@ -53,6 +56,7 @@ class _Replacement(NamedTuple):
     magic: int
     temporary: str
     directory: Handle
+    producers: Producers | None
 
 
 def truncate_to(state: LogState, offset: int) -> None:
@@ -169,6 +173,7 @@ def _prepare(state: LogState, offset: int) -> _Replacement:
     extra = lowered.extra | {RECOVERY_POINT_LIMIT: limit}
     set_metadata(state, end_offset=offset, extra=extra, moving=None)
     _forget_epochs(state, offset)
+    producers = snapshots.put_before(state, offset)
     new = Segment(state.directory, offset if cut is None else cut.base_offset)
     temporary = f"{new.log_path}.tmp"
     try:
@@ -182,7 +187,7 @@ def _prepare(state: LogState, offset: int) -> _Replacement:
         with suppress(OSError):  # the disk may fail; then the next open removes the file
             files.remove_if_there(temporary)
         raise
-    return _Replacement(kept, gone, new, magic, temporary, directory)
+    return _Replacement(kept, gone, new, magic, temporary, directory, producers)
 
 
 def _forget_epochs(state: LogState, offset: int) -> None:
@@ -200,7 +205,7 @@ def _forget_epochs(state: LogState, offset: int) -> None:
 
 def _carry_out(state: LogState, offset: int, replacement: _Replacement) -> None:
     """Replace the dropped segments with the new file; opens no file. Raises OSError."""
-    kept, gone, new, magic, temporary, directory = replacement
+    kept, gone, new, magic, temporary, directory, producers = replacement
     # First, so that a log dir that fails during the truncation is no old copy when it returns.
     state.recovery_point = min(state.recovery_point, offset)
     state.replication.lower_to(offset)
@@ -210,7 +215,11 @@ def _carry_out(state: LogState, offset: int, replacement: _Replacement) -> None:
     key = TopicPartition(state.topic, state.partition)
     use(partial(lower, RECOVERY_POINTS, key, state.recovery_point))
     use(partial(lower, HIGH_WATERMARKS, key, offset))
+    if state.producers.are_known:
+        snapshots.remove_after(state, offset)  # `_replace` syncs the directory before records go
     _replace(gone, new, temporary, directory.fd)
+    state.producers.snapshots = tuple(at for at in state.producers.snapshots if at <= offset)
+    state.producers.replace(producers)
     dropped = {id(segment) for segment in gone}
     state.unflushed = [pair for pair in state.unflushed if id(pair[0]) not in dropped]
     state.count_from_flushed()

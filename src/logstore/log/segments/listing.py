@@ -7,6 +7,7 @@ import os
 from typing import NamedTuple
 
 from logstore.disk import files
+from logstore.format import producer_file
 from logstore.log import epochs, metadata
 from logstore.names import parse_segment_file_name
 
@@ -41,6 +42,7 @@ class Listing(NamedTuple):
         orphans: segments with an index file, but without a `.log`.
         temporary: names of files that a crash left incomplete.
         swaps: base offsets of segments whose replacement a crash interrupted.
+        snapshots: the offsets of the files of producers, in order.
         warnings: one sentence for each file that does not belong in the directory.
     """
 
@@ -48,6 +50,7 @@ class Listing(NamedTuple):
     orphans: list[SegmentFiles]
     temporary: list[str]
     swaps: list[int]
+    snapshots: list[int]
     warnings: list[str]
 
 
@@ -73,6 +76,7 @@ def list_partition(directory: str) -> Listing:
     identities: dict[int, tuple[int, int]] = {}
     temporary: list[str] = []
     swaps: list[int] = []
+    snapshots: list[int] = []
     warnings: list[str] = []
     for entry in files.entries(directory):
         parsed = parse_segment_file_name(entry.name)
@@ -86,6 +90,8 @@ def list_partition(directory: str) -> Listing:
             temporary.append(entry.name)
         elif entry.is_file and (base_offset := _swap_of(entry.name)) is not None:
             swaps.append(base_offset)
+        elif entry.is_file and (offset := producer_file.offset_of(entry.name)) is not None:
+            snapshots.append(offset)
         elif entry.is_file and entry.name.endswith(".quarantine"):
             warnings.append(f"{entry.name}: kept from a repair, not read")
         elif entry.name not in SMALL_FILES or not entry.is_file:
@@ -102,7 +108,9 @@ def list_partition(directory: str) -> Listing:
             *identities.get(base_offset, (0, 0)),
         )
         (whole if row.log_bytes >= 0 else orphans).append(row)
-    return Listing(whole, orphans, sorted(temporary), sorted(swaps), sorted(warnings))
+    return Listing(
+        whole, orphans, sorted(temporary), sorted(swaps), sorted(snapshots), sorted(warnings)
+    )
 
 
 def _swap_of(name: str) -> int | None:

@@ -1,8 +1,7 @@
 """Walk the batches of a segment file, check every one, and rebuild its indexes on the way.
 
 Recovery, verification and the rebuilding of an index all use this walk. It reads with `pread` in
-windows that fit a core's cache, so it needs no map, and releases the interpreter's lock every
-fraction of a millisecond (docs/adr: windows by pread).
+windows that fit a core's cache, and often releases the interpreter's lock (ADR 6).
 """
 
 from __future__ import annotations
@@ -83,8 +82,7 @@ class Scan:
         expansion_bytes_max: int | None = None,
     ) -> None:
         self.base_offset = base_offset
-        self.position = 0
-        self.good_end = 0
+        self.position = self.good_end = 0
         self.offset = base_offset
         self.limit_offset = limit_offset
         self._reach_offset = base_offset + SEGMENT_OFFSETS_MAX
@@ -101,8 +99,8 @@ class Scan:
         self.magic = 0  # the layout of the batches found; 0 before the first
         self.is_checked = True
         self.batch_bytes = 0  # of the last batch
-        self.batches = 0
-        self.records = 0
+        self.batches = self.records = 0
+        self.has_producers = False  # whether a batch named the producer that sent it
 
     def run(
         self, fd: int, end: int, progress: Progress | None = None, pause_at: int = 2**63
@@ -215,6 +213,7 @@ class Scan:
         self.offset = int(found.last_offsets[-1]) + 1
         self.batches += len(epochs)
         self.records += int(found.record_counts.sum())
+        self.has_producers |= int(found.producer_ids.max()) >= 0
         return True
 
     def _index_many(self, positions: list[int], offsets: list[int], times: list[int]) -> None:
@@ -290,6 +289,7 @@ class Scan:
         self.offset = header.last_offset + 1
         self.batches += 1
         self.records += header.record_count
+        self.has_producers |= header.producer_id >= 0
 
     def skip_damage(self, fd: int, end: int, reason: str) -> Damage:
         """Move to the next whole batch, or to the end, after the damage that stopped the walk."""

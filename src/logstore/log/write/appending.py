@@ -7,11 +7,12 @@ is not whole is cut off again, and an interrupt leaves nothing that a reader cou
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from logstore.disk import files
 from logstore.format import layouts
+from logstore.format.batch import Record
 from logstore.format.columnar import record_batch as columnar
 from logstore.format.columnar.columns import Buffer
 from logstore.log.segments.segment import Segment
@@ -69,6 +70,47 @@ def append_record(
             raise encode.too_large(size, rules.max_message_bytes, rules.expansion_bytes_max)
     payload = build(state, [value], None if key is None else [key], timestamp, [headers])
     return append_payload(state, payload)
+
+
+class Columns(NamedTuple):
+    """What a caller gave for each record."""
+
+    values: Sequence[Any]
+    keys: Sequence[Any] | None
+    timestamps: encode.Timestamps
+    headers: Sequence[Any] | None
+
+    def part(self, start: int, end: int) -> Columns:
+        """Give a range of the records."""
+        if end - start == len(self.values):
+            return self
+        times = self.timestamps
+        return Columns(
+            self.values[start:end],
+            None if self.keys is None else self.keys[start:end],
+            list(times)[start:end] if isinstance(times, Iterable) else times,
+            None if self.headers is None else self.headers[start:end],
+        )
+
+
+def columns_of(
+    values: Iterable[Any],
+    keys: Iterable[Any] | None,
+    timestamps: encode.Timestamps,
+    headers: Iterable[Any] | None,
+) -> Columns:
+    """List what a caller gave; Records have everything in them. Raises TypeError, ValueError."""
+    cells = encode.as_list(values, "values")
+    if cells and isinstance(cells[0], Record):
+        if keys is not None or timestamps is not None or headers is not None:
+            raise ValueError("Records have their own keys, timestamps and headers")
+        cells, keys, timestamps, headers = encode.unpack_records(cells)
+    return Columns(
+        cells,
+        None if keys is None else encode.as_list(keys, "keys"),
+        timestamps,
+        None if headers is None else encode.as_list(headers, "headers"),
+    )
 
 
 def build(

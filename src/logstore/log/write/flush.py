@@ -19,6 +19,7 @@ from logstore.disk.calls import SYNCING, WORKING, call
 from logstore.disk.failures import Verdict, verdict_of
 from logstore.errors import LogDirError, LogDirSuspectError, LogStoreError
 from logstore.log.metadata import HIGH_WATERMARK
+from logstore.log.producers import snapshots as producer_snapshots
 from logstore.log.segments.cache import Handle
 from logstore.log.segments.segment import Segment
 from logstore.log.write.hung_locks import keeping, reclaim
@@ -121,7 +122,10 @@ def _flush(state: LogState, outer: BaseException | None) -> None:
                 pending.append((state.active, state.writer))
             sizes = {id(segment): segment.size_bytes for segment, _ in pending}
             names_changed, epochs_changed = state.names_changed, state.replication.epochs_changed
+            snapshot = producer_snapshots.due(state) if state.producers.are_known else None
         synced = _sync(state, pending, names_changed > 0, epochs_changed > 0)
+        if snapshot is not None:
+            producer_snapshots.put(state, snapshot)
         with state.lock:
             if not state.in_custody:  # else a thread that hangs in an append may still change them
                 _note_synced(state, sizes, names_changed, epochs_changed)

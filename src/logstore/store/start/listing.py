@@ -28,6 +28,7 @@ from logstore.disk.documents.meta_properties import FILE_NAME
 from logstore.disk.documents.settings import SETTINGS_NAME
 from logstore.disk.log_dir import PROBE_PREFIX, LogDir
 from logstore.errors import CorruptionError, UnsupportedFormatError
+from logstore.format import producer_file
 from logstore.log.metadata import (
     DELETED_BY_USER,
     DELETION,
@@ -191,8 +192,13 @@ def _is_foreign(path: str) -> bool:
         inside = files.entries(path)
     except FileNotFoundError:  # its owner purged it while this process listed
         return False
-    ours = [parse_segment_file_name(one.name) or one.name in SMALL_FILES for one in inside]
-    return not any(ours) and not all(one.is_file and one.name.endswith(".tmp") for one in inside)
+    ours = any(
+        one.name in SMALL_FILES
+        or parse_segment_file_name(one.name) is not None
+        or producer_file.offset_of(one.name) is not None
+        for one in inside
+    )
+    return not ours and not all(one.is_file and one.name.endswith(".tmp") for one in inside)
 
 
 def _is_leftover(name: str) -> bool:

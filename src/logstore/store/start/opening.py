@@ -18,6 +18,7 @@ from logstore.config import StoreConfig
 from logstore.log.environment import Clock, LogEnvironment
 from logstore.store.admin.admin import Admin
 from logstore.store.admin.commands import register_all
+from logstore.store.collector import AT_REST
 from logstore.store.dirs.closing import abandon
 from logstore.store.dirs.dir_failures import DirFailures, FailureCallback
 from logstore.store.dirs.dropped_store import weakly
@@ -28,7 +29,6 @@ from logstore.store.start import (
     preload,  # noqa: F401 - imports what is needed later
     resurrected,
 )
-from logstore.store.start.collector import AT_REST
 from logstore.store.start.fork import watch
 from logstore.store.start.identity import resolve
 from logstore.store.start.loader import Loader

@@ -12,7 +12,10 @@ import logging  # noqa: F401
 
 from logstore.log import log_facts, view  # noqa: F401
 from logstore.log.compaction import compaction  # noqa: F401
-from logstore.log.encoded import follower_appends  # noqa: F401
+from logstore.log.encoded import (  # noqa: F401
+    follower_appends,
+    markers,
+)
 from logstore.log.read import file_range, raw, tail, time_search, transactions  # noqa: F401
 from logstore.log.recovery import open_log, repair, verification  # noqa: F401
 from logstore.log.removal import retention, truncation  # noqa: F401

@@ -160,13 +160,14 @@ class DirKeeper:
             self._guard("flush", partial(log.flush_if_due, now_ms))
 
     def retain(self) -> None:
-        """Roll the active segments that are too old, and remove what retention allows."""
+        """Roll the active segments that are too old; remove old segments, forget old producers."""
         if self.log_dir.is_outdated:  # its logs refuse every change
             return
         now_ms = self._clock.now_ms()
         for log in self._replicas.on(self.log_dir):
             self._guard("roll", partial(log.roll_if_due, now_ms))
             self._guard("retention", log.apply_retention)
+            self._guard("expiry of producers", partial(log.expire_producers, now_ms))
 
     def checkpoint(self) -> None:
         """Retry failed removals, write the checkpoints of logs and log dir, request removals."""

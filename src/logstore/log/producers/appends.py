@@ -1,0 +1,88 @@
+"""Check the batches of an append against the producers of a log, and record them after the write.
+
+    current   under `lock`, before the write: the state, rebuilt if an append was interrupted
+    take      under `lock`, after the write
+
+Between the two, `is_torn` is set. So an interrupt leaves no batch in the log that the next one is
+not compared with.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from logstore.format.batch_parts import BatchHeader
+from logstore.format.columnar.columns import Buffer
+from logstore.format.kafka.header import CONTROL
+from logstore.log.producers import rules
+from logstore.log.producers.producer_state import (
+    FORGOTTEN_AT_ONCE,
+    Producers,
+    ProducerState,
+)
+from logstore.log.producers.rebuild import made, mend
+from logstore.log.producers.walk import marker_of
+
+if TYPE_CHECKING:
+    from logstore.log.state import LogState
+
+Batches = list[tuple[Buffer, BatchHeader]]
+
+
+def are_watched(batches: Batches) -> bool:
+    """Check whether the log has to know a producer of these batches."""
+    for _, header in batches:
+        if header.producer_id >= 0 and (header.producer_epoch >= 0 or rules.is_watched(header)):
+            return True
+    return False
+
+
+def current(state: LogState) -> Producers:
+    """Give the producers of a log; a new state if there is none yet. `lock` is held."""
+    if state.producers.is_torn:
+        mend(state)
+    known = state.producers.known
+    return made(state) if known is None else known
+
+
+def take(state: LogState, known: Producers, batches: Batches, offset: int, now_ms: int) -> None:
+    """Record batches that were written from an offset on; `lock` is held."""
+    for data, header in batches:
+        marker = marker_of(data, 0, header) if header.attributes & CONTROL else None
+        if marker is not None:
+            known.take_marker(header, offset, now_ms, marker)
+        else:
+            known.take(header, offset, now_ms)
+        if len(batches) == 1:
+            break
+        offset += header.last_offset + 1 - header.base_offset
+    producers = state.producers
+    producers.known = known
+    producers.is_torn = False
+
+
+def states(state: LogState) -> list[ProducerState]:
+    """Give what the log knows of each producer; they are listed without its lock."""
+    with state.lock:
+        state.check()
+        snapshot = current(state).snapshot(state.log_end_offset)
+    return Producers(snapshot).states()
+
+
+def verification(state: LogState, producer_id: int, epoch: int, sequence: int) -> int:
+    """Give the token for a transaction; see `Log.transaction_token`."""
+    with state.lock:
+        state.check()
+        known = state.producers.known = current(state)
+        return known.verification(producer_id, epoch, sequence, state.now_ms())
+
+
+def expire(state: LogState, now_ms: int) -> None:
+    """Forget the producers of a log that were not used for the expiration time."""
+    is_over = False
+    while not is_over:  # in parts: appends run in between
+        with state.lock:
+            producers = state.producers
+            is_over = producers.known is None or producers.is_torn
+            if producers.known is not None and not is_over:
+                is_over = producers.known.expire(now_ms) < FORGOTTEN_AT_ONCE

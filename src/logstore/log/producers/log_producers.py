@@ -1,0 +1,40 @@
+"""Hold the producers of a log that this process writes, and say which snapshots are on its disk.
+
+Invariant: if the log has a batch of a producer below its recovery point, it has a snapshot. So an
+open that finds no snapshot looks for producers only in what recovery scans anyway.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from logstore.log.producers.producer_state import Producers
+
+
+class LogProducers:
+    """The producers of one log.
+
+    Attributes:
+        known: their state; None until the log has a batch of a producer. Written under `lock`.
+        is_torn: the log may have a batch that `known` lacks, because an append was interrupted
+            between the two. The next use of `known` rebuilds it first. Written under `lock`.
+        snapshots: the offsets of the snapshots on the disk, in order. Written under `flush_lock`.
+    """
+
+    __slots__ = ("is_torn", "known", "snapshots")
+
+    def __init__(self) -> None:
+        self.known: Producers | None = None
+        self.is_torn = False
+        self.snapshots: tuple[int, ...] = ()
+
+    @property
+    def are_known(self) -> bool:
+        """Whether the log has, or had, a batch of a producer."""
+        return self.known is not None or self.is_torn
+
+    def replace(self, known: Producers | None) -> None:
+        """Take a state that is as the log is; `lock` is held."""
+        self.known = known
+        self.is_torn = False

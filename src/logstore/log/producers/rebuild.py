@@ -1,0 +1,122 @@
+"""Rebuild the producers of a log from a snapshot and the batches after it.
+
+The newest snapshot that is whole is read, and the headers from its offset on are replayed. If all
+are damaged, everything from the log start on is replayed. A log without snapshots has no batch of a
+producer below its recovery point (see `log_producers`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from logstore.disk import files
+from logstore.errors import CorruptRecordBatchError
+from logstore.format.batch_parts import BatchHeader
+from logstore.log.producers import snapshot_files
+from logstore.log.producers.producer_state import Producers
+from logstore.log.producers.replay import replay
+from logstore.log.producers.walk import Found, batches_of_producers
+from logstore.log.recovery.report import Problem, RecoveryEntry
+from logstore.log.write.hung_locks import held
+
+if TYPE_CHECKING:
+    from logstore.format.producer_file import Snapshot
+    from logstore.log.recovery.recovered import Recovered
+    from logstore.log.state import LogState
+
+
+class Rebuilt(NamedTuple):
+    """The producers of a log as they are before an offset.
+
+    Attributes:
+        producers: after the last whole batch before the offset.
+        cut: the part before the offset of the batch that contains it, if a producer sent it.
+    """
+
+    producers: Producers
+    cut: BatchHeader | None
+
+
+def made(state: LogState, snapshot: Snapshot | None = None) -> Producers:
+    """Make the producers of a log with the limits of its store."""
+    environment = state.environment
+    return Producers(
+        snapshot,
+        expiration_ms=environment.producer_expiration_ms,
+        producers_max=environment.producers_max,
+    )
+
+
+def until(state: LogState, end: int, since: int) -> Rebuilt:
+    """Rebuild the producers as they are before an offset.
+
+    The log does not get shorter meanwhile: one of its locks is held, or it is being opened.
+
+    Args:
+        since: there is no batch of a producer before it, if the log has no snapshot.
+
+    Raises:
+        CorruptRecordBatchError: a batch is damaged.
+        OSError: the disk failed.
+    """
+    snapshots = state.producers.snapshots
+    snapshot = None
+    for offset in reversed(snapshots):
+        if offset <= end and snapshot is None:
+            warnings = state.recovery.warnings
+            snapshot = snapshot_files.read(state.directory, offset, state.metadata, warnings)
+    producers, cut = made(state, snapshot), []
+    first = state.log_start_offset if snapshots else since
+    start = producers.end_offset if snapshot is not None else first
+
+    def whole() -> Iterator[Found]:
+        for header, marker in batches_of_producers(state, start, end):
+            if header.last_offset < end:
+                yield header, marker
+            else:
+                cut.append(header._replace(last_offset=end - 1))
+
+    replay(producers, whole(), state.now_ms())
+    return Rebuilt(producers, cut[0] if cut else None)
+
+
+def mend(state: LogState) -> None:
+    """Rebuild the producers of a log after an interrupted append; `lock` is held.
+
+    Raises:
+        LogStoreError: the disk failed, or a batch is damaged.
+    """
+    producers = state.producers
+    with held(state, "lock"):
+        try:
+            found = until(state, state.log_end_offset, state.recovery_point).producers
+        except OSError as error:
+            raise state.failed(error) from error
+        producers.replace(found if len(found) or producers.snapshots else None)
+
+
+def take_recovered(state: LogState, recovered: Recovered, entry: RecoveryEntry) -> None:
+    """Take the producers of a log that is being opened; raises OSError.
+
+    If a batch is damaged, the log is corrupt, as if its recovery had found that.
+    """
+    producers, end = state.producers, state.log_end_offset
+    producers.replace(None)
+    producers.snapshots = ()
+    if entry.problems:
+        return
+    poison = [offset for offset in recovered.snapshots if offset > end]
+    if poison:
+        snapshot_files.remove(state.directory, poison)
+        files.sync_dir(state.directory)
+        entry.warnings.append(f"{len(poison)} snapshots of producers after the log end: removed")
+    producers.snapshots = tuple(offset for offset in recovered.snapshots if offset <= end)
+    since = recovered.producers_from
+    if not producers.snapshots and since is None:
+        return
+    try:
+        producers.replace(until(state, end, since or 0).producers)
+    except CorruptRecordBatchError as error:
+        place = error.path, error.position, error.position
+        entry.problems.append(Problem(*place, error.reason, end, end))

@@ -1,0 +1,64 @@
+"""Read, write and remove the `.producers` files of a log (docs/FORMAT.md, section 9).
+
+A snapshot after the end of the log is poison: another history may be appended there. So a
+truncation removes it durably before it removes a record, and an open before the log serves.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
+
+from logstore.disk import files
+from logstore.errors import CorruptCheckpointError, UnsupportedFormatError
+from logstore.format import producer_file
+from logstore.format.producer_file import Snapshot
+
+if TYPE_CHECKING:
+    from logstore.log.metadata import PartitionMetadata
+
+
+def read(
+    directory: str, offset: int, metadata: PartitionMetadata, warnings: list[str]
+) -> Snapshot | None:
+    """Read the snapshot at an offset; None, with a warning, if it cannot be used.
+
+    Raises:
+        OSError: the disk failed.
+    """
+    path = path_of(directory, offset)
+    try:
+        data = files.read_file(path, producer_file.FILE_BYTES_MAX)
+        return producer_file.decode(data, path, metadata.topic_id, metadata.partition, offset)
+    except FileNotFoundError:
+        return None
+    except files.UnfitError as error:
+        reason = error.reason
+    except (CorruptCheckpointError, UnsupportedFormatError) as error:
+        reason = str(error)
+    warnings.append(f"{os.path.basename(path)} is not used: {reason}")
+    return None
+
+
+def path_of(directory: str, offset: int) -> str:
+    """Give the path of the snapshot at an offset."""
+    return os.path.join(directory, producer_file.name_of(offset))
+
+
+def write(
+    directory: str,
+    snapshot: Snapshot,
+    metadata: PartitionMetadata,
+    guard: files.Guard = nullcontext,
+) -> None:
+    """Write a snapshot durably; raises OSError, and the errors of its log dir's guard."""
+    data = producer_file.encode(snapshot, metadata.topic_id, metadata.partition)
+    files.write_atomically(path_of(directory, snapshot.offset), data, guard)
+
+
+def remove(directory: str, offsets: Iterable[int]) -> None:
+    """Remove snapshots; a sync of the directory makes that durable. Raises OSError."""
+    for offset in offsets:
+        files.remove_if_there(path_of(directory, offset))

@@ -1,0 +1,133 @@
+"""Write a snapshot of a log's producers when one is due: at a flush, and at an orderly close.
+
+    due    under `lock`: copy the state, together with the end of the log
+    put    under `flush_lock`, when all before that end is durable: write the file, remove old ones
+
+A flush writes one if the log has none yet, or was rolled since the last one. So after a crash at
+most about one segment is replayed.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from logstore.disk import files
+from logstore.disk.calls import SYNCING, call
+from logstore.format import producer_file
+from logstore.log.producers import rebuild, snapshot_files
+from logstore.log.write.hung_locks import held
+
+if TYPE_CHECKING:
+    from logstore.format.producer_file import Snapshot
+    from logstore.log.producers.producer_state import Producers
+    from logstore.log.state import LogState
+
+KEPT = 2  # if the newest one is damaged, the one before it is read
+
+
+def copy(state: LogState) -> Snapshot | None:
+    """Copy the producers as they are at the end of the log; `lock` is held."""
+    producers = state.producers
+    if producers.is_torn:
+        rebuild.mend(state)
+    return None if producers.known is None else producers.known.snapshot(state.log_end_offset)
+
+
+def due(state: LogState) -> Snapshot | None:
+    """Copy the producers if a flush up to the end of the log has to write them; `lock` is held."""
+    snapshots = state.producers.snapshots
+    if snapshots and snapshots[-1] >= state.active.base_offset:
+        return None
+    return copy(state)
+
+
+def put(state: LogState, snapshot: Snapshot) -> None:
+    """Write a snapshot durably, then remove the oldest ones; `flush_lock` is held.
+
+    A full disk only delays a snapshot, except the first one of a log (see `log_producers`): then
+    nothing counts as flushed.
+
+    Raises:
+        LogStoreError: the disk failed.
+    """
+    producers = state.producers
+    try:
+        with call(state.directory, SYNCING):
+            state.log_dir.ballast.use(partial(_put, state, snapshot))
+    except OSError as error:
+        failure = state.log_dir.failed(error, state.directory, state.topic, state.partition)
+        if not failure.retriable or not producers.snapshots:
+            raise failure from error
+
+
+def _put(state: LogState, snapshot: Snapshot) -> None:
+    snapshot_files.write(state.directory, snapshot, state.metadata, state.log_dir.replacing)
+    known = sorted({*state.producers.snapshots, snapshot.offset})
+    state.producers.snapshots = tuple(known)
+    snapshot_files.remove(state.directory, known[:-KEPT])
+    state.producers.snapshots = tuple(known[-KEPT:])
+
+
+def put_before(state: LogState, offset: int) -> Producers | None:
+    """Give the producers as they are before an offset at which a truncation will cut the log.
+
+    A snapshot of them is written first: the truncation removes those that are later. Both locks are
+    held. Raises OSError.
+    """
+    if not state.producers.are_known:
+        return None
+    producers, cut = rebuild.until(state, offset, state.recovery_point)
+    snapshot = producers.snapshot(offset if cut is None else cut.base_offset)
+    snapshot_files.write(state.directory, snapshot, state.metadata, state.log_dir.replacing)
+    state.producers.snapshots = tuple(sorted({*state.producers.snapshots, snapshot.offset}))
+    if cut is not None:
+        producers.take(cut, cut.base_offset, state.now_ms())
+    return producers
+
+
+def forget(state: LogState) -> None:
+    """Forget all producers of an empty log that will begin at a later offset; both locks are held.
+
+    The markers of their transactions may be among the records that it passes over, and without
+    them it would never be decided again.
+
+    Raises:
+        LogStoreError: the disk failed.
+    """
+    if not state.producers.are_known:
+        return
+    try:
+        remove_after(state, -1)
+        files.sync_dir(state.directory)
+    except OSError as error:
+        raise state.failed(error) from error
+    state.producers.snapshots = ()
+    state.producers.replace(None)
+
+
+def remove_after(state: LogState, offset: int) -> None:
+    """Remove all snapshots after an offset; a sync of the directory makes it durable.
+
+    An interrupt may have left one that is not in the list of them. Raises OSError.
+    """
+    found = map(producer_file.offset_of, files.names(state.directory))
+    snapshot_files.remove(
+        state.directory, [each for each in found if each is not None and each > offset]
+    )
+
+
+def put_last(state: LogState) -> None:
+    """Write a snapshot at the end of a log that is being closed, so that nothing is replayed.
+
+    Raises:
+        LogStoreError: the disk failed.
+    """
+    with state.flush_lock, held(state, "flush_lock"):
+        with state.lock, held(state, "lock"):
+            state.check()
+            end = state.log_end_offset
+            is_there = state.producers.snapshots[-1:] == (end,)
+            snapshot = None if is_there or state.recovery_point < end else copy(state)
+        if snapshot is not None:
+            put(state, snapshot)

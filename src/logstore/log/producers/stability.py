@@ -1,0 +1,24 @@
+"""Give the last stable offset of a log from its producers, without a walk over its batches."""
+
+from __future__ import annotations
+
+from logstore.log.producers import appends
+from logstore.log.replica import Replica
+from logstore.log.state import LogState
+
+
+def kept_last_stable_offset(state: Replica) -> int | None:
+    """Give the last stable offset if this process knows the producers of the log; otherwise None.
+
+    Raises:
+        LogStoreError: the log does not serve.
+    """
+    if not isinstance(state, LogState) or state.refusal:
+        return None
+    end = state.high_watermark  # first: a batch that is appended meanwhile is not below it
+    if not state.producers.are_known:
+        return end
+    with state.lock:
+        state.check()
+        known = appends.current(state)
+        return known.last_stable_offset(state.high_watermark, state.log_start_offset)

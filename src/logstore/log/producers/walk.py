@@ -1,0 +1,70 @@
+"""Walk over the batches of producers in a log, from one offset to another, by their headers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from logstore.format.batch_parts import BatchHeader
+from logstore.format.columnar.columns import Buffer
+from logstore.format.kafka.header import CONTROL
+from logstore.log.producers import rules
+from logstore.log.read.cursor import Cursor
+from logstore.log.read.records import segment_at
+from logstore.log.replica import Replica
+from logstore.log.segments.segment import Segment
+
+if TYPE_CHECKING:
+    from logstore.format.kafka.markers import Marker  # needs the extra `kafka`, and a marker too
+
+WINDOW_BYTES = 1 << 20
+
+Found = tuple[BatchHeader, "Marker | None"]
+
+
+def marker_of(data: Buffer, at: int, header: BatchHeader) -> Marker | None:
+    """Read what a batch says if it is a marker; None for any other batch."""
+    if not rules.bits_of(header) & CONTROL:
+        return None
+    from logstore.format.kafka.markers import read_marker
+
+    return read_marker(data, at, header)
+
+
+def batches_of_producers(state: Replica, start: int, end: int) -> Iterator[Found]:
+    """Yield the headers of the batches that a producer sent, in order, and what markers say.
+
+    The first one may begin before `start`, and the last one may end after `end`. Records that are
+    deleted meanwhile are passed over.
+
+    Raises:
+        CorruptRecordBatchError: a batch is damaged.
+        OSError: the disk failed.
+    """
+    offset = start
+    while (offset := max(offset, state.log_start_offset)) < min(end, state.log_end_offset):
+        seen, segment = state.view, segment_at(state, offset)
+        try:
+            for header, marker in _in_segment(state, segment, offset):
+                if header.base_offset >= end:
+                    return
+                if rules.is_watched(header):
+                    yield header, marker
+                offset = header.last_offset + 1
+                if segment.is_dropped:
+                    break
+        except FileNotFoundError:
+            if not segment.is_dropped and state.view is seen:
+                raise
+            continue
+        if not segment.is_dropped:
+            offset = max(offset, segment.end_offset)
+
+
+def _in_segment(state: Replica, segment: Segment, offset: int) -> Iterator[Found]:
+    """Yield the headers of all batches of a segment from an offset on."""
+    if not segment.size_bytes:
+        return
+    for data, _, run in Cursor(segment, offset, state.environment).runs(WINDOW_BYTES):
+        for at, header in run:
+            yield header, marker_of(data, at, header)

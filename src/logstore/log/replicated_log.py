@@ -1,0 +1,229 @@
+"""Define the part of a log's public face that brokers use: encoded batches, leaders, producers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from logstore.arguments import flag, whole
+from logstore.format import layouts
+from logstore.log.encoded import leader_appends
+from logstore.log.producers import appends
+from logstore.log.reader import ReadableLog
+from logstore.log.state import LogState
+
+if TYPE_CHECKING:
+    from logstore.format.columnar.columns import Buffer
+    from logstore.log.producers.producer_state import ProducerState
+    from logstore.log.write.outcome import AppendInfo
+
+
+def _number(given: int, name: str, low: int, end: int) -> int:
+    """Check a whole number of a batch's header; raises TypeError, ValueError."""
+    number = whole(given, name, low)
+    if number >= end:
+        raise ValueError(f"{name} {number} is not less than {end}")
+    return number
+
+
+class ReplicatedLog(ReadableLog):
+    """Take the batches of clients and leaders, and say what replicas have of the log."""
+
+    _state: LogState
+
+    # --- encoded batches ------------------------------------------------------------------------
+
+    def append_as_follower(
+        self, raw: Buffer, *, leader_epoch: int | None = None, durable: bool = False
+    ) -> range:
+        """Append whole encoded batches unchanged, with the offsets and epochs that they carry.
+
+        All or none are appended; their records are checked as in `append_encoded`. Every exception
+        says by `is_written` whether they are in the log.
+
+        Args:
+            leader_epoch: of the leader that sent them; no batch may have a larger one. None: no
+                batch may have a smaller one than the log's.
+            durable: return only once they are on the disk.
+
+        Raises:
+            ValueError: the bytes are no whole, sound batches.
+            RecordExpansionError: one needs more memory than the store allows for a batch.
+            OffsetOutOfRangeError: they do not begin at the log end offset (an empty log accepts
+                any).
+            FencedLeaderEpochError: the log knows a newer leader.
+        """
+        from logstore.log.encoded import follower_appends
+
+        with self._state.telling():
+            return follower_appends.append_as_follower(self._state, raw, leader_epoch, durable)
+
+    def append_encoded(
+        self,
+        raw: Buffer,
+        *,
+        leader_epoch: int | None = None,
+        durable: bool = False,
+        token: int | None = None,
+    ) -> AppendInfo:
+        """Append whole encoded batches with this log's next offsets and its leader epoch.
+
+        All or none are appended, whatever fails; every exception says by `is_written` which. Their
+        records are decoded and checked first, so every reader can read an accepted batch. With
+        `message_timestamp_type="LogAppendTime"` they get the time of this call.
+
+        If a batch has a producer (id, epoch, sequence), the log appends it once: if it is one of
+        the producer's last five, the answer says where it is, and nothing is written (KIP-98).
+
+        Args:
+            leader_epoch: the epoch in which this log leads. It becomes the log's if it is larger.
+            durable: return only once they are on the disk.
+            token: from `transaction_token`, if the coordinator says that the transaction of these
+                batches is ongoing. None: the transactions of batches are not verified.
+
+        Raises:
+            ValueError: the bytes are no whole, sound batches; or the log has some of them already
+                and others not.
+            OutOfOrderSequenceError: a producer's batch is missing before one of these.
+            ProducerFencedError: the producer has a newer epoch.
+            InvalidTransactionStateError: a batch is outside of its producer's transaction, or
+                would begin one that `token` does not permit.
+            RecordExpansionError: one needs more memory than the store allows for a batch.
+            RecordTooLargeError: one is larger than `max_message_bytes`.
+            InvalidTimestampError: a record is too far from now (`message_timestamp_after_max_ms`).
+            FencedLeaderEpochError: the log knows a newer leader.
+        """
+        try:
+            return leader_appends.append_encoded(
+                self._state,
+                raw,
+                leader_epoch,
+                durable,
+                token=None if token is None else whole(token, "token", 0),
+            )
+        except BaseException:
+            self._state.tell_end()
+            raise
+
+    # --- producers and their transactions -------------------------------------------------------
+
+    def append_marker(
+        self,
+        producer_id: int,
+        epoch: int,
+        *,
+        commit: bool,
+        coordinator_epoch: int,
+        leader_epoch: int | None = None,
+        durable: bool = False,
+        is_epoch_raised: bool = False,
+    ) -> AppendInfo:
+        """Append the marker that ends a transaction of a producer (KIP-98; extra `kafka`).
+
+        Args:
+            epoch: of the producer. A larger one than the log's begins that epoch.
+            commit: False: the records of the transaction count as aborted.
+            coordinator_epoch: of the coordinator that decided it.
+            leader_epoch, durable: as for `append_encoded`.
+            is_epoch_raised: the coordinator raises the producer's epoch with each transaction
+                (KIP-890), so a marker of the open transaction's own epoch is a late one.
+
+        Raises:
+            ProducerFencedError: the marker is of an earlier epoch or transaction.
+            CoordinatorFencedError: a newer coordinator has written a marker.
+            UnsupportedFormatError: the extra is not installed.
+        """
+        layouts.kafka_layout()
+        from logstore.format.kafka.markers import Marker
+        from logstore.log.encoded.markers import append_marker
+
+        coordinator_epoch = _number(coordinator_epoch, "coordinator_epoch", -1, 2**31)
+        marker = Marker(flag(commit, "commit"), coordinator_epoch)
+        return append_marker(
+            self._state,
+            _number(producer_id, "producer_id", 0, 2**63),
+            _number(epoch, "epoch", 0, 2**15),
+            marker,
+            leader_epoch=leader_epoch,
+            durable=flag(durable, "durable"),
+            is_epoch_raised=flag(is_epoch_raised, "is_epoch_raised"),
+        )
+
+    def producer_states(self) -> list[ProducerState]:
+        """Give what the log knows of each producer, by their ids.
+
+        Raises:
+            LogStoreError: the log does not serve.
+        """
+        return appends.states(self._state)
+
+    def transaction_token(self, producer_id: int, epoch: int, sequence: int) -> int:
+        """Begin to verify a transaction whose first batch is to be appended (KIP-890).
+
+        Ask for it, then ask the coordinator, then append the batch with the token. If a marker
+        ended the transaction meanwhile, the append is refused. 0: the transaction is open in this
+        log already, so the coordinator need not be asked.
+
+        Args:
+            sequence: of the batch.
+
+        Raises:
+            LogStoreError: the log does not serve.
+        """
+        return appends.verification(
+            self._state,
+            _number(producer_id, "producer_id", 0, 2**63),
+            _number(epoch, "epoch", 0, 2**15),
+            _number(sequence, "sequence", -1, 2**31),
+        )
+
+    def expire_producers(self, now_ms: int) -> None:
+        """Forget the producers that were not used for `producer_id_expiration_ms`."""
+        appends.expire(self._state, whole(now_ms, "now_ms"))
+
+    # --- being replicated -----------------------------------------------------------------------
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch that appended batches carry; it only grows while the log is open.
+
+        It is kept with the records: if none carries it, as after a truncation, the next start gives
+        the epoch of the last one. A cluster keeps the epoch elsewhere, and sets it anew.
+        """
+        return self._state.replication.leader_epoch
+
+    @leader_epoch.setter
+    def leader_epoch(self, epoch: int) -> None:
+        with self._state.lock:
+            self._state.replication.raise_to(epoch)
+
+    @property
+    def leader_epochs(self) -> tuple[tuple[int, int], ...]:
+        """Each leader epoch of the records, and its first offset; both rise."""
+        return tuple(self._state.replication.epochs.entries)
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """Give the largest epoch of the records that is not after `epoch`, and where it ended.
+
+        A follower truncates to it, or to its own end of that epoch (KIP-101, KIP-279). The last
+        epoch ends at the log end. (-1, -1): the log has no record of `epoch` or an earlier one, so
+        the follower begins anew at the log start.
+        """
+        state, epoch = self._state, whole(epoch, "epoch", -1)
+        with state.lock:  # a batch of a new epoch, or a truncation, changes both
+            state.check()
+            return state.replication.epochs.end_offset_for(epoch, state.log_end_offset)
+
+    def advance_high_watermark(self, offset: int) -> int:
+        """Say that all in-sync replicas have the records before `offset`; give the high watermark.
+
+        Until the first call it is the log end; from then on it rises by this method alone, at most
+        to the log end, and only `truncate_to` lowers it. An earlier offset changes nothing. What is
+        not below it is neither retained away nor deleted. Reads end at it if their
+        `isolation_level` says so. After a crash it may be that of the last checkpoint.
+
+        Raises:
+            LogStoreError: the log does not serve, or, at the first call, its disk failed.
+        """
+        from logstore.log.write import high_watermark
+
+        return high_watermark.advance(self._state, whole(offset, "offset", 0))
