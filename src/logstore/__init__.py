@@ -53,8 +53,10 @@ from logstore.names import TopicPartition
 if TYPE_CHECKING:
     from logstore.disk.documents.facts import Facts
     from logstore.format.batch import Record, RecordBatch
+    from logstore.log.encoded.idempotent_producer import IdempotentProducer
     from logstore.log.environment import Clock
     from logstore.log.log import Log
+    from logstore.log.producers.producer_state import ProducerState
     from logstore.log.read.file_range import FileRange
     from logstore.log.subscription import LogEvent, Subscription
     from logstore.log.write.outcome import AppendInfo
@@ -75,6 +77,7 @@ __all__ = [
     "Facts",
     "FencedLeaderEpochError",
     "FileRange",
+    "IdempotentProducer",
     "InvalidTimestampError",
     "InvalidTransactionStateError",
     "Log",
@@ -93,6 +96,7 @@ __all__ = [
     "OutOfOrderSequenceError",
     "PartitionExistsError",
     "ProducerFencedError",
+    "ProducerState",
     "ReadOnlyStoreError",
     "Record",
     "RecordBatch",
@@ -115,9 +119,11 @@ _ROOMS = {
     "Clock": "logstore.log.environment",
     "Facts": "logstore.disk.documents.facts",
     "FileRange": "logstore.log.read.file_range",
+    "IdempotentProducer": "logstore.log.encoded.idempotent_producer",
     "Log": "logstore.log.log",
     "LogEvent": "logstore.log.subscription",
     "LogStore": "logstore.store.store",
+    "ProducerState": "logstore.log.producers.producer_state",
     "Record": "logstore.format.batch",
     "RecordBatch": "logstore.format.batch",
     "StoreEvent": "logstore.store.upkeep.events",

@@ -103,6 +103,7 @@ CALLS = [
     Call("log", "transaction_token", {"producer_id": 7, "epoch": 0, "sequence": 0}, {
         "producer_id": "number", "epoch": "number", "sequence": "number negative",
     }),
+    Call("log", "idempotent_producer", {}, {"name": "text"}),
     Call("log", "expire_producers", {}, {"now_ms": "number negative huge"}),
     Call("log", "read", {"offset": 0}, {
         "offset": OFFSET, "max_records": RATE, "max_bytes": SIZE, "isolation_level": "",

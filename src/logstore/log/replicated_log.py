@@ -13,6 +13,7 @@ from logstore.log.state import LogState
 
 if TYPE_CHECKING:
     from logstore.format.columnar.columns import Buffer
+    from logstore.log.encoded.idempotent_producer import IdempotentProducer
     from logstore.log.producers.producer_state import ProducerState
     from logstore.log.write.outcome import AppendInfo
 
@@ -175,6 +176,17 @@ class ReplicatedLog(ReadableLog):
             _number(epoch, "epoch", 0, 2**15),
             _number(sequence, "sequence", -1, 2**31),
         )
+
+    def idempotent_producer(self, name: str) -> IdempotentProducer:
+        """Give what appends records under a name, each once, also after a crash of the caller.
+
+        Args:
+            name: of one source of records. The log remembers it, and the number of its last record,
+                as long as the log exists.
+        """
+        from logstore.log.encoded.idempotent_producer import IdempotentProducer
+
+        return IdempotentProducer(self._state, name)
 
     def expire_producers(self, now_ms: int) -> None:
         """Forget the producers that were not used for `producer_id_expiration_ms`."""

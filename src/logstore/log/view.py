@@ -119,7 +119,7 @@ class LogView(ReadableLog):
     append_as_follower = append_encoded = append_marker = _refuse_batches
     flush = truncate_to = delete_records_before = repair = apply_retention = _set_config = _refuse
     advance_high_watermark = end_offset_for_epoch = _refuse
-    producer_states = transaction_token = _refuse
+    producer_states = transaction_token = idempotent_producer = _refuse
     compact = _refuse
 
     def subscribe(self, *_: object, **__: object) -> NoReturn:

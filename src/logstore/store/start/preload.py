@@ -14,6 +14,7 @@ from logstore.log import log_facts, view  # noqa: F401
 from logstore.log.compaction import compaction  # noqa: F401
 from logstore.log.encoded import (  # noqa: F401
     follower_appends,
+    idempotent_producer,
     markers,
 )
 from logstore.log.read import file_range, raw, tail, time_search, transactions  # noqa: F401

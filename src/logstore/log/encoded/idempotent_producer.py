@@ -1,0 +1,181 @@
+"""Append records under a name, each once, although the caller may crash and append it again.
+
+Each record has a sequence number: 0, 1, 2, ... The log keeps the last number of each name together
+with the records. So a caller that crashed asks for `next_sequence` and continues there, or it
+numbers its records itself and appends them again: what the log has is answered with its offsets.
+
+    number of a record      epoch of its batch x 2^31 + sequence in its batch
+
+The producer id is derived from the name, from a range that no broker gives out. Such a producer
+does not expire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from logstore.arguments import flag, text, whole
+from logstore.errors import OutOfOrderSequenceError
+from logstore.format import layouts
+from logstore.format.producers import EMBEDDED_ID_MIN, SEQUENCES, producer_of, stamp
+from logstore.log.encoded import leader_appends
+from logstore.log.producers import appends
+from logstore.log.write import appending, encode, flush
+
+if TYPE_CHECKING:
+    from logstore.format.batch import Record
+    from logstore.log.producers.producer_state import ProducerState
+    from logstore.log.state import LogState
+
+
+class LastAppend(NamedTuple):
+    """Say which record was appended last under a name, and where it is."""
+
+    sequence: int
+    offset: int
+
+
+class IdempotentProducer:
+    """Appends records under a name; made by `Log.idempotent_producer`.
+
+    Threads: any number may use it, and any number of producers may have the same name.
+    """
+
+    def __init__(self, state: LogState, name: str) -> None:
+        self._state = state
+        self.name = text(name, "name")
+        self.producer_id = EMBEDDED_ID_MIN | producer_of(name) >> 1
+
+    def __repr__(self) -> str:
+        return f"<IdempotentProducer {self.name!r} of {self._state.name}>"
+
+    @property
+    def last(self) -> LastAppend | None:
+        """The last record under this name, durable or not; None if there was none."""
+        known = self._known()
+        if known is None or not known.batches:
+            return None
+        return LastAppend(_next_sequence(known) - 1, known.batches[0].last_offset)
+
+    @property
+    def next_sequence(self) -> int:
+        """The number that the next record gets: how many were appended under this name."""
+        return _next_sequence(self._known())
+
+    def append(
+        self,
+        value: bytes | None,
+        *,
+        sequence: int | None = None,
+        key: bytes | None = None,
+        timestamp: encode.Timestamp | None = None,
+        headers: encode.HeadersLike = (),
+        durable: bool = False,
+    ) -> int:
+        """Append one record, if the log does not have it, and give its offset.
+
+        Args:
+            sequence: its number. If the log has this number already, nothing is written. None: it
+                is a new record, and gets the next number.
+
+        Raises:
+            As `extend` does.
+        """
+        keys = None if key is None else [key]
+        return self.extend(
+            [value], sequence=sequence, keys=keys, timestamps=timestamp, headers=[headers],
+            durable=durable,
+        ).start  # fmt: skip
+
+    def extend(
+        self,
+        values: Iterable[bytes | None] | Iterable[Record],
+        *,
+        sequence: int | None = None,
+        keys: Iterable[bytes | None] | None = None,
+        timestamps: encode.Timestamps = None,
+        headers: Iterable[encode.HeadersLike | None] | None = None,
+        durable: bool = False,
+    ) -> range:
+        """Append records at once, all or none, if the log does not have them; give their offsets.
+
+        Args:
+            values, keys, timestamps, headers, durable: as for `Log.extend`.
+            sequence: the number of the first record, as for `append`.
+
+        Raises:
+            OutOfOrderSequenceError: records with smaller numbers are missing; or the log has these,
+                but they are not within one of the last five appends, so it does not know where.
+            ValueError: the log has some of them, and not the last one.
+            LogStoreError, TypeError: as from `Log.extend`.
+        """
+        given = None if sequence is None else whole(sequence, "sequence", 0)
+        flag(durable, "durable")
+        columns = appending.columns_of(values, keys, timestamps, headers)
+        count = len(columns.values)
+        if not count:
+            self._state.check()
+            end = self._state.log_end_offset
+            return range(end, end)
+        while True:
+            known = self._known()
+            expected = _next_sequence(known)
+            first = expected if given is None else given
+            if first != expected:
+                found = _find(known, self.producer_id, first, count)
+                if durable:
+                    flush.flush_appended(self._state, found.stop)
+                return found
+            try:
+                raw = b"".join(self._encode(columns, first))
+                info = leader_appends.append_encoded(
+                    self._state, raw, durable=durable, takes_known=False, checks_timestamps=False
+                )
+            except OutOfOrderSequenceError:
+                if self.next_sequence == expected:
+                    raise
+                continue  # another thread appended under this name meanwhile
+            return info.offsets
+
+    def _known(self) -> ProducerState | None:
+        with self._state.lock:
+            self._state.check()
+            return appends.current(self._state).state_of(self.producer_id)
+
+    def _encode(self, columns: appending.Columns, first: int) -> Iterator[bytes]:
+        """Encode records as one batch, or as two where an epoch's numbers end."""
+        start, count = 0, len(columns.values)
+        while start < count:
+            epoch, sequence = divmod(first + start, SEQUENCES)
+            end = min(start + SEQUENCES - sequence, count)
+            payload = appending.build(self._state, *columns.part(start, end))
+            data = b"".join(layouts.frame(payload, 0, 0))
+            yield stamp(data, self.producer_id, sequence, epoch)
+            start = end
+
+
+def _next_sequence(known: ProducerState | None) -> int:
+    if known is None or not known.batches:
+        return 0
+    return known.epoch * SEQUENCES + known.last_sequence + 1
+
+
+def _find(known: ProducerState | None, producer_id: int, first: int, count: int) -> range:
+    """Find records that were appended already by their numbers."""
+    epoch, expected = 0 if known is None else known.epoch, _next_sequence(known)
+    for batch in () if known is None else known.batches:
+        last = epoch * SEQUENCES + batch.last_sequence
+        if last - batch.offset_delta <= first and first + count - 1 <= last:
+            offset = batch.last_offset - (last - first)
+            return range(offset, offset + count)
+    if first < expected < first + count:
+        raise ValueError(
+            f"the log has the first {expected - first} of these {count} records already: append "
+            f"those from sequence {expected} on"
+        )
+    raise OutOfOrderSequenceError(
+        f"the log has record {first} already, but not within the last five appends: continue with "
+        f"sequence {expected}" if first < expected else None,
+        producer_id=producer_id, epoch=epoch, sequence=first, expected_sequence=expected,
+    )  # fmt: skip
