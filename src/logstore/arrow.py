@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logstore.arguments import wrong
+from logstore.errors import MissingKeyError
 from logstore.format import layouts
 from logstore.format.arrow_columns import SCHEMA, LastArrays, starts_of, to_record_batch
 from logstore.format.batch import Headers, RecordBatch
@@ -167,7 +168,13 @@ def _list_of(array: pa.Array, name: str) -> list[bytes | None]:
 
 
 def build_payload(
-    data: Any, *, now_ms: int, codec_id: int, is_log_append_time: bool, magic: int = columnar.MAGIC
+    data: Any,
+    *,
+    now_ms: int,
+    codec_id: int,
+    is_log_append_time: bool,
+    magic: int = columnar.MAGIC,
+    requires_keys: bool = False,
 ) -> layouts.AnyPayload:
     """Encode Arrow rows as one batch; raise TypeError or ValueError that says what is wrong."""
     from logstore.log.write.encode import encode_headers
@@ -178,6 +185,8 @@ def build_payload(
         raise ValueError(
             f"columns are value, and optionally key, timestamp and headers; these are {names}"
         )
+    if requires_keys:
+        _check_keys(batch)
     if magic != columnar.MAGIC:
         return _build_rows(batch, now_ms, codec_id, is_log_append_time, magic)
     values, count = _cells(batch.column(names.index("value")), "value")
@@ -200,6 +209,17 @@ def build_payload(
         codec_id=codec_id,
         is_log_append_time=is_log_append_time,
     )
+
+
+def _check_keys(batch: pa.RecordBatch) -> None:
+    """Refuse rows of which one has no key; raises MissingKeyError."""
+    if not batch.num_rows:
+        return
+    if "key" not in batch.schema.names:
+        raise MissingKeyError(number=0)
+    is_null = batch.column(batch.schema.names.index("key")).is_null()
+    if is_null.true_count:
+        raise MissingKeyError(number=is_null.index(True).as_py())
 
 
 def _build_rows(

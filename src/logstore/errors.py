@@ -26,6 +26,7 @@
     │                                                                     also a LookupError
     ├── RecordTooLargeError(size_bytes, max_message_bytes)                also a ValueError
     ├── InvalidTimestampError(timestamp, timestamp_min, timestamp_max)    also a ValueError
+    ├── MissingKeyError(number)                                           also a ValueError
     ├── UnknownPartitionError(topic, partition)                           also a LookupError
     ├── PartitionExistsError(topic, partition, differences)
     ├── ReadOnlyStoreError
@@ -56,6 +57,7 @@ __all__ = [
     "LogDirOfflineError",
     "LogDirSuspectError",
     "LogStoreError",
+    "MissingKeyError",
     "OffsetOutOfRangeError",
     "OutOfOrderSequenceError",
     "PartitionExistsError",
@@ -343,6 +345,18 @@ class InvalidTimestampError(LogStoreError, ValueError):
             f"timestamp {self.timestamp} is not between {least} and {most}: correct the producer's "
             "clock, or raise message_timestamp_before_max_ms or message_timestamp_after_max_ms in "
             "the partition's LogConfig"
+        )
+
+
+class MissingKeyError(LogStoreError, ValueError):
+    """Report that record `number` of an append, or of one of its batches, has no key."""
+
+    number: int
+
+    def _text(self) -> str:
+        return (
+            f"record {self.number} of the append has no key, and a compacted log keeps the latest "
+            "record of each key: give the record a key, or set cleanup_policy=delete"
         )
 
 

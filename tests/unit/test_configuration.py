@@ -40,6 +40,7 @@ OTHER: dict[str, Any] = {
     "max_compaction_lag_ms": "1d",
     "delete_retention_ms": "2h",
     "min_cleanable_dirty_ratio": 0.1,
+    "retention_pressure": True,
 }
 
 
@@ -65,7 +66,7 @@ def test_each_key_changes_alone_and_is_reset(tmp_path: Path, key: str) -> None:
         assert store.set_config("orders", 0, {key: OTHER[key]}) == wanted
         assert log.config == stored(log.directory) == wanted
         log.append(b"b", key=b"k")
-        log.append(b"c")
+        log.append(b"c", key=b"l")
     with LogStore.open(tmp_path) as store:
         assert store.recovery_report.is_sound
         log = store.log("orders", 0)

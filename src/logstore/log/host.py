@@ -48,7 +48,7 @@ def append_staged(log: Log, raw: bytes) -> None:
     The Spark source decided to append the batches when it staged them. After that, no check of
     their timestamps may refuse them.
     """
-    leader_appends.append_encoded(log._state, raw, checks_timestamps=False)
+    leader_appends.append_encoded(log._state, raw, is_checked=False)
 
 
 # --- what a full disk may drop -------------------------------------------------------------------

@@ -131,7 +131,8 @@ class Log(ReplicatedLog):
 
         flag(durable, "durable")
         rules, now_ms = self._state.rules, self._state.now_ms()
-        payload = build_payload(batch, now_ms=now_ms, **rules.encoding._asdict())
+        how = {**rules.encoding._asdict(), "requires_keys": rules.requires_keys}
+        payload = build_payload(batch, now_ms=now_ms, **how)
         encode.check_size(payload, rules.max_message_bytes, rules.expansion_bytes_max)
         return appending.append_range(self._state, payload, is_durable=durable)
 

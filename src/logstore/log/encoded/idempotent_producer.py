@@ -130,7 +130,7 @@ class IdempotentProducer:
             try:
                 raw = b"".join(self._encode(columns, first))
                 info = leader_appends.append_encoded(
-                    self._state, raw, durable=durable, takes_known=False, checks_timestamps=False
+                    self._state, raw, durable=durable, takes_known=False, is_checked=False
                 )
             except OutOfOrderSequenceError:
                 if self.next_sequence == expected:

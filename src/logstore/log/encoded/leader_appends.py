@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from logstore.arguments import flag
-from logstore.errors import InvalidTimestampError
-from logstore.format import layouts
+from logstore.errors import InvalidTimestampError, MissingKeyError
+from logstore.format import layouts, subsets
 from logstore.format.batch_parts import BatchHeader
 from logstore.format.columnar.columns import Buffer
 from logstore.log.encoded.raw_batches import OFFSETS_MAX, Found, parse, placed
@@ -42,13 +42,14 @@ def append_encoded(
     *,
     token: int | None = None,
     takes_known: bool = True,
-    checks_timestamps: bool = True,
+    is_checked: bool = True,
 ) -> AppendInfo:
     """Append batches with new offsets; see `Log.append_encoded`.
 
     Args:
         takes_known: answer batches that the log has already; False: refuse them as out of order.
-        checks_timestamps: refuse timestamps that the configuration does not allow.
+        is_checked: refuse timestamps that the configuration does not allow, and in a compacted log
+            records without a key.
     """
     is_begun = False
     try:
@@ -60,7 +61,9 @@ def append_encoded(
             batches = [_stamped(data, header, now_ms) for data, header in batches]
         known, duplicates = None, NONE
         latest, is_watched = _look_at(batches)
-        if checks_timestamps and (
+        if is_checked and rules.requires_keys:
+            _check_keys(batches, rules)
+        if is_checked and (
             rules.before_max_ms is not None
             or (rules.after_max_ms is not None and latest > now_ms + rules.after_max_ms)
         ):
@@ -184,6 +187,17 @@ def _stamped(data: Buffer, header: BatchHeader, now_ms: int) -> tuple[Buffer, Ba
         return data, header
     stamped = layouts.with_append_time(data, header, now_ms)
     return stamped, layouts.read_header(stamped, 0)
+
+
+def _check_keys(batches: Found, rules: AppendRules) -> None:
+    """Refuse a record without a key; the number in the error counts within its batch."""
+    for data, header in batches:
+        if header.record_count and not subsets.is_control(header):
+            batch = layouts.decoder_of(data, 0, "", rules.expansion_bytes_max)(data, 0, header)
+            if batch.keys.validity is not None:
+                is_valid = batch.keys.is_valid
+                if not is_valid.all():
+                    raise MissingKeyError(number=int(is_valid.argmin()))
 
 
 def _check_timestamps(batches: Found, rules: AppendRules, now_ms: int) -> None:

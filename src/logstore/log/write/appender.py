@@ -25,7 +25,7 @@ from logstore.arguments import flag, seconds, timeout_of, whole
 from logstore.disk.bell import Bell
 from logstore.disk.threads import Thread, start_for
 from logstore.disk.uninterrupted import uninterrupted
-from logstore.errors import LogClosedError
+from logstore.errors import LogClosedError, MissingKeyError
 from logstore.format.batch import Headers
 from logstore.log.state import LogState
 from logstore.log.write import appending, encode, flush
@@ -187,6 +187,8 @@ class Appender:
             timestamp = encode.check_timestamp(timestamp)
         size = encode.size_max(value, key, pairs)
         state = self._state
+        if key is None and state.rules.requires_keys:
+            raise MissingKeyError(number=0)
         if size > state.rules.gathered_bytes_max:
             appending.build(state, [value], [key], timestamp, [pairs])  # raises if it is too large
         with self._mutex:

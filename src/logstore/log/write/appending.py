@@ -129,6 +129,8 @@ def build(
             max_message_bytes since then does not refuse what was accepted.
     """
     rules = state.rules
+    if rules.requires_keys and not is_gathered:
+        encode.check_keys(keys, len(values))
     codec_id, is_log_append_time, magic = rules.encoding
     payload = encode.build(
         values,

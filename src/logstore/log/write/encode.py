@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logstore.arguments import many, shown, timestamp_of, wrong
-from logstore.errors import RecordExpansionError, RecordTooLargeError
+from logstore.errors import MissingKeyError, RecordExpansionError, RecordTooLargeError
 from logstore.format import layouts
 from logstore.format.batch import Headers, Record
 from logstore.format.columnar import payload as payloads
@@ -78,6 +78,15 @@ def size_max(value: bytes | None, key: bytes | None, headers: Headers) -> int:
 def magic_of(payload: layouts.AnyPayload) -> int:
     """Give the magic of the batch that a payload makes."""
     return columnar.MAGIC if type(payload) is payloads.Payload else layouts.KAFKA_MAGIC
+
+
+def check_keys(keys: Sequence[bytes | None] | None, count: int) -> None:
+    """Refuse records of which one has no key; raises MissingKeyError."""
+    if keys is None:
+        if count:
+            raise MissingKeyError(number=0)
+    elif None in keys:
+        raise MissingKeyError(number=list(keys).index(None))
 
 
 def check_size(

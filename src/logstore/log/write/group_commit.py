@@ -21,7 +21,7 @@ import threading
 from weakref import ref
 
 from logstore.disk.threads import Thread, start
-from logstore.errors import LogStoreError
+from logstore.errors import LogStoreError, MissingKeyError
 from logstore.format.batch import Headers
 from logstore.log.state import LogState
 from logstore.log.write import appending, encode, flush
@@ -133,6 +133,8 @@ class GroupCommit:
         key = encode.check_cell(key, "key")
         timestamp = state.now_ms() if timestamp is None else encode.check_timestamp(timestamp)
         pairs = encode.check_headers(headers)
+        if key is None and state.rules.requires_keys:
+            raise MissingKeyError(number=0)
         size = encode.size_max(value, key, pairs)
         if size > state.rules.gathered_bytes_max:
             appending.build(state, [value], [key], timestamp, [pairs])  # raises if it is too large

@@ -38,6 +38,7 @@ class AppendRules:
         index_interval_bytes, index_entries_max: of the active segment's index.
         encoding, magic, is_log_append_time: how records are encoded.
         is_plain: records are encoded in the one way that `Log.append` does by itself.
+        requires_keys: refuse records without a key, because compaction would remove them.
         flush_messages: how many records may be unflushed, or NEVER.
         before_max_ms, after_max_ms: how far a timestamp in encoded batches may be from now; None:
             as far as it likes, also with LogAppendTime.
@@ -64,6 +65,7 @@ class AppendRules:
         "magic",
         "max_message_bytes",
         "plain_bytes_max",
+        "requires_keys",
         "segment_bytes",
         "segment_ms",
     )
@@ -81,7 +83,8 @@ class AppendRules:
             self.before_max_ms = config.message_timestamp_before_max_ms
             self.after_max_ms = config.message_timestamp_after_max_ms
         self.encoding = Encoding(codec_id, self.is_log_append_time, self.magic)
-        self.is_plain = self.encoding == (0, False, columnar.MAGIC)
+        self.requires_keys = config.is_compacted
+        self.is_plain = self.encoding == (0, False, columnar.MAGIC) and not self.requires_keys
         self.flush_messages = config.flush_messages or NEVER
         self.max_message_bytes = config.max_message_bytes
         self.expansion_bytes_max = record_expansion_bytes_max
