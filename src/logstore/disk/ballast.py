@@ -1,9 +1,9 @@
 """Keep some space in reserve, so that a full disk can be emptied.
 
-To delete records, a few small files must be replaced first. Each new file is written beside the old
-one, and a disk without a free block has no room for that. So each log dir has a file without useful
-content, the ballast. If a small file finds no room, the ballast is removed. It is written again as
-soon as there is room.
+Before records can be deleted, a few small files must be replaced. Each new file is written beside
+the old one. A disk without a free block has no room for the new file. So each log dir has a file
+without useful content, the ballast. If a small file finds no room, the ballast is removed. The
+ballast is written again as soon as there is room.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ from logstore.disk import files
 from logstore.disk.failures import Verdict, reason_of, verdict_of
 
 BALLAST_NAME = "log-dir-ballast"
-# Room for the checkpoints of some 10,000 partitions. XFS also needs more room than a file's size.
+# Enough for the checkpoints of about 10,000 partitions. On XFS, a file needs more room than its
+# size.
 BALLAST_BYTES = 1 << 20
-# The ballast repeats one block of this size, which is more than file systems compress at a time.
+# The ballast repeats one block. The block is larger than the pieces that file systems compress, so
+# that no file system can compress the ballast.
 BLOCK_BYTES = 128 << 10
 
 Result = TypeVar("Result")
@@ -32,11 +34,13 @@ class Ballast:
 
     Threads: `_lock` is held while the file is written or removed, so that no thread removes a file
     that another thread is writing. A thread that waits for the lock waits only for its own disk. If
-    the work of two threads finds no room, one removes the ballast, and both repeat their work.
+    the work of two threads finds no room, one thread removes the ballast, and both threads repeat
+    their work.
 
     Args:
-        on_full: called with the error of work that found no room.
-        warnings: gets a line if the file cannot be written for another reason than a full disk.
+        on_full: a function that is called with the error if some work found no room.
+        warnings: a list that gets a line if the ballast cannot be written although the disk is not
+            full.
     """
 
     def __init__(
@@ -55,14 +59,14 @@ class Ballast:
 
     @property
     def missing_bytes(self) -> int:
-        """How much of the file is not written; this much free space is reserved for the file."""
+        """How many bytes of the ballast are not written; as much free space is reserved for it."""
         return self._missing_bytes
 
     def keep(self) -> None:
-        """Write as much of the file as there is room for; raises OSError if the disk failed.
+        """Write as much of the ballast as there is room for; raises OSError if the disk failed.
 
-        While work uses the room of the file, nothing is written: an append that looks for room
-        would take it away again.
+        While work uses the room of the ballast, nothing is written. Otherwise an append that looks
+        for room would take that room away again.
         """
         if not self._missing_bytes:
             return
@@ -83,7 +87,7 @@ class Ballast:
                 self._take_failure(error)
 
     def _take_failure(self, error: OSError) -> None:
-        """Note how much of the file is missing; this error takes no log dir offline."""
+        """Note how much of the ballast is missing. A write error here takes no log dir offline."""
         with suppress(OSError):
             self._missing_bytes = max(BALLAST_BYTES - self._size_bytes(), 1)
         text = f"{self.path} cannot be written, so a full disk may not be emptied: "
@@ -91,7 +95,7 @@ class Ballast:
             self._warnings.append(text + reason_of(error))
 
     def _write(self, size_bytes: int) -> None:
-        """Write the rest of the file; the written part stays, so that no record gets its space."""
+        """Write the missing part; keep the written part, so that no record takes its space."""
         whole_bytes = size_bytes // BLOCK_BYTES * BLOCK_BYTES
         fd = self._open(is_there=whole_bytes > 0)
         try:
@@ -111,10 +115,10 @@ class Ballast:
         )
 
     def use(self, work: Callable[[], Result]) -> Result:
-        """Do work that needs little space; if it finds no room, remove the ballast and repeat it.
+        """Do work that needs little space; if there is no room, remove the ballast and do it again.
 
         Args:
-            work: may be repeated after any error in it.
+            work: a function that can be called again after any error.
         """
         seen = self._removals
         try:
@@ -134,9 +138,9 @@ class Ballast:
                 self.keep()
 
     def _give_up(self, seen: int) -> bool:
-        """Remove the file; returns whether it was removed, by any thread, after `seen` was read.
+        """Remove the ballast; returns whether any thread has removed it since `seen` was read.
 
-        If it was, the room of the file is in use until the caller ends that.
+        If so, the room of the ballast counts as in use until the caller decreases `_in_use`.
         """
         with self._lock:
             if self._size_bytes():
@@ -148,20 +152,20 @@ class Ballast:
             return is_removed
 
     def _size_bytes(self) -> int:
-        """Give the size of the file; 0 if it does not exist, or is no regular file."""
+        """Give the size of the ballast; 0 if it does not exist, or is not a regular file."""
         entry = files.entry_of(os.path.dirname(self.path), BALLAST_NAME)
         return entry.size_bytes if entry is not None and entry.is_file else 0
 
 
 def _is_out_of_space(error: OSError) -> bool:
-    """Check whether more space would help; after a failed sync nothing is repeated."""
+    """Check whether work could succeed with more space; False after a failed sync."""
     if isinstance(error, files.SyncError) or error.errno == errno.EFBIG:
         return False
     return verdict_of(error) is Verdict.FULL
 
 
 def _block() -> bytes:
-    """Make bytes that no file system can compress; they are the same each time."""
+    """Make a block that no file system can compress; each call makes the same bytes."""
     import hashlib
 
     return hashlib.shake_256(BALLAST_NAME.encode()).digest(BLOCK_BYTES)

@@ -1,9 +1,9 @@
 """Wake threads in a way that Ctrl-C cannot break; replaces `threading.Event` and `Condition`.
 
-Python's `Event` and `Condition` have a lock that Python code takes and gives back. If Ctrl-C comes
-in between, that lock stays held. Then every thread that waits, or wants to wake another, hangs for
-good. Here each waiting thread has a lock of its own that no other thread waits for, and each step
-is one call in C.
+Python's `Event` and `Condition` have a lock that Python code acquires and releases. If Ctrl-C comes
+between the two, that lock stays held. Then every thread that waits, or wants to wake another, hangs
+for good. Here each waiting thread has a lock of its own that no other thread waits for, and each
+step is one call in C.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ class Bell:
     """Wakes the threads that wait for the bell; once rung, it stays rung until `clear`.
 
     Threads: any thread may call any method at any time. `waiters` is not empty while a thread
-    waits. After an interrupt it may keep a lock without a thread, until the bell is rung again.
+    waits. After an interrupt, `waiters` can contain a lock for which no thread waits, until the
+    bell is rung again.
     """
 
     __slots__ = ("is_rung", "waiters")
@@ -44,7 +45,7 @@ class Bell:
                     self.waiters.remove(waiter)
 
     def clear(self) -> None:
-        """Let threads wait again."""
+        """Make later calls of `wait` wait again."""
         self.is_rung = False
 
     def wait(self, timeout: float | None = None) -> bool:

@@ -1,6 +1,6 @@
-"""Handle bytes and names in bulk: copy in the kernel, pass holes, drop caches, remove trees.
+"""Handle bytes and names in bulk: copy in the kernel, skip holes, drop caches, remove trees.
 
-Everything here raises plain `OSError`, as `files` does.
+Every function here raises plain `OSError`, as the functions of `files` do.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CLONE_FILE = 0x40049409  # FICLONE of linux/fs.h
 def next_data(fd: int, position: int, end: int) -> int:
     """Find the first byte at or after `position` that is in no hole; `end` if there is none.
 
-    One call passes a hole of any size. On a file system without holes, the result is `position`.
+    One call skips a hole of any size. On a file system without holes, the result is `position`.
     """
     try:
         return min(files.lseek(fd, position, os.SEEK_DATA), end)
@@ -31,7 +31,7 @@ def next_data(fd: int, position: int, end: int) -> int:
 
 
 def send(target_fd: int, source_fd: int, position: int, size_bytes: int) -> int:
-    """Copy bytes of one file to the same position of another, in the kernel; returns how many.
+    """Copy bytes to the same position of another file, in the kernel; returns how many were copied.
 
     The call may copy fewer bytes than requested. 0 means that the source ends at `position`.
     """
@@ -40,7 +40,7 @@ def send(target_fd: int, source_fd: int, position: int, size_bytes: int) -> int:
 
 
 def start_writeback(fd: int, position: int, size_bytes: int) -> None:
-    """Start writing bytes to the disk now, so that the sync that waits for them is short.
+    """Start writing bytes to the disk now, so that a later sync takes less time.
 
     This is only a hint: if the kernel or the file system does not support it, nothing happens.
     """
@@ -62,18 +62,18 @@ def copy_range(source_fd: int, target_fd: int, start: int, end: int) -> None:
 
 
 def clone(source_fd: int, target_fd: int) -> None:
-    """Let an empty file share the blocks of another until one of them is written (XFS, btrfs).
+    """Let an empty file share the blocks of another file until a block is written (XFS, btrfs).
 
     Raises:
-        OSError: EOPNOTSUPP, EINVAL, ENOTTY or EXDEV if this is impossible.
+        OSError: EOPNOTSUPP, EINVAL, ENOTTY or EXDEV if the files cannot share blocks.
     """
     files.ioctl(target_fd, CLONE_FILE, source_fd)
 
 
 def forget_clean(path: str) -> None:
-    """Drop the cached pages of a file that the kernel considers written.
+    """Drop those cached pages of a file that the kernel considers written.
 
-    After a failed sync, such pages show bytes that the disk does not have.
+    After a failed sync, such pages can show bytes that the disk does not have.
     """
     fd = files.open_regular(path, files.READ)
     try:
@@ -96,7 +96,7 @@ def drop_cache(path: str) -> None:
 
 
 def sync_path(path: str) -> None:
-    """Make a file durable that other code wrote, as `sync_file` does."""
+    """Make a file durable that other code wrote, in the same way as `sync_file`."""
     fd = files.open_regular(path, files.READ)
     try:
         files.sync_file(fd)
@@ -107,7 +107,7 @@ def sync_path(path: str) -> None:
 def remove_tree(path: str) -> None:
     """Remove a directory with its contents, durably; symlinks are removed, never followed.
 
-    Without the sync, a power cut could undo the removal after other steps relied on it.
+    Without a sync, a power cut could undo the removal after other steps relied on the removal.
     """
     _remove_tree(path)
     files.sync_dir(os.path.dirname(path))

@@ -3,17 +3,18 @@
     with call(path): ...        an ordinary call
     with call(path, SYNCING):   a call that waits for the disk to write
 
-A running call is an entry in one set, which a watchdog reads. Registering takes no lock. An append
-is not registered, to save time: it stores its write position in the log (see `log.custody`).
+A running call is an entry in one set, which a watchdog reads. Registering takes no lock. To save
+time, an append is not registered: it stores its write position in the log instead (see
+`log.custody`).
 
-Ctrl-C may interrupt the code here before a call is removed from the set. So the set refers to calls
-weakly: when the thread has left a call, the call does not count, and its disk is not reported as
-hanging.
+Ctrl-C may interrupt the code here before a call is removed from the set. So the set has weak
+references to the calls: after the thread has left a call, the call does not count, and its disk is
+not reported as hanging.
 
-If a process is stopped, or its machine is paused or asleep, all its calls look old when it
-continues, and no disk is to blame. Such a time is called a *nap*. A thread that checks ages waits
-in short steps with `wait_awake`. If such a step takes far too long, there was a nap. Naps do not
-count in the age of a call.
+If a process is stopped, or its machine is paused or asleep, all its calls look old when the process
+continues, although no disk is slow. A time in which the process does not run is called a *nap*. A
+thread that checks ages waits in short steps with `wait_awake`. If such a step takes far too long,
+there was a nap. The age of a call does not include naps.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ from weakref import ref
 
 Waited = TypeVar("Waited")
 
-# How many times as long as an ordinary call these kinds of calls may take.
+# A call of one of these kinds is allowed to take this many times as long as an ordinary call.
 SYNCING = 3.0
 WORKING = 12.0
 
-NAP_SECONDS_MIN = 1.0  # on a busy machine, a wait may take up to this much longer without a nap
+NAP_SECONDS_MIN = 1.0  # a busy machine can lengthen a wait by up to this much
 NAPS_MAX = 64
 
 
-class call:  # noqa: N801 - it is used as a statement
+class call:  # noqa: N801 - the class is used as a statement
     """One running call to a file at or below `path`; a context manager."""
 
     __slots__ = ("__weakref__", "_entry", "path", "patience", "since")
@@ -62,7 +63,7 @@ class call:  # noqa: N801 - it is used as a statement
         under_way.discard(self._entry)
 
     def beat(self) -> None:
-        """Report progress: one of several system calls returned, so the age begins again."""
+        """Report progress: one of several system calls returned. The age starts again at 0."""
         self.since = time.monotonic()
 
 
@@ -71,7 +72,7 @@ under_way: set[ref[call]] = set()
 
 
 def calls_under_way() -> list[call]:
-    """Give the running calls, and remove entries whose thread has left the call."""
+    """Give the running calls, and remove the entry of each call that its thread has left."""
     found = []
     for entry in tuple(under_way):
         one = entry()
@@ -102,7 +103,7 @@ _noting = threading.Lock()
 
 
 def wait_awake(wait: Callable[[float], Waited], seconds: float) -> Waited:
-    """Wait for a short time by calling `wait`; if it takes far too long, record a nap."""
+    """Wait for a short time by calling `wait`; if the call takes far too long, record a nap."""
     due = time.monotonic() + seconds
     waited = wait(seconds)
     now = time.monotonic()
@@ -113,7 +114,7 @@ def wait_awake(wait: Callable[[float], Waited], seconds: float) -> Waited:
 
 
 def _note_nap(since: float, until: float) -> None:
-    while naps and naps[-1][1] > since:  # another thread saw the same nap, or parts of it
+    while naps and naps[-1][1] > since:  # another thread noticed this nap, or a part of it
         since = min(since, naps.pop()[0])
     naps.append((since, until))
 

@@ -1,4 +1,4 @@
-"""Hold a log dir for one process: a `flock` on `.lock`, which ends when the process ends.
+"""Lock a log dir for one process: a `flock` on the file `.lock`, freed when the process ends.
 
     .lock              {"version": 1, "pid", "start_id", "cluster_id", "directory_id",
                         "admin_socket": path or null}
@@ -6,8 +6,9 @@
 
 `.lock` names the owner's process and *start*. The clean-shutdown marker counts only if it names the
 same start. So a marker of an older start does not count, even if a power cut undid its removal.
-`.lock` is never unlinked, because two processes could then hold the locks of two such files. If
-`meta.properties` is damaged, `.lock` shows the identity of the dir.
+`.lock` is never unlinked. If it were, a second process could make a new `.lock` and lock that file,
+while the first process holds the lock of the old file. If `meta.properties` is damaged, `.lock`
+shows the identity of the dir.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _OPEN = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 
 
 def _decode(data: bytes, path: str) -> dict[str, Any]:
-    """Read a document that nothing depends on; empty if it is damaged."""
+    """Decode a document that may be lost without harm; gives {} if the document is damaged."""
     try:
         return decode_document(data, path)
     except (CorruptionError, UnsupportedFormatError):
@@ -85,8 +86,8 @@ _held: set[DirLock] = set()
 def _drop_after_fork() -> None:
     """Close the child's copies of the descriptors; the parent keeps the locks.
 
-    A `flock` belongs to the open file, which a forked child shares. Without this, a child that
-    outlives its parent would keep the log dirs locked.
+    A `flock` belongs to the open file, which a forked child shares. If the child did not close its
+    copy, a child that outlives its parent would keep the log dirs locked.
     """
     for lock in list(_held):
         lock.drop()
@@ -99,8 +100,9 @@ class DirLock:
     """The lock of one log dir, from `acquire` to `release`.
 
     Attributes:
-        admin_socket: the path of the owner's admin socket; `begin` writes it into the lock file.
-        may_be_marked: the clean-shutdown marker of the last owner may still exist.
+        admin_socket: the path of the owner's admin socket; `begin` writes this path into the lock
+            file.
+        may_be_marked: whether the clean-shutdown marker of the last owner may still exist.
         gate: counts the calls that change the log dir.
     """
 
@@ -111,7 +113,8 @@ class DirLock:
         self.admin_socket: str | None = None
         self.may_be_marked = True
         self.gate = gates.Gate(dir_path, self._give_back)
-        # At most one descriptor. If two threads call `pop`, only one of them gets it.
+        # The descriptor of the lock file, or nothing. If two threads call `pop`, only one thread
+        # gets the descriptor.
         self._fds: list[int] = []
 
     @property
@@ -127,7 +130,7 @@ class DirLock:
         """Take the lock without waiting and without changing a byte.
 
         Raises:
-            LogDirLockedError: another process, or another store of this one, holds the lock.
+            LogDirLockedError: another process, or another store of this process, holds the lock.
             OSError: the disk failed.
         """
         fd = files.open_regular(self.path, _OPEN)
@@ -144,7 +147,7 @@ class DirLock:
         gates.know(self.gate, fd)
 
     def _locked_error(self, pid: int | None) -> LogDirLockedError:
-        """Make the error for a lock that another process, or another store of this one, holds."""
+        """Make the error for a lock that another process or another store holds."""
         owners = [lock for lock in list(_held) if lock.path == self.path]
         if not owners:
             return LogDirLockedError(path=self.dir_path, pid=pid)
@@ -167,11 +170,12 @@ class DirLock:
     ) -> bool:
         """Record a new start, durably: remove the clean-shutdown marker, then write the lock file.
 
-        Returns whether the last owner closed the dir in order. If this start crashes, the next one
-        finds no valid marker.
+        Returns whether the last owner closed the dir in order. If this start crashes, the next
+        start finds no valid marker.
 
         Args:
-            check: called before each change; raises if no thread waits for this start any more.
+            check: a function that is called before each change. It raises if no thread waits for
+                this start any more.
         """
         marker = self._marker()
         last_start = self._read(self._fd).get("start_id")
@@ -181,7 +185,7 @@ class DirLock:
             files.unlink(self.marker_path)
             files.sync_dir(self.dir_path)
         except (FileNotFoundError, IsADirectoryError):
-            pass  # it is missing, or no regular file and so no marker
+            pass  # there is no marker: the file is missing, or is a directory
         self.may_be_marked = False
         check()
         document = {
@@ -199,7 +203,7 @@ class DirLock:
         return was_clean
 
     def mark_clean(self, start_id: str) -> None:
-        """Write the clean-shutdown marker; the caller has made everything else durable."""
+        """Write the clean-shutdown marker; the caller must have made everything else durable."""
         data = encode_document({"version": VERSION, "start_id": start_id})
         files.write_atomically(self.marker_path, data)
 
@@ -209,15 +213,15 @@ class DirLock:
         Never waits. Returns whether the lock was freed now.
 
         Args:
-            is_known: keep the closed gate: it refuses calls of this process below the dir until
-                this process takes the dir again.
+            is_known: whether to keep the closed gate. A closed gate refuses calls of this process
+                below the dir until this process takes the dir again.
         """
         if not is_known:
             gates.forget(self.gate)
         return self.gate.close()
 
     def leave(self) -> None:
-        """Record that no store has the dir any more; its gate is forgotten after the last call."""
+        """Record that no store has the dir any more. After the last call, the gate is forgotten."""
         self.gate.is_left = True
         self.gate.is_forgotten()
 
@@ -231,7 +235,7 @@ class DirLock:
         self._unlock()
 
     def _give_back(self) -> None:
-        """Free the lock; an error of a dying disk is ignored."""
+        """Free the lock, and ignore an error of a dying disk."""
         with suppress(OSError):
             self._unlock()
 
@@ -244,13 +248,13 @@ class DirLock:
                 files.close(fd)
 
     def drop(self) -> None:
-        """Close the descriptor without freeing the lock, which another process shares."""
+        """Close the descriptor, but do not free the lock, because another process shares it."""
         fd = self._take()
         if fd >= 0:
             files.close(fd)
 
     def _take(self) -> int:
-        """Remove and return the descriptor; -1 if there is none, or if another thread took it."""
+        """Remove and return the descriptor; -1 if there is none, or another thread removed it."""
         _held.discard(self)
         try:
             return self._fds.pop()

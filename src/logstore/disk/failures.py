@@ -1,4 +1,4 @@
-"""Say what an error of the disk means for its log dir.
+"""Tell what an error of a disk means for its log dir.
 
     the disk is gone      EIO, EROFS, ENODEV, a damaged file system
     the disk is full      ENOSPC, EDQUOT
@@ -7,7 +7,7 @@
 
 If the disk is gone, the dir goes offline without a probe, because a probe may pass on a half-dead
 disk. If the disk or the process is full, the operation can be retried later. In the last case, the
-disk or a single file may be at fault, and a probe decides.
+fault may be in the disk or in a single file, and a probe decides.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PROCESS_IS_FULL = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAG
 
 
 class Verdict(enum.Enum):
-    """What an errno says about a log dir."""
+    """The classes of errors: the meaning of an errno for a log dir."""
 
     GONE = "gone"
     FULL = "full"
@@ -47,7 +47,7 @@ class Verdict(enum.Enum):
 
 
 def verdict_of(error: OSError) -> Verdict:
-    """Classify an error by its errno alone."""
+    """Classify an error by its errno and nothing else."""
     if error.errno in DISK_IS_GONE:
         return Verdict.GONE
     if error.errno in DISK_IS_FULL:
@@ -58,14 +58,14 @@ def verdict_of(error: OSError) -> Verdict:
 
 
 def reason_of(error: OSError) -> str:
-    """Word an error with its name and file: `EIO: Input/output error (/disk1/orders-0/...log)`."""
+    """Describe an error with name and file: `EIO: Input/output error (/disk1/orders-0/...log)`."""
     code = errno.errorcode.get(error.errno or 0, "OSError")
     where = f" ({error.filename})" if error.filename else ""
     return f"{code}: {error.strerror or error}{where}"
 
 
 def refuse_shortage(error: OSError, path: str) -> None:
-    """Raise a retriable LogDirError if an error means that this process lacks a resource.
+    """Raise a retriable LogDirError if the process lacks descriptors or memory.
 
     Such an error says nothing about the disk of the log dir at `path`.
     """

@@ -1,11 +1,12 @@
 """Make every system call that touches a disk, except for maps (see `mapped`).
 
-The first part names the bare calls. Fault tests replace them here, one by one. No other module may
-call the operating system's file functions. A call that changes the disk passes the gate of its log
-dir (`gates`). The second part has what storage code often gets wrong: loops for short reads and
-writes, a probe after a sync, a sync of the directory after a change of names.
+The first part gives the bare system calls their names. Fault tests replace these calls, one by one.
+No other module may call the operating system's file functions. A call that changes the disk passes
+the gate of its log dir (`gates`). The second part has the operations that storage code often gets
+wrong: loops for short reads and writes, a probe after a sync, a sync of the directory after a
+change of names.
 
-Everything here raises plain `OSError`; only `LogDir.failed` converts it.
+Every function here raises plain `OSError`; only `LogDir.failed` converts such an error.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def _libc_sync_file_range(fd: int, position: int, size_bytes: int, flags: int) -> None:
-    """Call sync_file_range(2), which Python does not name; releases the interpreter's lock."""
+    """Call sync_file_range(2), which module `os` does not have; releases the interpreter's lock."""
     arguments = (ctypes.c_int(fd), ctypes.c_int64(position), ctypes.c_int64(size_bytes))
     if _libc.sync_file_range(*arguments, ctypes.c_uint(flags)) != 0:
         code = ctypes.get_errno()
@@ -74,7 +75,7 @@ DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 # Do not wait for the other end of a FIFO, and do not follow a link to another user's file.
 GUARDED = os.O_NONBLOCK | os.O_NOFOLLOW
 
-# A larger file counts as damaged: the bound for one document, and for one that is a long list.
+# Largest sizes of a document, and of one that is a long list. Larger files count as damaged.
 DOCUMENT_BYTES_MAX = 1 << 20
 LIST_BYTES_MAX = 64 << 20
 
@@ -104,7 +105,7 @@ class Entry(NamedTuple):
 
 
 class UnfitError(OSError):
-    """Raised for a file that cannot be what its name says: not a regular file, or too large."""
+    """Raised for a file that is not a regular file, or is too large for a file of its name."""
 
     @property
     def reason(self) -> str:
@@ -121,7 +122,7 @@ def _kind_of(mode: int) -> str | None:
 
 
 def open_regular(path: str, flags: int) -> int:
-    """Open a regular file, without waiting for a FIFO or following a symlink.
+    """Open a regular file; never wait for a FIFO, never follow a symlink.
 
     Raises UnfitError if a FIFO, a device, a socket, a directory or a symlink has this name.
     """
@@ -144,7 +145,7 @@ def open_regular(path: str, flags: int) -> int:
 
 
 def replace_file(path: str) -> int:
-    """Open an empty file under a name; an object there that is no regular file is renamed."""
+    """Open an empty file at a path; an object there that is not a regular file is renamed."""
     try:
         return open_regular(path, REPLACE)
     except UnfitError:
@@ -153,7 +154,7 @@ def replace_file(path: str) -> int:
 
 
 def set_aside(path: str) -> None:
-    """Rename an object that is in the place of a file to a name that is never read."""
+    """Rename an object that is at the path of a file; no code reads the new name."""
     rename(path, f"{path}.{os.urandom(4).hex()}.quarantine")
 
 
@@ -171,7 +172,7 @@ def close_spare(fd: int) -> None:
 
 
 def read_up_to(fd: int, size_bytes: int, position: int) -> bytes:
-    """Read `size_bytes` at `position`; fewer only if the file ends before."""
+    """Read `size_bytes` at `position`; returns fewer bytes only at the end of the file."""
     data = pread(fd, size_bytes, position)
     if len(data) == size_bytes or not data:
         return data
@@ -203,10 +204,9 @@ def read_file(path: str, bytes_max: int = DOCUMENT_BYTES_MAX) -> bytes:
 
 
 def write_fully(fd: int, buffers: Sequence[Buffer], position: int) -> int:
-    """Write all of `buffers` at `position` and return their size in bytes.
+    """Write all `buffers` one after another at `position`, and return their size in bytes.
 
-    Short writes are continued. After an error (for example ENOSPC), a part of the bytes may be in
-    the file; the caller cuts it off again.
+    Short writes are continued. After an error (ENOSPC), the caller must cut off the written part.
     """
     total = sum(map(len, buffers))
     if len(buffers) <= IOV_MAX:
@@ -234,17 +234,17 @@ def write_fully(fd: int, buffers: Sequence[Buffer], position: int) -> int:
 
 
 def probe(fd: int) -> None:
-    """Read a file's state and a byte: a dying disk may fail here after a sync succeeded."""
+    """Read a file's status and one byte: after a good sync, this can fail on a dying disk."""
     fstat(fd)
     pread(fd, 1, 0)
 
 
 class SyncError(OSError):
-    """Raised if a sync failed: whatever the errno, earlier writes may be lost."""
+    """Raised if a sync failed: earlier writes may be lost, whatever the errno is."""
 
     @classmethod
     def of(cls, error: OSError) -> SyncError:
-        """Copy the facts of an error."""
+        """Make a SyncError with the errno, text and path of another error."""
         return cls(error.errno, error.strerror, error.filename)
 
 
@@ -269,7 +269,7 @@ def sync_file(fd: int) -> None:
 
 
 def sync_dir(path: str) -> None:
-    """Make the names in a directory durable; its state is read after the sync."""
+    """Make the names in a directory durable, then read the directory's status as a probe."""
     fd = open_file(path, DIRECTORY)
     try:
         sync_names(fd)
@@ -290,7 +290,7 @@ _SYNCING = {one.__code__ for one in (sync_data, sync_file, sync_names)}
 
 
 def is_of_sync(error: OSError) -> bool:
-    """Check whether an error came from a sync, even if it is not a SyncError yet."""
+    """Check whether an error came from a sync, even if the error is not a SyncError yet."""
     frame = error.__traceback__
     while frame is not None and frame.tb_frame.f_code not in _SYNCING:
         frame = frame.tb_next
@@ -298,7 +298,7 @@ def is_of_sync(error: OSError) -> bool:
 
 
 def write_new(path: str, data: bytes) -> None:
-    """Write a file durably under its final name; a file that a crash left there is replaced."""
+    """Write a file durably; if a crash left a file of this name, replace that file."""
     fd = replace_file(path)
     try:
         write_fully(fd, [data], 0)
@@ -307,18 +307,19 @@ def write_new(path: str, data: bytes) -> None:
         close(fd)
 
 
-# A context for the rename that replaces a file; entering it raises if that is not allowed any more.
+# A context manager around a rename. It raises if the file must not be replaced any more.
 Guard = Callable[[], AbstractContextManager[object]]
 
 
 def write_atomically(path: str, data: bytes, guard: Guard = nullcontext) -> None:
-    """Replace a small file as a whole: after a crash it is the old file or the new one.
+    """Replace a small file as a whole: after a crash, the path has the old file or the new file.
 
-    All descriptors are opened before the rename, so a process without descriptors changes nothing.
+    All descriptors are opened before the rename. So if the process has none left, nothing changes.
 
     Args:
-        guard: held during the rename. If the sync before the rename hung, another thread may have
-            written a newer file meanwhile. In that case the guard raises, and nothing is replaced.
+        guard: a context manager that is entered during the rename. If the sync before the rename
+            hung, another thread may have written a newer file meanwhile. In that case the guard
+            raises, and nothing is replaced.
     """
     temporary, directory = f"{path}.{os.urandom(4).hex()}.tmp", -1
     try:
@@ -337,7 +338,7 @@ def write_atomically(path: str, data: bytes, guard: Guard = nullcontext) -> None
 
 
 def rename_over(path: str, target: str) -> None:
-    """Rename a file to a name that may exist; a directory of that name is renamed before that."""
+    """Rename a file, and replace an existing file; an existing directory is renamed before that."""
     try:
         rename(path, target)
     except IsADirectoryError:
@@ -349,7 +350,7 @@ def rename_over(path: str, target: str) -> None:
 
 
 def exists(path: str) -> bool:
-    """Check whether a name exists; only ENOENT means no, any other error is raised."""
+    """Check whether a path exists; ENOENT means that it does not. Raises any other error."""
     try:
         lstat(path)
     except FileNotFoundError:
@@ -358,13 +359,13 @@ def exists(path: str) -> bool:
 
 
 def entries(path: str) -> list[Entry]:
-    """List a directory with kinds and sizes; a name that vanishes meanwhile is left out."""
+    """List a directory with kinds and sizes, without names that vanish during the listing."""
     found = (entry_of(path, name) for name in names(path))
     return [entry for entry in found if entry is not None]
 
 
 def entry_of(path: str, name: str) -> Entry | None:
-    """Read one name in a directory; None if it vanished."""
+    """Give the entry of one name in a directory; None if the name vanished."""
     try:
         facts = lstat(f"{path}/{name}")
     except FileNotFoundError:
@@ -382,13 +383,13 @@ def entry_of(path: str, name: str) -> Entry | None:
 
 
 def names(path: str) -> list[str]:
-    """List a directory by its names alone."""
+    """List the names in a directory."""
     with scandir(path) as found:
         return [entry.name for entry in found]
 
 
 def make_dir(path: str) -> None:
-    """Make a directory durably: its name survives a power cut."""
+    """Make a directory durably: after a power cut, the directory still exists."""
     mkdir(path)
     sync_dir(os.path.dirname(path))
 

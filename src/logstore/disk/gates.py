@@ -1,23 +1,23 @@
 """Count the running calls that can change a log dir, and refuse new ones after its release.
 
-Each log dir has a `Gate`. Each system call that changes what another process would read passes the
-gate: a write, a truncation, a rename, a link, a removal, a new directory, a new or emptied file. If
-the log dir is released, its gate closes:
+Each log dir has a `Gate`. Each system call that changes files or names passes the gate: a write, a
+truncation, a rename, a link, a removal, a new directory, a new or emptied file. If the log dir is
+released, its gate closes:
 
     a call that begins later                raises LetGoError, and the disk is not called
     a call that is running                  continues until the disk ends it
     the last of the running calls           frees the lock of the log dir at its end
     if no call is running                   the thread that closes the gate frees the lock
 
-So no write of the old owner arrives after the lock is free. A call that failed does not count as
-running, and delays no thread. A sync does not count either, because it changes nothing that another
-process can read. If a sync, or a call that changed a name, returns after the gate was closed, it
-raises LetGoError: its thread takes no further step. Reads and closes are never refused.
+So no write of the old owner arrives after the lock is free. A failed call does not count as
+running. A sync does not count either, because it changes nothing that another process can read. If
+a sync, or a call that changed a name, returns after the gate was closed, it raises LetGoError, so
+that its thread takes no further step. Reads and closes are never refused.
 
 A descriptor belongs to the gate under which it was opened. A path belongs to the newest gate that
-this process made for its log dir. So a closed gate stays known until this process takes the log dir
-again, or until no store of this process has the log dir (it was removed, or its store was closed)
-and no call to it is running.
+this process made for the log dir of the path. So a closed gate stays known until this process takes
+the log dir again. If the log dir was removed, or its store was closed, the gate is forgotten when
+no call to the log dir is running.
 
 Threads: a thread that enters a gate first registers and then checks whether the gate is closed. A
 thread that closes a gate first marks it closed and then checks for running calls. So at least one
@@ -43,14 +43,14 @@ _CHANGING = os.O_TRUNC | os.O_EXCL
 
 
 class LetGoError(OSError):
-    """Raised if the log dir was released, so that this process must not change it any more."""
+    """Raised if the log dir was released: this process must not change the log dir any more."""
 
 
 class Change:
     """One or several calls by path that change a log dir; a context manager.
 
-    The exit raises nothing, so that a descriptor that was opened inside is not lost. `_pass` raises
-    if the gate was closed meanwhile.
+    The exit raises nothing, so that a descriptor that was opened inside is not lost. If the gate
+    was closed meanwhile, `_pass` raises.
     """
 
     __slots__ = ("__weakref__", "_entry", "_gate")
@@ -77,10 +77,10 @@ class Gate:
     """The gate of one log dir, which all calls that change the log dir pass.
 
     Attributes:
-        under_way: the running calls by path, as weak references: if Ctrl-C interrupts the exit of a
-            call, the call counts as ended nevertheless.
-        is_closed: the log dir was released.
-        is_left: no store of this process has the log dir any more.
+        under_way: the running calls that use a path, as weak references. So a call counts as ended
+            even if Ctrl-C interrupts its exit.
+        is_closed: whether the log dir was released.
+        is_left: whether no store of this process has the log dir any more.
     """
 
     __slots__ = ("__weakref__", "_give_back", "is_closed", "is_left", "path", "under_way")
@@ -89,7 +89,8 @@ class Gate:
         """Make an open gate.
 
         Args:
-            give_back: frees the lock of the log dir; several threads may call it at once.
+            give_back: a function that frees the lock of the log dir. Several threads may call it at
+                once.
         """
         self.path = path
         self.under_way: set[ref[Change]] = set()
@@ -97,7 +98,7 @@ class Gate:
         self._give_back = give_back
 
     def close(self) -> bool:
-        """Refuse calls from now on; if none is running, free the log dir and return True."""
+        """Refuse calls from now on; if no call is running, free the log dir and return True."""
         self.is_closed = True
         if self._is_passed():
             return False
@@ -110,10 +111,10 @@ class Gate:
         return is_writing or any(entry() is not None for entry in tuple(self.under_way))
 
     def is_forgotten(self) -> bool:
-        """Forget the gate if no call can need it any more; returns whether it was forgotten.
+        """Forget the gate if no call can need the gate any more; returns whether it was forgotten.
 
-        A thread that hangs in a read may change a path after the read. So every registered call to
-        the log dir counts here.
+        A thread that hangs in a read could change a path after the read. So every running call to
+        the log dir counts here, also a read.
         """
         if not self.is_left or not self.is_closed or self._is_passed() or calls_to(self.path):
             return False
@@ -131,10 +132,11 @@ class Gate:
 
 
 class Opened:
-    """A descriptor below a log dir, until it is closed.
+    """An open descriptor of a file below a log dir.
 
     Attributes:
-        is_written: a call that changes the file is running. Two threads never make one at once.
+        is_written: whether a call that changes the file is running. Two threads never make such
+            calls at once.
     """
 
     __slots__ = ("gate", "is_written")
@@ -144,15 +146,15 @@ class Opened:
         self.is_written = False
 
 
-_of_dir: dict[str, ref[Gate]] = {}  # by the path of the log dir
-_of_fd: dict[int, Opened] = {}  # by the descriptor
+_of_dir: dict[str, ref[Gate]] = {}  # the key is the path of the log dir
+_of_fd: dict[int, Opened] = {}  # the key is the descriptor
 
 
 def know(gate: Gate, fd: int) -> None:
     """Register a gate: from now on, calls of this process below its log dir pass this gate.
 
     Args:
-        fd: a descriptor in the log dir that was opened before.
+        fd: a descriptor in the log dir that was opened before the gate was registered.
     """
     _of_dir[gate.path] = ref(gate, _forget_dead)
     _of_fd[fd] = Opened(gate)
@@ -184,7 +186,7 @@ def gate_of(path: str) -> Gate | None:
 
 
 def _pass(gate: Gate, call: Callable[[*Rest], Result], *args: *Rest) -> Result:
-    """Make a call that changes names; raises LetGoError if the gate closes before or during it."""
+    """Make a call that changes names; raises LetGoError if the gate closes before its end."""
     with Change(gate):
         result = call(*args)
     if gate.is_closed:
@@ -196,7 +198,7 @@ def _pass(gate: Gate, call: Callable[[*Rest], Result], *args: *Rest) -> Result:
 
 
 def changing_fd(call: Callable[[int, *Rest], Result]) -> Callable[[int, *Rest], Result]:
-    """Wrap a call that changes the file of a descriptor: it passes the gate of that file."""
+    """Wrap a call that changes the file of a descriptor: the call passes the descriptor's gate."""
 
     def change(fd: int, /, *args: *Rest) -> Result:
         opened = _of_fd.get(fd)
@@ -217,7 +219,7 @@ def changing_fd(call: Callable[[int, *Rest], Result]) -> Callable[[int, *Rest], 
 
 
 def writing(call: Callable[[int, Data, int], int]) -> Callable[[int, Data, int], int]:
-    """Wrap a write as `changing_fd` does; for appends, as it takes 0.11 us instead of 0.3 us."""
+    """Wrap a write like `changing_fd`, but faster, for appends: 0.11 us instead of 0.3 us."""
 
     def write(fd: int, data: Data, position: int, /) -> int:
         opened = _of_fd.get(fd)
@@ -237,7 +239,7 @@ def writing(call: Callable[[int, Data, int], int]) -> Callable[[int, Data, int],
 
 
 def syncing(call: Callable[[int], None]) -> Callable[[int], None]:
-    """Wrap a sync: it raises if its log dir is released before the sync or during it."""
+    """Wrap a sync: the sync raises if its log dir is released before it or during it."""
 
     def sync(fd: int, /) -> None:
         opened = _of_fd.get(fd)
@@ -251,7 +253,7 @@ def syncing(call: Callable[[int], None]) -> Callable[[int], None]:
 
 
 def changing_name(call: Callable[..., None]) -> Callable[..., None]:
-    """Wrap a call that changes a name: it passes the gate of the log dir with that name."""
+    """Wrap a call that changes a name: the call passes the gate of the name's log dir."""
 
     def change(path: str, /, *args: int) -> None:
         gate = gate_of(path)
@@ -263,9 +265,9 @@ def changing_name(call: Callable[..., None]) -> Callable[..., None]:
 
 
 def changing_two_names(call: Callable[[str, str], None]) -> Callable[[str, str], None]:
-    """Wrap a call with an old and a new name: it passes the gate of the new name's log dir.
+    """Wrap a call with an old and a new name: the call passes the gate of the new name's log dir.
 
-    If the new name is in no log dir, it passes the gate of the old name's log dir.
+    If the new name is in no log dir, the call passes the gate of the old name's log dir.
     """
 
     def change(path: str, target: str, /) -> None:
@@ -280,10 +282,10 @@ def changing_two_names(call: Callable[[str, str], None]) -> Callable[[str, str],
 def opening(
     call: Callable[[str, int, int], int], close: Callable[[int], object], mode: int
 ) -> Callable[..., int]:
-    """Wrap an open: it records the gate of the descriptor.
+    """Wrap an open: the wrapper records the gate of the new descriptor.
 
-    If the call makes or empties a file, it passes the gate. The descriptor is closed if it cannot
-    be recorded, for want of memory.
+    If the open makes or empties a file, it passes the gate. If memory is lacking to record the
+    descriptor, the descriptor is closed.
     """
 
     def open_file(path: str, flags: int, mode: int = mode) -> int:
@@ -311,7 +313,7 @@ def opening(
 
 
 def closing(call: Callable[[int], None]) -> Callable[[int], None]:
-    """Wrap a close: it forgets the descriptor's gate, because the number may be reused."""
+    """Wrap a close: the wrapper forgets the descriptor's gate, because the number may be reused."""
 
     def close(fd: int, /) -> None:
         _of_fd.pop(fd, None)

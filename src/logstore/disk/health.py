@@ -2,7 +2,8 @@
 
 Threads: conditions change under a lock of their own, which is never held during a disk call. The
 booleans made from the conditions are plain attributes, which hot paths read without a lock. The
-reason is written before the booleans. So a thread that sees a dir refuse can read the reason.
+reason is written before the booleans. So a thread that sees that a dir refuses calls can read the
+reason.
 """
 
 from __future__ import annotations
@@ -28,11 +29,13 @@ class Health:
     """The conditions of a log dir, and its state.
 
     Attributes:
-        is_refusing: the dir is OFFLINE or SUSPECT, so every call raises.
-        is_refusing_appends: the dir is OFFLINE, SUSPECT, OUTDATED or full: every append raises.
+        is_refusing: whether the dir is OFFLINE or SUSPECT, so that every call raises.
+        is_refusing_appends: whether the dir is OFFLINE, SUSPECT, OUTDATED or full, so that every
+            append raises.
         since_ms: when the current state began, in ms since the epoch.
-        on_change: called after each change, in the order of the changes, with the conditions before
-            and after it and with its reason. The lock is held, so this must neither wait nor raise.
+        on_change: a function that is called after each change, in the order of the changes. Its
+            arguments are the conditions before and after the change, and the reason. The lock is
+            held during the call, so the function must neither wait nor raise.
     """
 
     def __init__(self, path: str) -> None:
@@ -70,7 +73,7 @@ class Health:
         """Apply an event to the dir; returns whether a condition changed.
 
         Args:
-            has_remedy: the reason says what to do, so no general advice is added to it in the log.
+            has_remedy: whether the reason says what to do. If so, the log gets no general advice.
         """
         with self._changing:
             before, conditions = self.conditions, after(self.conditions, event)
@@ -89,20 +92,20 @@ class Health:
 
     @property
     def is_away(self) -> bool:
-        """Whether the dir does not serve, or is OUTDATED: the right disk may hold more."""
+        """Whether the dir is OFFLINE or OUTDATED: the right disk may have more records."""
         return self.is_offline or self.is_outdated
 
     def explain(self, state: LogDirState, reason: str) -> None:
-        """Replace the reason of a condition that holds, because more is known now."""
+        """Replace the reason of a condition that the dir has, because more is known now."""
         with self._changing:
             self._reasons[state] = reason
 
     def _is_told_already(self, conditions: Conditions) -> bool:
-        """Check whether a change need not be logged; `LogDir` overrides this."""
+        """Check whether a change need not be logged; `LogDir` overrides this method."""
         return False
 
     def _take(self, conditions: Conditions) -> None:
-        """Publish the conditions to other threads, those that refuse calls first."""
+        """Publish the conditions to other threads. The conditions that refuse calls come first."""
         self.conditions = conditions
         is_offline = LogDirState.OFFLINE in conditions
         is_suspect = LogDirState.SUSPECT in conditions
@@ -118,7 +121,7 @@ class Health:
     def _tell(
         self, before: Conditions, conditions: Conditions, reason: str, *, has_remedy: bool
     ) -> None:
-        """Log one change, with a remedy."""
+        """Log one change, with advice to the user."""
         import logging
 
         warn = logging.getLogger("logstore").warning
@@ -138,10 +141,11 @@ class Health:
             raise self.refusal()
 
     def check_current(self) -> None:
-        """Raise also if the dir is an old copy: what is written there is lost with the right disk.
+        """Raise if the dir does not serve, or is an old copy, whose new records could be lost.
 
         Raises:
-            LogDirError: the dir is OUTDATED, OFFLINE or SUSPECT.
+            LogDirError: the dir is OUTDATED, OFFLINE or SUSPECT. Records that are written to an old
+                copy are lost when the right disk comes back.
         """
         self.check()
         if self.is_outdated:
@@ -149,21 +153,21 @@ class Health:
             raise LogDirError(path=self.path, reason=reason)
 
     def refusal(self) -> LogDirError:
-        """Make the error for callers of a dir that does not serve."""
+        """Make the error for callers of a dir that is OFFLINE or SUSPECT."""
         if self.is_offline:
             return self.offline_error()
         return self.suspect_error()
 
     def offline_error(self) -> LogDirOfflineError:
-        """Make the error for callers of an offline dir."""
+        """Make the error for callers of an OFFLINE dir."""
         return LogDirOfflineError(path=self.path, reason=self.offline_reason or "it is offline")
 
     def suspect_error(self, more: str = "", *, retriable: bool = True) -> LogDirSuspectError:
         """Make the error for callers of a SUSPECT dir.
 
         Args:
-            retriable: False if the call may have written something: records that may be in the log
-                must not be sent again.
+            retriable: False if the call may have written something. Then the records may be in the
+                log, and must not be sent again.
         """
         reason = self._reasons.get(LogDirState.SUSPECT) or "it does not answer"
         return LogDirSuspectError(path=self.path, reason=reason + more, retriable=retriable)

@@ -49,14 +49,14 @@ _PROBE_BYTES = b"a log dir that can be written, synced and read back\n"
 
 PROBES_KEPT = 5
 
-# A full disk takes records again only after this part of it is free: the state must not flutter.
+# A full disk takes records again only if this part of it is free, so that the state is stable.
 RETURN_PERCENT = 1
 
 __all__ = ["PROBE_PREFIX", "RETURN_PERCENT", "DiskUsage", "LogDir", "LogDirState"]
 
 
 class DiskUsage(NamedTuple):
-    """The space of a disk at the last check."""
+    """The size of a disk, and its free space at the last check."""
 
     total_bytes: int
     usable_bytes: int
@@ -78,9 +78,9 @@ class LogDir(Health):
         self._directory_id = ""
         self.start_id = ""
         self.was_clean = False
-        # Replicas here that did not open, or are damaged: a close does not mark the dir clean.
+        # Replicas that did not open, or are damaged: they prevent that a close marks the dir clean.
         self.not_loaded: set[tuple[str, int]] = set()
-        # The dir was served by this process before: the page cache may differ from the disk.
+        # Whether this process served the dir before: the page cache may differ from the disk.
         self.is_back = False
         self.usage = DiskUsage(0, 0)
         self.warnings: list[str] = []
@@ -90,20 +90,20 @@ class LogDir(Health):
         self.checkpoints = OffsetCheckpoints(path, self.check, self.replacing)
         self.generation = DirGeneration(path, self.check, self.replacing)
         self.settings = DirSettings()
-        self.facts: object = None  # see `documents/facts`
-        # How many probes in a row returned in time; the keeper counts, the watchdog reads.
+        self.facts: object = None  # explained in `documents/facts`
+        # How many probes in a row returned in time. The keeper writes this, the watchdog reads it.
         self.good_probes = 0
-        # How long the last probes took. Probes are the same calls on all disks, to compare disks.
+        # How long the last probes took. All disks get the same probes, for comparison.
         self.probe_seconds: deque[float] = deque(maxlen=PROBES_KEPT)
-        # How many syncs of segments returned, and how long they took in all; under `_changing`.
+        # The number of syncs of segments, and their total time; changed under `_changing`.
         self.flush_count, self.flush_seconds = 0, 0.0
         self._on_failure = on_failure
         self._place: tuple[int, int] | None = None
-        self._writing_meta = threading.Lock()  # keeps the order of identities: the newest is last
+        self._writing_meta = threading.Lock()  # so that the newest identity is written last
         self._is_let_go = False
 
     def __repr__(self) -> str:
-        """Show the path and the state, with its reason."""
+        """Show the path, the state and the reason of the state."""
         reason = f": {self.reason}" if self.reason else ""
         return f"<LogDir {self.path} {self.state.value}{reason}>"
 
@@ -113,7 +113,7 @@ class LogDir(Health):
         return self._directory_id
 
     def belong(self, cluster_id: str, directory_id: str) -> None:
-        """Set an identity, in memory."""
+        """Set the identity of the dir, in memory only."""
         self.cluster_id = cluster_id
         self._directory_id = self.checkpoints.directory_id = directory_id
         self.generation.directory_id = directory_id
@@ -121,8 +121,8 @@ class LogDir(Health):
     def _is_told_already(self, conditions: Conditions) -> bool:
         """Check whether a change need not be logged.
 
-        The change to OFFLINE is logged only for the log dir of a store: a caller that brings a dir
-        in gets an error instead. Other changes are logged only by the owner, not by readers.
+        The change to OFFLINE is logged only for a log dir of a store: a caller that adds a log dir
+        gets an error instead. Other changes are logged only by the owner, not by readers.
         """
         if LogDirState.OFFLINE in conditions:
             return self._on_failure is None
@@ -137,11 +137,11 @@ class LogDir(Health):
     # --- failure ----------------------------------------------------------------------------------
 
     def report_to(self, on_failure: Callable[[LogDir], None]) -> None:
-        """Call a function from now on if the log dir fails."""
+        """Set the function that is called if the log dir fails."""
         self._on_failure = on_failure
 
     def take_offline(self, reason: str, *, has_remedy: bool = False) -> LogDirOfflineError:
-        """Take the dir offline for good; only the first call calls the failure callback."""
+        """Take the dir offline for good; only the first call of this calls the failure callback."""
         if (
             self.change(Event.FAILED, reason, has_remedy=has_remedy)
             and self._on_failure is not None
@@ -156,7 +156,7 @@ class LogDir(Health):
         topic: str | None = None,
         partition: int | None = None,
     ) -> LogStoreError:
-        """Convert an error of this dir's disk; takes the dir offline if the disk is to blame.
+        """Convert an error of this dir's disk; if the disk is to blame, take the dir offline.
 
         Use it as `raise log_dir.failed(error, path) from error`.
         """
@@ -181,9 +181,9 @@ class LogDir(Health):
         return self.take_offline(reason)
 
     def flush_failed(self, error: OSError, path: str | None = None) -> LogDirOfflineError:
-        """Take the dir offline after a failed sync, whatever the errno. No sync is ever retried.
+        """Take the dir offline after a failed sync, whatever the errno is. No sync is ever retried.
 
-        The kernel drops pages that it could not write, and the next sync reports success.
+        The kernel drops pages that it could not write, and a second sync would report success.
         """
         return self.take_offline(f"a flush failed: {self._reason(error, path)}")
 
@@ -192,7 +192,7 @@ class LogDir(Health):
         return reason if path is None or error.filename else f"{reason} ({path})"
 
     def _ask_probe(self) -> str | None:
-        """Probe the disk; returns why the disk is bad, or None."""
+        """Probe the disk; returns why the disk is bad, or None if it is good."""
         try:
             self.probe()
         except OSError as error:
@@ -203,7 +203,7 @@ class LogDir(Health):
         """Check that the path still leads to the same directory; raises OSError.
 
         If a disk is unmounted during use, its empty mount point appears at the path. Nothing may be
-        written there, and the absence of files there means nothing.
+        written there, and nothing follows from the absence of files there.
         """
         facts = files.stat(self.path)
         place = (facts.st_dev, facts.st_ino)
@@ -216,7 +216,7 @@ class LogDir(Health):
     def probe(self) -> None:
         """Prove that the disk accepts, keeps and returns a small file; raises OSError.
 
-        A listing alone succeeds even on a dead disk. A full disk passes, because it is not broken.
+        A mere listing succeeds even on a dead disk. A full disk passes, because it is not broken.
         """
         self.check_place()
         if self.read_only:
@@ -241,12 +241,12 @@ class LogDir(Health):
     # --- identity and ownership -------------------------------------------------------------------
 
     def write_meta(self, meta: MetaProperties) -> None:
-        """Write the identity of the dir, durably, unless the dir stopped serving meanwhile.
+        """Write the identity of the dir durably, unless the dir stops serving meanwhile.
 
         Raises:
             OSError: the disk failed.
-            LogDirOfflineError: the call hung until the dir was offline; the identity is unchanged.
-            LogDirSuspectError: the dir hangs already.
+            LogDirOfflineError: the write hung until the dir was OFFLINE; the identity is unchanged.
+            LogDirSuspectError: the dir is SUSPECT already.
         """
         path = os.path.join(self.path, FILE_NAME)
         with call(self.path, SYNCING), self._writing_meta:
@@ -254,10 +254,10 @@ class LogDir(Health):
             files.write_atomically(path, encode_meta(meta), self.replacing)
 
     def begin(self, start_id: str, *, is_new: bool = False) -> None:
-        """Record this start in the locked dir, and set `was_clean`; raises OSError.
+        """Record the start of this process in the locked dir, and set `was_clean`; raises OSError.
 
         A full disk is only a warning: the next start recovers. The lock file of a new dir does not
-        name its identity yet, because that is written later.
+        name its identity yet, because the identity is written later.
         """
         cluster_id, directory_id = ("", "") if is_new else (self.cluster_id, self.directory_id)
         try:
@@ -273,7 +273,7 @@ class LogDir(Health):
             )
 
     def release(self) -> None:
-        """Release the dir; its lock is freed as soon as no call of this process can change it.
+        """Release the dir; its lock is freed as soon as no call of this process can change the dir.
 
         Never waits. If calls that change the disk are running, the last of them frees the lock.
         """
@@ -293,10 +293,10 @@ class LogDir(Health):
 
     @contextmanager
     def replacing(self) -> Iterator[None]:
-        """Guard a rename that replaces a file of the dir: until its end the dir stays locked.
+        """Guard a rename that replaces a file of the dir: the dir stays locked until the end.
 
         Raises:
-            LogDirOfflineError: the dir is offline, or was released. So another owner may have
+            LogDirOfflineError: the dir is OFFLINE, or was released. So another owner may have
                 written a newer file, which must not be replaced.
         """
         try:
@@ -329,7 +329,7 @@ class LogDir(Health):
             self.change(Event.CORDON, "its user cordoned it")
 
     def change_settings(self, settings: DirSettings) -> None:
-        """Replace the settings durably, then apply them; raises LogStoreError."""
+        """Replace the settings durably, then apply the new settings; raises LogStoreError."""
         write = partial(write_settings, self.path, self.directory_id, settings)
         self.change_file(SETTINGS_NAME, write)
         self.settings = settings
@@ -339,9 +339,9 @@ class LogDir(Health):
     # --- space ------------------------------------------------------------------------------------
 
     def refresh_usage(self) -> DiskUsage:
-        """Read the disk's free space into `usage`, which all others read; raises OSError.
+        """Read the disk's free space into `usage`, for all other code; raises OSError.
 
-        If a full disk has room again, it accepts records after this call.
+        If a full disk has room again, the dir accepts records after this call.
         """
         if not self.read_only:
             self.ballast.keep()
@@ -363,7 +363,7 @@ class LogDir(Health):
 
     @property
     def return_bytes(self) -> int:
-        """The bytes that must be usable before a full disk takes records, ballast included."""
+        """How many bytes must be free before a full disk takes records, the ballast included."""
         percent = self.usage.total_bytes * RETURN_PERCENT // 100
         return max(percent, 1) + self.ballast.missing_bytes
 
@@ -371,9 +371,9 @@ class LogDir(Health):
         return f"appends resume by themselves at {format_size(self.return_bytes)} free"
 
     def _full(self, reason: str) -> LogStoreError:
-        """Make the error of a write that found no room; if the disk is full, the dir gets FULL.
+        """Make the error of a write that found no room; if the disk is full, set READ_ONLY.
 
-        If there is room, and only this append was too large or met a quota, others continue.
+        If there is room, this append was too large, or met a quota: other appends continue.
         """
         try:
             if not self._look_for_room():
@@ -387,7 +387,7 @@ class LogDir(Health):
         self._full(reason_of(error))
 
     def check_appendable(self) -> None:
-        """Raise if the dir accepts no records; the space of a full disk is read again first."""
+        """Raise if the dir accepts no records; if the disk is full, first read its space again."""
         self.check_current()
         if not self.is_full:
             return

@@ -1,12 +1,13 @@
-"""Map a range of a file for one bulk read, so that no bad or slow disk stops the process.
+"""Map a range of a file for one bulk read; a bad or slow disk cannot stop the process.
 
 A page fault in a map holds the interpreter's lock while the disk works, and an unreadable block
-kills the process with SIGBUS. So a range is *populated* first: `madvise(MADV_POPULATE_READ)` by
-ctypes releases the lock and turns an unreadable page into EFAULT. The range is read right after
-that. Nothing keeps a view after the read unless the caller asked for zero-copy.
+kills the process with SIGBUS. So a range is *populated* first: `madvise(MADV_POPULATE_READ)`,
+called through ctypes, releases the lock and reports an unreadable page as EFAULT. The range is read
+right after that. No view of the map exists after the read, unless the caller asked for zero-copy.
 
 In three cases a range is read with `pread` instead: the kernel is older than 5.14 and answers
-EINVAL, the file system has no maps, or the page is unreadable (`pread` reports the real error).
+EINVAL, the file system does not support maps, or a page is unreadable (`pread` reports the real
+error).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ map_file = mmap.mmap
 
 
 def _populate(address: int, size_bytes: int) -> None:
-    """Load pages without holding the interpreter's lock; raises OSError instead of SIGBUS."""
+    """Load pages without holding the interpreter's lock; an unreadable page raises OSError."""
     while _libc.madvise(address, size_bytes, MADV_POPULATE_READ) != 0:
         code = ctypes.get_errno()
         if code != errno.EINTR:
@@ -42,7 +43,7 @@ populate = _populate
 
 
 def _map(fd: int, size_bytes: int, position: int) -> memoryview:
-    """Map and populate a range; the map lives as long as the view."""
+    """Map and populate a range; the map lives as long as the returned view."""
     start = position - position % _PAGE_BYTES
     length = position + size_bytes - start
     mapped = map_file(fd, length, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED, offset=start)
@@ -52,10 +53,10 @@ def _map(fd: int, size_bytes: int, position: int) -> memoryview:
 
 
 def view(fd: int, size_bytes: int, position: int) -> memoryview | bytes:
-    """Give `size_bytes` at `position` to read now: a populated map, or bytes if a map fails.
+    """Give `size_bytes` at `position`, as a view of a populated map, or as bytes if a map fails.
 
-    There are fewer bytes only if the file ends before. The caller ensures that no one shortens the
-    file.
+    The result has fewer bytes only if the file ends earlier. The caller ensures that no thread
+    shortens the file meanwhile.
 
     Raises:
         OSError: the disk could not give the bytes.

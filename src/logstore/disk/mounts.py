@@ -1,13 +1,13 @@
 """Find out whether a directory is below a mount point whose disk is not mounted now.
 
-    /etc/fstab           what the administrator wants mounted, and where
-    /proc/self/mounts    what this process has mounted
+    /etc/fstab the file systems that the administrator wants mounted, and where
+    /proc/self/mounts the file systems that are mounted for this process
 
-Both have a line per file system, with fields separated by blanks. The second field is the mount
-point; blanks in a name are written in octal. A directory belongs to the nearest mount point in
-fstab at or above it, unless something that fstab does not list is mounted nearer. `noauto` makes no
-difference: a log dir below such a mount point is meant for that disk. If fstab does not list a
-mount (a mount unit, a container), its absence cannot be recognised.
+Both files have a line per file system, with fields separated by blanks. The second field is the
+mount point; blanks in a name are written in octal. A directory belongs to the nearest mount point
+in fstab at or above it, unless something that fstab does not list is mounted nearer. `noauto` makes
+no difference: a log dir below such a mount point is meant for that disk. If fstab does not list a
+mount (a mount unit, a container), this module cannot recognise that it is missing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _OCTAL = re.compile(rb"\\([0-7]{3})")
 
 
 def mount_points(table: bytes) -> list[str]:
-    """List the mount points of a table; lines without one (swap, comments) are left out."""
+    """List the mount points of a table; skip lines without a mount point (swap, comments)."""
     found = []
     for line in table.splitlines():
         fields = line.split()
@@ -40,11 +40,11 @@ def unmounted_point(path: str) -> str | None:
     """Give the fstab mount point that a resolved path belongs to, if nothing is mounted there.
 
     Raises:
-        OSError: a table exists and cannot be read.
+        OSError: a table exists, but cannot be read.
     """
     named = mount_points(_read(FSTAB))
     mounted = set(mount_points(_read(MOUNTS))) if named else set()
-    if not mounted:  # fstab names nothing, or it is unknown what is mounted
+    if not mounted:  # fstab has no mount point, or the list of mounts is unknown
         return None
     resolved = [point if point in mounted else files.real_path(point) for point in named]
     nearest = _nearest(path, resolved)
@@ -58,14 +58,14 @@ def _nearest(path: str, points: Iterable[str]) -> str:
 
 
 def _read(path: str) -> bytes:
-    """Read a table, by a bound because the kernel's table reports no size; "" if it is missing."""
+    """Read a table up to a bound, because /proc reports no size; b"" if the table is missing."""
     try:
         fd = files.open_file(path, files.READ)
     except (FileNotFoundError, PermissionError):
         return b""
     try:
         return files.read_up_to(fd, TABLE_BYTES_MAX, 0)
-    except IsADirectoryError:  # a container mounts a file that its host does not have: a directory
+    except IsADirectoryError:  # a container can have a directory in its place
         return b""
     finally:
         files.close(fd)

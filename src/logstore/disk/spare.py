@@ -1,7 +1,7 @@
 """Keep one descriptor in reserve, so that a flush works when the process has none left.
 
 Logs hold descriptors until they are flushed. If a flush needed one more descriptor and could not
-get it, no log could be flushed, and no descriptor would become free.
+get one, no log could be flushed, and no descriptor would ever become free.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Spare:
             files.close_spare(fd)
 
     def use(self, work: Callable[[], Result]) -> Result:
-        """Do work that opens one file; if no descriptor is free, the work gets the spare's."""
+        """Do work that opens one file; if no descriptor is free, close the spare for the work."""
         try:
             return work()
         except files.SyncError:

@@ -1,7 +1,7 @@
 """Define which conditions of a log dir an event adds and ends: a pure table, no I/O.
 
-Several conditions may hold at once: a full dir may be cordoned and hang. The *state* of a dir is
-its gravest condition.
+A log dir can have several conditions at once: for example, a full dir can be cordoned and hang. The
+*state* of a dir is its gravest condition.
 
     event      from                    adds        ends
     FAILED     any                     OFFLINE     READ_ONLY, SUSPECT, SLOW, OUTDATED
@@ -67,7 +67,7 @@ class Event(enum.Enum):
 
 
 class Change(NamedTuple):
-    """What an event does to the conditions."""
+    """The conditions that an event adds and ends."""
 
     adds: Conditions
     ends: Conditions

@@ -1,4 +1,4 @@
-"""Start a thread; if this process can start no more, the error says what to do."""
+"""Start a thread; if this process can start no more threads, the error says what to do."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ LOOK_SECONDS = 0.05
 
 
 class Thread(threading.Thread):
-    """A thread whose `start` raises, and does not hang, if there is no memory for its first step.
+    """A thread whose `start` raises instead of hanging if there is no memory for its first step.
 
-    `threading.Thread.start` waits until the new thread reports that it runs. If the thread ends
-    before that, with a MemoryError, it never reports, and the caller waits for good (CPython
-    gh-140746). Here the caller also sees such an end: when the thread drops its target, `_ended`
-    gets an item, by one call in C that allocates nothing.
+    `threading.Thread.start` waits until the new thread reports that it runs. If the new thread ends
+    with a MemoryError before its report, the caller waits for good (CPython gh-140746). In this
+    class the caller also notices such an end: when the thread drops its target, `_ended` gets an
+    item, by one call in C that allocates nothing.
     """
 
     def start(self) -> None:
         """Start the thread.
 
         Raises:
-            RuntimeError: the process may have no more threads, or has no memory for one.
+            RuntimeError: the process may have no more threads, or has no memory for a thread.
         """
         self._ended: deque[object] = deque()
         self._started = _Started(self._ended)
@@ -53,7 +53,7 @@ class _NeverBeganError(RuntimeError):
 
 
 class _Started(threading.Event):
-    """Lets a caller wait until a thread runs; raises if the thread has ended before that."""
+    """Lets a caller wait until a thread runs; raises if the thread ends before it runs."""
 
     def __init__(self, ended: deque[object]) -> None:
         super().__init__()
@@ -72,8 +72,8 @@ def start(thread: threading.Thread) -> None:
 
     Raises:
         RuntimeError: the process may have no more threads.
-        KeyboardInterrupt: Ctrl-C came during the start; the thread may have started or not. (Inside
-            Python's Condition, the interrupt turns into a RuntimeError about a lock.)
+        KeyboardInterrupt: Ctrl-C came during the start. It is unknown whether the thread started.
+            (Inside Python's Condition, the interrupt turns into a RuntimeError about a lock.)
     """
     try:
         thread.start()

@@ -1,9 +1,10 @@
 """Run work that Ctrl-C must not stop in the middle, in a second thread.
 
 Python raises KeyboardInterrupt in the main thread only. So if the main thread calls an operation of
-several steps (a truncation, a close), the operation runs in a second thread. The first interrupt is
-raised after the work is complete. A second interrupt is raised at once, because the disk may hang.
-The work then continues to its end, unless it sees before its first change that the caller has left.
+several steps (a truncation, a close), the operation runs in a second thread. A first Ctrl-C is
+raised after the work is complete. A second Ctrl-C is raised at once, because the disk may hang.
+After that the work continues to its end, unless it notices before its first change that the caller
+has left.
 
 Such an operation takes milliseconds on a disk. Starting the thread takes 0.05 ms.
 """
@@ -31,8 +32,8 @@ class AbandonedError(LogStoreError):
 class Work(Generic[Result]):
     """One piece of work, and its result.
 
-    Threads: the worker writes the outcome and then sets `_is_over`. The caller reads the outcome
-    after it saw `_is_over`.
+    Threads: the second thread writes the outcome and then rings `_is_over`. The caller reads the
+    outcome only after `_is_over` was rung.
     """
 
     def __init__(self, work: Callable[[Callable[[], None]], Result]) -> None:
@@ -52,15 +53,15 @@ class Work(Generic[Result]):
     def wait(self) -> None:
         """Wait for the end of the work.
 
-        It waits in short steps, because a signal that arrives just before a wait does not end that
-        wait.
+        The caller waits in short steps, because a signal that arrives just before a wait does not
+        end that wait.
         """
         while not self._is_over.wait(LOOK_SECONDS):
-            if not self._thread.is_alive():  # without memory the thread may end before the work
+            if not self._thread.is_alive():  # for lack of memory, it can end before the work
                 return
 
     def wait_after_interrupt(self) -> None:
-        """Wait for the end of the work if it has begun; otherwise it must never begin."""
+        """Wait for the end of the work if the start succeeded; otherwise the work never begins."""
         self._may_begin.ring()
         if self._is_wanted:
             self.wait()
@@ -68,7 +69,7 @@ class Work(Generic[Result]):
     def leave(self) -> None:
         """Record that the caller does not wait any more."""
         self._is_left = True
-        self._may_begin.ring()  # unwanted work ends at once
+        self._may_begin.ring()  # work that was never wanted ends at once
 
     def outcome(self) -> Result:
         """Return the result of the work, or raise its error."""
@@ -81,7 +82,7 @@ class Work(Generic[Result]):
                 raise MemoryError("a thread ended for lack of memory; its work may be done or not")
             return self._results[0]
         finally:
-            del error  # its traceback holds this frame, and frames below it hold descriptors
+            del error  # its traceback refers to frames, and these refer to descriptors
 
     def _check(self) -> None:
         """Raise AbandonedError if the caller left; the work calls this before its first change."""
@@ -100,11 +101,11 @@ class Work(Generic[Result]):
 
 
 def uninterrupted(work: Callable[[Callable[[], None]], Result]) -> Result:
-    """Do work as a whole even if Ctrl-C comes; raises the errors of the work.
+    """Do work to its end even if Ctrl-C comes; raises the errors of the work.
 
     Args:
-        work: called with a function. The work calls that function once, while it holds its locks
-            and before its first change. The function raises if the caller has left.
+        work: the work, a function whose argument is a check. The work calls the check once, while
+            it holds its locks and before its first change. The check raises if the caller has left.
     """
     if threading.current_thread() is not threading.main_thread():
         return work(_go_on)
@@ -113,7 +114,8 @@ def uninterrupted(work: Callable[[Callable[[], None]], Result]) -> Result:
         try:
             whole.start()
             whole.wait()
-        # no thread can be started: an interrupt may stop the work, which is prepared for that
+        # No thread can be started. So Ctrl-C can stop the work in the middle, and the work is
+        # prepared for that.
         except RuntimeError:
             return work(_go_on)
         except BaseException:
@@ -126,11 +128,11 @@ def uninterrupted(work: Callable[[Callable[[], None]], Result]) -> Result:
 
 
 def _go_on() -> None:
-    """Do nothing: the check of work in a thread that Ctrl-C does not reach."""
+    """Do nothing: this is the check for work that runs in the caller's own thread."""
 
 
 def uninterruptible(method: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """Make a method that Ctrl-C does not interrupt."""
+    """Wrap a method so that Ctrl-C does not interrupt it."""
 
     @functools.wraps(method)
     def whole(*arguments: Arguments.args, **options: Arguments.kwargs) -> Result:

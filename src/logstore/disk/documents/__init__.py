@@ -1,1 +1,1 @@
-"""Read and write the small files of a log dir; each is one document with a checksum."""
+"""Read and write the small files of a log dir; each file is one document with a checksum."""

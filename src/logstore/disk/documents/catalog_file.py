@@ -4,10 +4,11 @@
     <16 hex> <version>              the first line; 16 hex digits: xxh3-64 of the rest of the line
     <16 hex> <sequence> <directory id, or -> <partition> <topic>
 
-If several lines are about one replica, the highest sequence counts. `-` means that the replica was
-deleted. Every log dir has the entries of the whole store. Unless a dir was missing, the bytes are
-the same in all log dirs, so a start decodes them only once. The catalog is a hint: if it disagrees
-with the directories, the directories are right.
+If several lines are about one replica, the line with the highest sequence counts. `-` means that
+the replica was deleted. The catalog of every log dir has the entries of the whole store. Unless a
+dir was missing, the catalogs of all log dirs have the same bytes, so a start decodes these bytes
+only once. The catalog is a hint: if the catalog disagrees with the directories, the directories are
+right.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ DELETED = "-"
 
 
 class Place(NamedTuple):
-    """The directory id of a replica, and how recent that entry is."""
+    """The id of the log dir that has a replica, and a number that tells how recent the entry is."""
 
     sequence: int
     directory_id: str
@@ -38,9 +39,9 @@ class CatalogFile(NamedTuple):
     """The contents of a catalog.
 
     Attributes:
-        is_whole: every line has a right checksum. Otherwise the file is to be rewritten.
-        is_torn: only the end of the file is incomplete. A crash during an append leaves that; it is
-            no damage.
+        is_whole: every line has a right checksum. If not, the file must be rewritten.
+        is_torn: only the end of the file is incomplete. This is not damage: a crash during an
+            append leaves such an end.
     """
 
     places: dict[TopicPartition, Place]
@@ -102,7 +103,7 @@ def decode_catalog(data: bytes, turn: Callable[[], object] = lambda: None) -> Ca
 
 
 def read_catalog(dir_path: str) -> bytes | None:
-    """Read the bytes of a catalog; None if it is missing, b"" if not a regular file or too large.
+    """Read a catalog's bytes; None if it is missing, b"" if it is too large or not a regular file.
 
     Raises OSError.
     """

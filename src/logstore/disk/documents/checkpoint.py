@@ -6,7 +6,7 @@
 If the checksum of a document is wrong, its content is *unknown*, never zero and never empty: the
 reader raises `CorruptCheckpointError`, and its caller uses the log itself. An offsets checkpoint
 also names its kind and its log dir. So a valid file in the wrong place is detected too, for example
-one that was copied between log dirs, or over the file of the other kind.
+a file that was copied from another log dir, or over a file of another kind.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def decode_document(data: bytes, path: str) -> dict[str, Any]:
     """Decode the bytes of `encode_document`.
 
     Raises:
-        CorruptCheckpointError: a byte is wrong.
-        UnsupportedFormatError: the document is sound, and of a later version.
+        CorruptCheckpointError: a byte of the document is wrong.
+        UnsupportedFormatError: the document is valid, but a later version of this library wrote it.
     """
     line, _, rest = data.partition(b"\n")
     expected = b"%s %s\n" % (_ALGORITHM.encode(), xxhash.xxh3_64_hexdigest(line).encode())
@@ -74,14 +74,14 @@ def _decoder() -> json.JSONDecoder:
 
 
 def _refuse_constant(name: str) -> float:
-    """Refuse `Infinity` and `NaN`: they are not JSON, and no field may have such a value."""
+    """Refuse `Infinity` and `NaN`: these are not JSON, and no field may have such a value."""
     raise ValueError(name)
 
 
 def write_document(
     path: str, document: Mapping[str, Any], guard: files.Guard = nullcontext
 ) -> None:
-    """Replace a document durably: after a crash it is the old document or the new one."""
+    """Replace a document durably: after a crash, the file has the old or the new document."""
     files.write_atomically(path, encode_document(document), guard)
 
 
@@ -89,7 +89,8 @@ def read_document(path: str, bytes_max: int = files.DOCUMENT_BYTES_MAX) -> dict[
     """Read a document; None if there is no such file.
 
     Raises:
-        CorruptCheckpointError: the checksum is wrong, or the file is not regular or too large.
+        CorruptCheckpointError: the checksum is wrong, the file is too large, or it is not a regular
+            file.
         OSError: the disk could not read the file.
     """
     try:
@@ -105,8 +106,9 @@ class Offsets(NamedTuple):
     """The contents of an offsets checkpoint.
 
     Attributes:
-        topic_ids: the topic ids of the replicas in the rows: a later topic of the same name must
-            not get the offsets of an earlier one. Earlier versions wrote no topic ids.
+        topic_ids: the topic ids of the replicas in the rows. A later topic of the same name must
+            not get the offsets of an earlier topic. Earlier versions of this library wrote no topic
+            ids.
     """
 
     offsets: Mapping[TopicPartition, int]
@@ -123,7 +125,8 @@ def write_offsets(
         "kind": kind,
         "directory_id": directory_id,
         "offsets": [[topic, partition, offset] for (topic, partition), offset in offsets.items()],
-        # Not in the rows, but in their order: earlier versions read the rows and ignore this key.
+        # The ids are in the order of the rows, but not in the rows: earlier versions of this
+        # library can read the rows, and they ignore this key.
         "topic_ids": [topic_ids.get(key, b"").hex() for key in offsets],
     }
     write_document(path, document, guard)
@@ -133,7 +136,7 @@ def read_offsets(path: str, kind: str, directory_id: str) -> Offsets | None:
     """Read an offsets checkpoint; None if there is no such file.
 
     Raises:
-        CorruptCheckpointError: the checksum is wrong, or the file belongs elsewhere.
+        CorruptCheckpointError: the checksum is wrong, or the file is in the wrong place.
         OSError: the disk could not read the file.
     """
     document = read_document(path, files.LIST_BYTES_MAX)
@@ -156,7 +159,7 @@ def read_offsets(path: str, kind: str, directory_id: str) -> Offsets | None:
 def _topic_ids(
     document: Mapping[str, Any], keys: Sequence[TopicPartition]
 ) -> dict[TopicPartition, bytes]:
-    """Read the topic ids of the rows; an unknown id is left out. Raises one of `fields.WRONG`."""
+    """Read the topic ids of the rows, except unknown ones; raises an error of `fields.WRONG`."""
     written = document.get("topic_ids", [""] * len(keys))
     if not isinstance(written, list) or len(written) != len(keys):
         raise ValueError("topic_ids is not a list with an id for each row")

@@ -2,9 +2,9 @@
 
     log-dir-facts   {"version", "kind", "directory_id", "generation", "facts": {name: JSON}}
 
-A log has facts too: the key `facts` of its `partition.metadata` has an object with the same keys
-`generation` and `facts`. So the facts of a log move with its replica. The generation counts the
-changes. The store itself never reads a fact.
+A log has facts too: in its `partition.metadata`, the key `facts` holds an object with the same keys
+`generation` and `facts`. So the facts of a log move with its replica. The generation is the number
+of changes. The store itself never reads a fact.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from logstore.errors import (
 )
 
 FACTS_NAME = "log-dir-facts"
-FACTS_BYTES_MAX = 64 << 10  # the size as JSON of all facts of one log dir, or of one log
+FACTS_BYTES_MAX = 64 << 10  # of all facts of one log dir, or of one log, as JSON
 NAME_CHARACTERS_MAX = 249
 DEPTH_MAX = 16
 
 
 class Noted(NamedTuple):
-    """Facts, how often they were changed, and why their file cannot be used ("" if it can)."""
+    """Facts, the number of their changes, and why their file is unusable ("" if it is usable)."""
 
     generation: int = 0
     facts: Mapping[str, Any] = {}  # replaced as a whole, never changed in place
     damage: str = ""
 
     def changed(self, changes: Mapping[str, Any]) -> Noted:
-        """Return the facts after some changes; None removes a fact.
+        """Return the facts after some changes; a fact that changes to None is removed.
 
         Raises:
-            TypeError, ValueError: a value is no JSON, or all facts together would be too large.
+            TypeError, ValueError: a value is not JSON, or all facts together would be too large.
         """
         facts = dict(self.facts)
         for name, value in changes.items():
@@ -59,12 +59,12 @@ class Noted(NamedTuple):
         return Noted(self.generation + 1, facts)
 
     def to_document(self) -> dict[str, Any]:
-        """Return the part of a document that has the facts."""
+        """Return the part of a document that contains the facts."""
         return {"generation": self.generation, "facts": self.facts}
 
 
 def from_document(document: Mapping[str, Any]) -> Noted:
-    """Read the part of a document that `Noted.to_document` made; raises one of `fields.WRONG`."""
+    """Read the part of a document that `to_document` made; raises an error of `fields.WRONG`."""
     facts = fields.mapping(document["facts"], "facts")
     if len(_written(facts)) > FACTS_BYTES_MAX:
         raise ValueError(f"the facts have more than {FACTS_BYTES_MAX} bytes")
@@ -112,12 +112,12 @@ def _written(facts: Mapping[str, Any]) -> bytes:
 
 
 class Facts(MutableMapping[str, Any]):
-    """Small facts by name; every change is durable on return.
+    """Small facts by name; when a call that changes facts returns, the change is durable.
 
-    Values are JSON: numbers, text, true and false, lists, and mappings with text as keys. None
-    removes a fact. All facts of one log dir, or of one log, have at most 64 KiB together. Each
-    change replaces one file with a sync, so change several facts by one `update`. Threads: changes
-    run one after the other; a reader gets all facts as they were at one moment.
+    Values are JSON: numbers, text, true and false, lists, and mappings with text as keys. Setting a
+    fact to None removes the fact. All facts of one log dir, or of one log, have at most 64 KiB
+    together. Each change replaces one file with a sync, so change several facts by one `update`.
+    Threads: changes run one after another. A reader gets all facts as they were at one moment.
     """
 
     def __init__(
@@ -132,12 +132,12 @@ class Facts(MutableMapping[str, Any]):
 
     @property
     def generation(self) -> int:
-        """How often the facts were changed; 0 if they never were."""
+        """How often the facts were changed; 0 if the facts were never changed."""
         return self._read().generation
 
     @property
     def damage(self) -> str:
-        """Why the file with the facts cannot be used; "" if it can, or after the next change."""
+        """Why the file with the facts is unusable; "" if it is usable. A change makes it usable."""
         return self._read().damage
 
     def __getitem__(self, name: str) -> Any:
@@ -165,8 +165,8 @@ class Facts(MutableMapping[str, Any]):
         """Change several facts durably; after a crash all of them are changed or none.
 
         Raises:
-            TypeError, ValueError: a value is no JSON, or the facts would be too large.
-            LogStoreError: the log dir failed, or is full; the facts are unchanged.
+            TypeError, ValueError: a value is not JSON, or the facts would be too large.
+            LogStoreError: the log dir failed, or its disk is full; the facts are unchanged.
         """
         wanted = dict(*changes, **named)
         self._replace(lambda noted: noted.changed(wanted))
@@ -177,11 +177,11 @@ class Home(Protocol):
 
     path: str
     read_only: bool
-    facts: object  # its `DirFacts`, made by the first call of `facts_of`
+    facts: object  # the `DirFacts` of the log dir, made by the first call of `facts_of`
 
     @property
     def directory_id(self) -> str:
-        """The id of the log dir; a file with another id counts as damaged."""
+        """The id of the log dir; a file that names another id counts as damaged."""
 
     def check(self) -> None:
         """Raise LogStoreError if the log dir does not serve."""
@@ -212,19 +212,19 @@ class DirFacts:
                 noted = read_facts(home.path, home.directory_id)
         except OSError as error:
             raise home.failed(error, os.path.join(home.path, FACTS_NAME)) from error
-        home.check()  # if the dir is offline, an empty mount point may be the reason for no file
+        home.check()  # the file may be missing because the disk is not mounted
         if not home.read_only:
             self._noted = noted
         return noted
 
     def replace(self, change: Callable[[Noted], Noted]) -> None:
-        """Change the facts durably; raises the errors of `change`, and LogStoreError."""
+        """Change the facts durably; raises LogStoreError, and the errors that `change` raises."""
         home = self._home
         if home.read_only:
             raise ReadOnlyStoreError(path=home.path)
         with self._changing:
             noted = change(self.read())
-            # If Ctrl-C interrupts the change, the next use reads the file again.
+            # If Ctrl-C interrupts the change, the next call reads the file again.
             before, self._noted = self._noted, None
             write = partial(write_facts, home.path, home.directory_id, noted)
             try:
@@ -239,7 +239,7 @@ _making = threading.Lock()
 
 
 def facts_of(home: Home) -> DirFacts:
-    """Return the facts of a log dir; the first call makes them, since few programs need them."""
+    """Return the facts of a log dir; the first call makes the object: few programs need it."""
     with _making:
         if home.facts is None:
             home.facts = DirFacts(home)
@@ -256,7 +256,7 @@ def write_facts(
 
 
 def read_facts(dir_path: str, directory_id: str) -> Noted:
-    """Read the facts of a log dir; if the file cannot be used, the result is empty and says why.
+    """Read the facts of a log dir; if the file is unusable, the result has no facts and says why.
 
     Raises:
         OSError: the disk failed.

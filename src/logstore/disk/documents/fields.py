@@ -1,7 +1,7 @@
 """Read the fields of small files: each field has a type and a range; other values are refused.
 
-A checksum shows only that a file is as it was written. So each field is checked before it is used.
-If a file names its kind or its log dir, these must be the expected ones.
+A checksum shows only that a file did not change after it was written. So each field is checked
+before it is used. If a file names its kind or its log dir, these must be as expected.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from logstore.names import TopicPartition
 
-OFFSET_MAX = 2**62  # no offset of a log is larger
+OFFSET_MAX = 2**62  # the largest offset that a log can have
 EPOCH_MAX = PARTITION_MAX = 2**31 - 1
 NUMBER_MAX = 2**53  # the bound for numbers of starts, steps and generations
 TOPIC_ID_DIGITS = 32
@@ -72,9 +72,10 @@ def partition_key(topic: object, partition: object) -> TopicPartition:
 
 
 def check_kind(document: Mapping[str, Any], kind: str, directory_id: str | None = None) -> None:
-    """Raise ValueError if a document is of another kind or log dir.
+    """Raise ValueError if a document names another kind, or another log dir, than expected.
 
-    Older versions wrote no kind into some files. Such a file is used if its fields are right.
+    Older versions of this library wrote no kind into some files. A file without a kind is used if
+    its fields are right.
     """
     found = document.get("kind", kind)
     whose = document.get("directory_id") if directory_id is not None else None
@@ -91,7 +92,7 @@ def told(error: Exception) -> str:
 
 
 def _shown(value: object) -> str:
-    """Write a value for a warning, shortened if it is long."""
+    """Return a value as text for a warning; a long value is shortened."""
     written = value if isinstance(value, str) else repr(value)
     if len(written) > SHOWN_CHARACTERS:
         written = f"{written[:SHOWN_CHARACTERS]}..."

@@ -11,17 +11,20 @@
 A log dir's *generation* has three parts: the number of the start that owns the dir, the random id
 of that start, and a step. The step grows with each checkpoint that changes something, and with an
 orderly close. A log dir first writes its own generation, durably. Only then do the other log dirs
-record that they have seen it. So after a crash at any moment, the others have not seen a later
-generation than the log dir itself holds. If they have seen a later one, the log dir is an old copy.
+record that they have seen it. So after a crash at any moment, the other log dirs have not recorded
+a later generation than the log dir itself has. If another log dir has recorded a later generation,
+the log dir is an old copy.
 
-`paths` has the last path of each other log dir, so that a user can name a missing one by its path.
-Nothing else depends on it, and files without it can be read. `unsure` has the missing log dirs that
-may hold replicas which no catalog names, because the store was killed while these log dirs served.
+`paths` has the last path of each other log dir, so that a user can name a missing log dir by its
+path. Nothing else depends on `paths`, and a file without `paths` can be read. `unsure` has the ids
+of missing log dirs. These may contain replicas that no catalog names, because the store was killed
+while they served.
 
-`doubts` names the replicas of an old copy that are open for reading only until each is promoted.
-If the user promotes or deletes one of them, `is_accepted` is set: since then this copy is the log
-dir, and the right disk is an old copy of it. Until then the generation does not change, so the
-right disk is recognised. Files of earlier versions have no such key.
+`doubts` names the replicas of an old copy that are open for reading only, each of them until it is
+promoted. If the user promotes or deletes one of these replicas, `is_accepted` is set. From then on
+this copy is the log dir, and the right disk is an old copy of the log dir. Until then the
+generation does not change, so the right disk is recognised. Files of earlier versions of this
+library have no key `is_accepted`.
 """
 
 from __future__ import annotations
@@ -41,8 +44,8 @@ from logstore.names import TopicPartition
 GENERATION_NAME = "log-dir-generation"
 WITNESS_NAME = "log-dir-witness"
 
-# How many of its own starts a log dir remembers. They show whether its history forked. Each takes
-# about 45 bytes of a file that a checkpoint replaces.
+# How many of its own starts a log dir remembers. They show whether its history forked. Each start
+# takes about 45 bytes of the file.
 STARTS_KEPT = 200
 NUMBER_MAX = fields.NUMBER_MAX
 NOTHING: Mapping[TopicPartition, int] = {}
@@ -60,7 +63,7 @@ class Generation(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What one log dir has recorded about another: its generation, and perhaps its recovery points.
+    """A record of one log dir about another: its generation, and in some cases its recovery points.
 
     Attributes:
         offsets: the recovery points; None if only the generation is recorded.
@@ -71,22 +74,24 @@ class Seen(NamedTuple):
 
 
 class DirGeneration:
-    """The generation of one log dir, and the generations of others that it has seen.
+    """The generation of one log dir, and the generations of other log dirs that it has recorded.
 
-    Threads: the keeper, or the thread that opens or closes the log dir, writes under a lock. All
-    threads read the tuples and dicts, which are replaced as a whole.
+    Threads: the keeper, or the thread that opens or closes the log dir, writes under a lock. Any
+    thread may read the tuples and dicts, because they are replaced as a whole.
 
     Attributes:
-        starts: the starts in the file, the oldest first.
-        doubts: the replicas that must not be written, with the known end of each (-1: unknown).
-        doubted_at: the generation that others had seen when the doubts were recorded.
-        is_accepted: the user accepted the old copy as the log dir; `doubts` are what is left.
-        old: why the log dir is an old copy, or was one that left doubts; else "".
-        is_taken_in: the log dir was given up, and its user takes it in again as it is: what others
-            have seen of it does not count.
+        starts: the starts of the log dir that the file names, the oldest first.
+        doubts: the replicas that must not be written, each with the least end offset that is known
+            of it (-1: unknown).
+        doubted_at: this dir's generation that others knew when the doubts were recorded.
+        is_accepted: the user accepted the old copy as the log dir; `doubts` are the remaining
+            doubts.
+        old: why the log dir is an old copy, or was an old copy and still has doubts; else "".
+        is_taken_in: the log dir was given up, and its user takes it in again as it is. So the
+            generations that others recorded of it do not count.
         is_all_in_doubt: all replicas in the log dir are in doubt, not only those in `doubts`.
-        found: the replicas in doubt that the loading of the log dir has found.
-        held: the generation that this process knows from before the log dir went offline.
+        found: the replicas that were found to be in doubt when the log dir was loaded.
+        held: the generation that the log dir had in this process before it went offline.
         is_known_to_process: this log dir was open in this process before.
         is_readable: False if the file is missing or damaged, so that nothing can be concluded.
         offsets: the recovery points on the disk when the generation was written.
@@ -123,16 +128,16 @@ class DirGeneration:
 
     @property
     def current(self) -> Generation | None:
-        """The generation on the disk; None if the file has none, or is damaged."""
+        """The generation on the disk; None if the file has no generation, or is damaged."""
         return self.starts[-1] if self.starts else None
 
     @property
     def is_frozen(self) -> bool:
-        """Check whether the generation must not change: the dir is an old copy, not accepted."""
+        """Check whether the generation must not change: the dir is an unaccepted old copy."""
         return bool(self.old or self.doubts) and not self.is_accepted
 
     def is_behind(self, seen: Generation) -> bool:
-        """Check whether a generation that others have seen is later than this dir's, or forked."""
+        """Check whether a recorded generation is later than this dir's, or of a forked history."""
         if not self.starts:
             return False
         if seen.number > self.starts[-1].number:
@@ -140,10 +145,10 @@ class DirGeneration:
         for start in self.starts:
             if start.number == seen.number:
                 return start.start_id != seen.start_id or start.step < seen.step
-        return False  # older than the starts that this log dir remembers
+        return False  # the start is older than those that this log dir remembers
 
     def has_moved_on(self) -> bool:
-        """Check whether another process has owned the log dir since this process did."""
+        """Check whether another process has owned the log dir after this process."""
         return (
             self.held is not None
             and self.current is not None
@@ -152,7 +157,7 @@ class DirGeneration:
         )
 
     def hold(self, before: DirGeneration) -> None:
-        """Keep the generation that the log dir had in this process before it went offline."""
+        """Take over the generation that the log dir had in this process before it went offline."""
         if before.is_frozen:
             self.held = before.held
         elif before.current is not None:
@@ -207,8 +212,8 @@ class DirGeneration:
         """Write the generation of a new start, durably; raises OSError.
 
         Args:
-            above: the last generation that others have seen; the new one is later.
-            doubts: what is still in doubt in an old copy that was accepted.
+            above: the last generation that others have recorded; the new number is higher.
+            doubts: the replicas that are still in doubt, if the dir is an accepted old copy.
         """
         with self._lock:
             starts = self._with_next(above)
@@ -226,7 +231,7 @@ class DirGeneration:
         """Advance the step, durably, after the recovery points of the log dir changed.
 
         Raises:
-            OSError: the disk failed; the generation on the disk is the new or the previous one.
+            OSError: the disk failed; the disk has the new or the previous generation.
         """
         with self._lock:
             if self.is_frozen:
@@ -247,7 +252,7 @@ class DirGeneration:
             self.found, self.is_all_in_doubt = {}, False
 
     def settle(self, key: TopicPartition, above: Generation | None) -> None:
-        """Remove one doubt, durably; with the first one a new generation begins.
+        """Remove one doubt, durably; the first removal begins a new generation.
 
         Raises:
             OSError: the disk failed; the doubt is still recorded.
@@ -256,8 +261,9 @@ class DirGeneration:
             doubts = {**self.found, **self.doubts}
             doubts.pop(key, None)
             # The user accepts this copy as the log dir: earlier generations do not count any more.
-            # The next number, and none far above: if this process is killed before others see it,
-            # the right disk takes the same number with another id, and the copy is recognised.
+            # The new generation has the next number, not a higher one. If this process is killed
+            # before other log dirs record it, the right disk takes this number with another id, and
+            # so the copy is recognised.
             starts = self.starts if self.is_accepted else self._with_next(above)[-1:]
             was_accepted, self.is_accepted = self.is_accepted, True
             try:
@@ -292,7 +298,7 @@ class DirGeneration:
         paths: Mapping[str, str],
         unsure: frozenset[str] = frozenset(),
     ) -> None:
-        """Record durably what was seen of other log dirs, unless it is recorded; raises OSError.
+        """Record durably what is known of other log dirs, if it changed; raises OSError.
 
         Args:
             paths: the paths of other log dirs, by directory id.
@@ -323,7 +329,7 @@ _NOT_BELIEVED = (
 
 
 def last_paths(dir_path: str) -> dict[str, str]:
-    """Read the last paths of the other log dirs; an unreadable file gives none."""
+    """Read the last paths of the other log dirs; an unreadable file gives no paths."""
     path = os.path.join(dir_path, WITNESS_NAME)
     try:
         return _paths(checkpoint.read_document(path, files.LIST_BYTES_MAX) or {})
@@ -352,7 +358,7 @@ def _told(error: Exception) -> str:
 
 
 def _id(key: str) -> str:
-    """Check that a key in a witness file is the id of a log dir; return it or raise ValueError."""
+    """Return a key of a witness file if it is the id of a log dir; otherwise raise ValueError."""
     if not is_id(key):
         raise ValueError(f"{key[:40]!r} is not the id of a log dir")
     return key

@@ -1,8 +1,9 @@
 """Read and write `meta.properties`: the store that a log dir belongs to, and its id there.
 
 The file has Kafka's form, `key=value` lines. The last line is the checksum of the lines before it.
-Every log dir holds the *roster*: the ids of all log dirs of the store. The roster shows whether a
-log dir is missing or foreign. If rosters differ, the one with the highest epoch counts.
+The file of every log dir has the *roster*: the ids of all log dirs of the store. The roster shows
+whether a log dir is missing or foreign. If rosters differ, the roster with the highest epoch
+counts.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class MetaProperties(NamedTuple):
 
 
 class Hint(NamedTuple):
-    """The rest of a damaged identity: it is used if it matches the other log dirs."""
+    """The legible rest of a damaged identity; it is used if it matches the other log dirs."""
 
     cluster_id: str | None
     directory_id: str | None
@@ -83,8 +84,8 @@ def decode_meta(data: bytes, path: str) -> MetaProperties:
     """Decode an identity.
 
     Raises:
-        CorruptCheckpointError: the checksum is wrong.
-        UnsupportedFormatError: the file is sound, and of a later version.
+        CorruptCheckpointError: the checksum of the file is wrong.
+        UnsupportedFormatError: the file is valid, but a later version of this library wrote it.
         LogDirIdentityError: the file belongs to another program, such as a Kafka broker.
     """
     lines, mark, checksum = data.rpartition(b"checksum=")
@@ -123,7 +124,7 @@ def _checked(pairs: dict[str, str]) -> MetaProperties:
 
 
 def hint_of(data: bytes) -> Hint:
-    """Read the ids that a damaged file still has."""
+    """Read the ids that are still legible in a damaged file."""
     pairs = _pairs(data)
     cluster_id, directory_id = pairs.get("cluster.id"), pairs.get("directory.id")
     return Hint(

@@ -2,12 +2,13 @@
 
 A recovery point in a checkpoint means that all records below it are durable. So it is written only
 after the flush. If a log is deleted, its recovery point is removed from the disk *before* another
-log takes the same name. If the disk is too full to rewrite the checkpoint for that, the whole file
-is removed: an unknown recovery point is always safe.
+log takes the same name. If the disk is too full to rewrite the checkpoint without that recovery
+point, the whole file is removed: an unknown recovery point is always safe.
 
 A high watermark in its checkpoint means that all in-sync replicas have the records below it. So it
-is lowered on the disk before the log gives the offsets above its end to other records: before a
-truncation, and after a start that found the log shorter. Only replicated logs have one.
+must be lowered on the disk before the log gives offsets above its new end to other records. This is
+done before a truncation, and after a start that found the log shorter. Only replicated logs have a
+high watermark.
 """
 
 from __future__ import annotations
@@ -47,10 +48,12 @@ class OffsetCheckpoints:
         self._check, self._guard = check, guard
         self._paths = {kind: os.path.join(dir_path, kind) for kind in KINDS}
         self._lock = threading.Lock()
-        # The contents on disk, so that an unchanged file is not rewritten; changed under the lock.
+        # The contents of the files on the disk, so that an unchanged file is not rewritten. This
+        # dict is changed under the lock.
         self._on_disk: dict[str, Offsets | None] = dict.fromkeys(KINDS)
         self._on_disk[HIGH_WATERMARKS] = NOTHING
-        # What a start is to lower, while it opens many logs; None: a change is written at once.
+        # While a start opens many logs: the high watermarks that must be lowered. If it is None, a
+        # lowered high watermark is written at once.
         self._to_lower: dict[TopicPartition, int] | None = None
 
     def load(self) -> list[str]:
@@ -64,7 +67,7 @@ class OffsetCheckpoints:
             found = None
             try:
                 found = checkpoint.read_offsets(path, kind, self.directory_id)
-                if found is None and kind == HIGH_WATERMARKS:  # made for the first replicated log
+                if found is None and kind == HIGH_WATERMARKS:  # no log is replicated yet
                     found = NOTHING
             except (CorruptCheckpointError, UnsupportedFormatError, PermissionError) as error:
                 warnings.append(f"{path} is not used: {error}")
@@ -80,14 +83,14 @@ class OffsetCheckpoints:
         return (self._on_disk[LOG_START_OFFSETS] or NOTHING).offsets.get(topic_partition)
 
     def high_watermark(self, topic_partition: TopicPartition, topic_id: bytes) -> int | None:
-        """Give the high watermark on disk of a log of this topic; None if there is none."""
+        """Give the high watermark on disk; None if the disk has none for this topic id."""
         found = self._on_disk[HIGH_WATERMARKS] or NOTHING
         if found.topic_ids.get(topic_partition) != topic_id:
             return None
         return found.offsets.get(topic_partition)
 
     def topic_ids(self, topic_partition: TopicPartition) -> tuple[bytes | None, bytes | None]:
-        """Give the topic ids of a replica's recovery point and log start; None if unknown."""
+        """Give the topic ids of a replica's recovery point and log start; an unknown id is None."""
         points, starts = (
             (self._on_disk[kind] or NOTHING).topic_ids.get(topic_partition)
             for kind in (RECOVERY_POINTS, LOG_START_OFFSETS)
@@ -100,12 +103,12 @@ class OffsetCheckpoints:
         collect: Callable[[], Mapping[TopicPartition, int]],
         topic_ids: Callable[[], Mapping[TopicPartition, bytes]] = dict,
     ) -> bool:
-        """Replace one checkpoint durably, if it changed; returns whether it was written.
+        """Replace one checkpoint durably, if it changed; returns whether the file was written.
 
         Args:
-            collect: gives the offsets. It is called under the lock, so an offset that was just
-                forgotten is not written again.
-            topic_ids: gives the topic ids of the replicas.
+            collect: a function that gives the offsets. It is called under the lock, so an offset
+                that was just forgotten is not written again.
+            topic_ids: a function that gives the topic ids of the replicas.
         """
         with self._lock:
             found = Offsets(collect(), topic_ids())
@@ -121,7 +124,7 @@ class OffsetCheckpoints:
             self._drop_all(topic_partition)
 
     def lower(self, kind: str, topic_partition: TopicPartition, offset: int) -> None:
-        """Durably lower an offset that is higher, before the records above it are dropped.
+        """Durably lower an offset that is above `offset`, before the records there are dropped.
 
         Raises:
             OSError: the disk failed, or is full.
@@ -135,9 +138,9 @@ class OffsetCheckpoints:
                 )
 
     def lower_high_watermark(self, topic_partition: TopicPartition, offset: int) -> None:
-        """Durably lower a high watermark: now, or with others by `lower_gathered`. Raises OSError.
+        """Durably lower a high watermark, now or by `lower_gathered` with others; raises OSError.
 
-        If the disk is full, the file is removed: no offset is known to be replicated then.
+        If the disk is full, the file is removed: then no record is known to be replicated.
         """
         self._wait_for_writer()
         with self._lock:
@@ -147,12 +150,12 @@ class OffsetCheckpoints:
                 self._lower_high_watermarks({topic_partition: offset})
 
     def gather_lowered(self) -> None:
-        """Begin to open many logs, of which none is served before `lower_gathered`."""
+        """Gather the high watermarks to lower; no log is served before `lower_gathered`."""
         with self._lock:
             self._to_lower = {}
 
     def lower_gathered(self) -> None:
-        """Durably lower the high watermarks that were gathered, by one write.
+        """Durably lower all high watermarks that were gathered, with one write.
 
         Raises:
             OSError: the disk failed; none of the logs may be served.
@@ -163,7 +166,7 @@ class OffsetCheckpoints:
                 self._lower_high_watermarks(lowered)
 
     def _lower_high_watermarks(self, lowered: Mapping[TopicPartition, int]) -> None:
-        """Write the high watermarks with lower ones among them; the caller holds the lock."""
+        """Write all high watermarks, some of them lowered; the caller holds the lock."""
         found = self._on_disk[HIGH_WATERMARKS] or NOTHING
         offsets = {key: min(at, lowered.get(key, at)) for key, at in found.offsets.items()}
         self._replace_or_remove(HIGH_WATERMARKS, found._replace(offsets=offsets))
@@ -180,7 +183,7 @@ class OffsetCheckpoints:
                 self._drop(kind, topic_partition)
 
     def _drop(self, kind: str, topic_partition: TopicPartition) -> None:
-        """Write the file without one replica; if the disk is full, remove the file.
+        """Write one checkpoint file without one replica; if the disk is full, remove the file.
 
         The caller holds the lock.
         """

@@ -3,7 +3,8 @@
     log-dir-settings   {"version": 1, "kind", "directory_id", "is_cordoned",
                         "preferred": [[topic, partition, wished_ms], ...]}
 
-If the checksum of the file is wrong, or if it belongs to another log dir, it counts as missing.
+If the checksum of the file is wrong, or if the file belongs to another log dir, the file counts as
+missing.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ NO_WISHES: Mapping[TopicPartition, int] = {}
 
 
 class DirSettings(NamedTuple):
-    """The user's settings.
+    """The user's settings of one log dir.
 
     Attributes:
-        preferred: partitions that are to be created here, and when the user requested that (ms).
+        preferred: the partitions that must be created in this log dir, each with the time (ms) at
+            which the user requested this.
     """
 
     is_cordoned: bool = False
@@ -58,7 +60,7 @@ def write_settings(
 
 
 def read_settings(dir_path: str, directory_id: str) -> tuple[DirSettings, str]:
-    """Read the settings of a log dir; returns them with "", or defaults with a reason.
+    """Read the settings of a log dir; returns them and "", or the defaults and what is wrong.
 
     Raises:
         OSError: the disk failed.
