@@ -1,7 +1,7 @@
 """Find out whether a directory is below a mount point whose disk is not mounted now.
 
-    /etc/fstab the file systems that the administrator wants mounted, and where
-    /proc/self/mounts the file systems that are mounted for this process
+    /etc/fstab           the file systems that the administrator wants mounted, and where
+    /proc/self/mounts    the file systems that are mounted for this process
 
 Both files have a line per file system, with fields separated by blanks. The second field is the
 mount point; blanks in a name are written in octal. A directory belongs to the nearest mount point

@@ -1,1 +1,1 @@
-"""Manage a store: its log dirs, its partitions, its start and its housekeeping."""
+"""Manage a store: its log dirs, its partitions, its start and its upkeep."""

@@ -1,10 +1,11 @@
-"""Remember which replica is in which log dir, so that replicas on a missing disk are known by name.
+"""Remember which replica is in which log dir, so that the replicas on a missing disk are known.
 
-Every log dir holds the catalog of the whole store (`disk/documents/catalog_file`). Changes are
-recorded in memory. The keeper of each log dir writes them with its checkpoints, so no caller waits
-for a slow disk. Only a deletion is written to other log dirs at once: if its own log dir is lost
-before the next checkpoint, no other file says that the replica is gone. If the catalog and the
-directories disagree, the directories are right, and the difference is reported.
+Every log dir has a file with the catalog of the whole store (`disk/documents/catalog_file`).
+Changes are recorded in memory. The keeper of each log dir writes them with its checkpoints, so no
+caller waits for a slow disk. Only a deletion is written to other log dirs at once. Otherwise, if
+the log dir of the deleted replica were lost before the next checkpoint, no file would show that the
+replica is deleted. If the catalog and the directories disagree, the directories are right, and the
+difference is reported.
 
 Threads: entries change one by one under the lock; lookups take no lock.
 """
@@ -32,19 +33,20 @@ from logstore.disk.failures import Verdict, reason_of, refuse_shortage, verdict_
 from logstore.disk.log_dir import LogDir
 from logstore.names import TopicPartition
 
-# A file is rewritten if its lines exceed twice the number of entries by more than this.
+# A catalog file is rewritten if it has more lines than this plus twice the number of entries.
 SPARE_LINES = 1000
 LEFT = "it is left until a start with all log dirs: no other catalog names what the bad ones hold"
 
 
 class Catalog:
-    """The catalog of a store in memory, and the entries that each log dir's file still lacks.
+    """The catalog of a store in memory, and the entries that are missing in each log dir's file.
 
     Attributes:
-        is_known: whether the catalog names every replica. It does not, if the store is from before
-            catalogs existed and one of its log dirs is missing.
-        unsure_ids: ids of missing log dirs that may hold replicas which no catalog names, because
-            the store was killed while these log dirs served (`old_copies.note_unsure`).
+        is_known: whether the catalog names every replica. This is false if the store is older than
+            catalogs and one of its log dirs is missing.
+        unsure_ids: the ids of missing log dirs that may contain replicas which no catalog names.
+            The reason is that the store was killed while these log dirs served
+            (`old_copies.note_unsure`).
     """
 
     def __init__(self) -> None:
@@ -53,16 +55,17 @@ class Catalog:
         self._places: dict[TopicPartition, Place] = {}
         self._sequence = 0
         self._lock = threading.Lock()
-        self._writing: dict[str, threading.Lock] = {}  # by log dir; held as its file is written
-        # By log dir: how many lines its file has.
+        self._writing: dict[str, threading.Lock] = {}  # by log dir; taken while its file is written
+        # By log dir: the number of lines in its catalog file.
         self._line_counts: dict[str, int] = {}
-        # By log dir: the lines to append to its file; None if the file is to be rewritten.
+        # By log dir: the lines that must be appended to its catalog file; None if the file must be
+        # rewritten.
         self._pending: dict[str, list[bytes] | None] = {}
 
     # --- what is known ----------------------------------------------------------------------------
 
     def directory_of(self, key: TopicPartition) -> str | None:
-        """Give the id of the log dir that a replica is in; None if it is deleted or unknown."""
+        """Give the id of a replica's log dir; None if the replica is deleted or unknown."""
         place = self._places.get(key)
         return None if place is None or place.directory_id == DELETED else place.directory_id
 
@@ -97,10 +100,10 @@ class Catalog:
         is_a_dir_bad: bool,
         turn: Callable[[], object] = lambda: None,
     ) -> list[str]:
-        """Read the catalogs of log dirs and return warnings; for each replica, the newest counts.
+        """Read the catalogs of log dirs and return warnings. The newest entry of a replica counts.
 
         Args:
-            turn: called between parts of the work, to let other threads run.
+            turn: a function that is called between parts of the work, to let other threads run.
 
         Raises:
             LogDirError: retriable; this process lacks a resource, such as descriptors or memory.
@@ -114,7 +117,7 @@ class Catalog:
             if data is not None and not (read[data].is_whole or read[data].is_torn):
                 damaged.append(f"{path}/{CATALOG_NAME}")
         with self._lock:
-            if self._take_newer(read.values()):  # log dirs that served already do not have it
+            if self._take_newer(read.values()):  # log dirs that served before lack these
                 self._pending = dict.fromkeys(self._pending)
             self.is_known |= not is_a_dir_bad or any(found.is_whole for found in read.values())
             newest = max((place.sequence for place in self._places.values()), default=0)
@@ -128,7 +131,7 @@ class Catalog:
         return [f"{path}: damaged; {done}" for path in damaged]
 
     def _take_newer(self, read: Iterable[CatalogFile]) -> bool:
-        """Take over the entries that are newer; returns whether there is any."""
+        """Take over entries that are newer than the known ones; returns whether there were any."""
         is_any = False
         for found in read:
             for key, place in found.places.items():
@@ -143,7 +146,7 @@ class Catalog:
         """Bring the catalog file of one log dir up to date, durably.
 
         Raises:
-            OSError: the disk failed; the next call rewrites the file.
+            OSError: the disk failed; the next call of this rewrites the file.
         """
         with self._writing.setdefault(log_dir.path, threading.Lock()):
             self._write(log_dir)
@@ -171,13 +174,13 @@ class Catalog:
             raise
 
     def write_at_once(self, log_dirs: Iterable[LogDir], count: int | None = None) -> None:
-        """Bring the catalogs of log dirs up to date, all at the same time.
+        """Bring the catalog files of log dirs up to date, all at the same time.
 
-        A log dir that hangs is not waited for once it is SUSPECT. What is not written is left to
-        the next checkpoint.
+        If a log dir hangs, this function waits for it only until it is SUSPECT. The next checkpoint
+        writes the entries that were not written.
 
         Args:
-            count: how many log dirs, of those that serve; None: all.
+            count: how many of the serving log dirs to bring up to date; None means all.
         """
         from logstore.store.dirs.parallel import for_each
 

@@ -1,8 +1,8 @@
 """Create and delete partitions.
 
 A new partition goes to the log dir that `placement` chooses. If that log dir fails, the next one is
-tried. To delete a partition, its metadata records the reason and its directory is renamed. So a
-crash leaves either the partition or a directory that the next start purges.
+tried. To delete a partition, the deletion is recorded in its metadata, and then its directory is
+renamed. After a crash there is either the partition, or a directory that the next start purges.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ NEVER_THERE = "; if it never existed, create it with is_new=True (logstore creat
 
 
 def check_absent(replicas: Replicas, key: TopicPartition, *, is_new: bool) -> None:
-    """Raise if a partition exists, or may exist on a bad log dir and is not known to be new."""
+    """Raise if a partition exists; unless `is_new`, also if it may exist on a bad log dir."""
     replica = replicas.opened.get(key) or replicas.incomplete.get(key) or replicas.offline.get(key)
     if replica is not None:
         replica.log_dir.check()
@@ -68,11 +68,11 @@ def check_absent(replicas: Replicas, key: TopicPartition, *, is_new: bool) -> No
 
 @contextmanager
 def claimed(replicas: Replicas, key: TopicPartition, topic_id: bytes | None) -> Iterator[bytes]:
-    """Claim a topic id for a topic while one of its partitions is created; None: a random id.
+    """Claim a topic id while a partition of the topic is created; for None, make a random id.
 
     Raises:
-        ValueError: a partition of another topic has the id, or is being created with it. Partitions
-            in log dirs that do not serve are not checked.
+        ValueError: a partition of another topic has this id, or is being created with this id.
+            Partitions in log dirs that do not serve are not checked.
     """
     if topic_id is None:
         yield os.urandom(16)
@@ -103,11 +103,11 @@ def existing(
     If the configuration of the log was lost, the caller's `config` replaces it.
 
     Args:
-        config, topic_id: what the log must have; None accepts any.
+        config, topic_id: the configuration and topic id that the log must have; None accepts any.
 
     Raises:
         PartitionExistsError: the partition has another configuration or topic id.
-        LogDirError: its log dir does not serve.
+        LogDirError: the log dir of the partition does not serve.
     """
     replica = replicas.opened.get(key) or replicas.incomplete.get(key)
     if replica is None:
@@ -144,7 +144,7 @@ def create(
     log_dir: LogDir | None,
     topic_id: bytes,
 ) -> Log:
-    """Create a log on the given log dir, or on the best one that works.
+    """Create a log on the given log dir, or on the best log dir that works.
 
     Raises:
         LogDirError: the error of the last log dir that was tried.
@@ -158,7 +158,7 @@ def create(
 
 
 def create_as(replicas: Replicas, environment: LogEnvironment, metadata: PartitionMetadata) -> Log:
-    """Create a log of given metadata on the best log dir that works; raises as `create` does."""
+    """Create a log with the given metadata on the best log dir that works; raises like `create`."""
     key, config = TopicPartition(metadata.topic, metadata.partition), metadata.config
     good, failure = candidates(replicas)
     while good:
@@ -170,14 +170,15 @@ def create_as(replicas: Replicas, environment: LogEnvironment, metadata: Partiti
             return _create_on(chosen, replicas, environment, metadata)
         except LogDirError as error:
             failure = error
-            # A log dir that failed half way keeps a part of the replica. The next copy outranks it.
+            # If a log dir failed half way, a part of the replica is still there. The copy on the
+            # next log dir outranks that part.
             metadata = metadata._replace(generation=metadata.generation + 1)
     assert failure is not None
     raise failure
 
 
 def check_takes_replicas(replicas: Replicas, log_dir: LogDir) -> None:
-    """Raise LogDirError if a log dir takes no new replica: it is bad, cordoned or full."""
+    """Raise LogDirError if a log dir takes no new replica because it is bad, cordoned or full."""
     log_dir.check()
     if log_dir in replicas.returning:
         reason = "it is being opened or removed; try again"
@@ -188,9 +189,9 @@ def check_takes_replicas(replicas: Replicas, log_dir: LogDir) -> None:
 
 
 def candidates(replicas: Replicas) -> tuple[list[DirFigures], LogDirError | None]:
-    """Name the log dirs that take new replicas, and the reason why another one does not.
+    """List the log dirs that take new replicas; give the reason why another log dir does not.
 
-    A retriable reason is preferred: a full disk is reported rather than a broken one.
+    A retriable reason is preferred: for example, a full disk is reported rather than a broken disk.
     """
     good: list[DirFigures] = []
     failure: LogDirError | None = None
@@ -211,7 +212,7 @@ def wished_dir(log_dirs: Sequence[LogDir], key: TopicPartition) -> LogDir | None
 
 
 def forget_wish(replicas: Replicas, key: TopicPartition) -> None:
-    """Remove the preferences for a partition that was created; failing to do so is harmless."""
+    """Remove the preferences for a partition that was created; a failure of this is harmless."""
     for log_dir in replicas.log_dirs:
         settings = log_dir.settings
         if key in settings.preferred and not log_dir.is_refusing:
@@ -222,13 +223,13 @@ def forget_wish(replicas: Replicas, key: TopicPartition) -> None:
 def _create_on(
     log_dir: LogDir, replicas: Replicas, environment: LogEnvironment, metadata: PartitionMetadata
 ) -> Log:
-    """Create a log on one log dir; after a failure, remove its files if the dir still serves."""
+    """Create a log on one log dir; after a failure, remove the files if the dir still serves."""
     log_dir.check()
     key = TopicPartition(metadata.topic, metadata.partition)
     path = os.path.join(log_dir.path, dir_name(*key))
     try:
         log_dir.check_place()
-        # If the checkpoints have entries of this name, they are about a deleted replica.
+        # If the checkpoints have entries of this name, the entries belong to a deleted replica.
         log_dir.checkpoints.forget(key)
         if files.exists(path):
             reason = f"{path} is in the way; it is not a replica of this store"
@@ -242,7 +243,7 @@ def _create_on(
         replicas.add(key, log, log_dir)
     except PartitionExistsError:
         raise
-    except BaseException:  # also if memory ran out: the next start would open what is left
+    except BaseException:  # also if memory ran out: a start would open the incomplete log
         is_known = any(log is one for one in replicas.on(log_dir))
         if not is_known and not log_dir.is_offline:
             remove_unfinished(replicas, log_dir, path, key)
@@ -254,8 +255,8 @@ def _create_on(
 def remove_unfinished(replicas: Replicas, log_dir: LogDir, path: str, key: TopicPartition) -> None:
     """Remove the directory of a creation that failed, because a start would serve it.
 
-    If the process lacks the descriptors or memory for that, the directory is renamed to a `.stray`
-    at once, which needs neither, and is removed later.
+    If the process lacks the descriptors or memory to remove the directory, the directory is renamed
+    to a `.stray` now and removed later. A rename needs neither descriptors nor memory.
     """
     try:
         log_dir.spare.use(partial(bulk.remove_tree, path))
@@ -272,11 +273,12 @@ def remove_unfinished(replicas: Replicas, log_dir: LogDir, path: str, key: Topic
 
 
 def delete(replicas: Replicas, key: TopicPartition) -> list[Doomed]:
-    """Rename a replica to `.delete`, durably, with the reason in its metadata.
+    """Rename a replica to `.delete`, durably, after recording the deletion in its metadata.
 
     Returns:
-        The directories to purge, in order. Other copies of the replica (of a move, or superseded)
-        come first: without the recorded deletion, a start would make them live.
+        The directories to purge, in order. Other copies of the replica (copies of a move, or
+        superseded copies) come first: without the recorded deletion, a start would make such a copy
+        live.
     """
     others = companions(replicas, key)
     replica = replicas.opened.get(key)
@@ -294,7 +296,7 @@ def delete(replicas: Replicas, key: TopicPartition) -> list[Doomed]:
 
 
 def _leave_to_rivals(replicas: Replicas, key: TopicPartition) -> None:
-    """Keep the name of a deleted replica taken if another live copy of it is known."""
+    """Record a deleted replica as offline if another live copy of the replica is known."""
     rivals = [(path, d) for path, (of, d) in list(replicas.copies.rivals.items()) if of == key]
     if rivals:
         paths, (_, log_dir) = tuple(path for path, _ in rivals), rivals[0]
@@ -305,7 +307,8 @@ def _leave_to_rivals(replicas: Replicas, key: TopicPartition) -> None:
 
 def _delete_live(replicas: Replicas, replica: Replica, key: TopicPartition) -> str:
     log, log_dir = replica
-    # A full disk has no room for the reason. The purge follows at once and makes room.
+    # A full disk has no room for the record of the deletion. The purge follows at once, and frees
+    # space.
     with suppress(LogDirFullError):
         _note_deletion(log)
     try:
@@ -318,14 +321,14 @@ def _delete_live(replicas: Replicas, replica: Replica, key: TopicPartition) -> s
 
 
 def _delete_incomplete(replicas: Replicas, key: TopicPartition) -> tuple[LogDir, str]:
-    """Rename the directory of an incomplete replica to `.delete`, with the reason in it."""
+    """Record a deletion in the directory of an incomplete replica, and rename it to `.delete`."""
     log, log_dir, facts, _ = replicas.incomplete[key]
     acceptance.check_decidable(replicas, log_dir)
     try:
         name = ReplicaDirName(*key, facts.kind, "")
-        metadata = metadata_or_stand_in(facts.path, name)  # a lost file is no reason to keep it
+        metadata = metadata_or_stand_in(facts.path, name)  # the file may be lost
         metadata.with_deletion().write(facts.path)
-        acceptance.settle(replicas, log_dir, key)  # first: it can be read until this is durable
+        acceptance.settle(replicas, log_dir, key)  # the replica is readable until this is durable
         facts = make_deleted(log_dir, facts)
     except OSError as error:
         raise log_dir.failed(error, facts.path, *key) from error
@@ -335,23 +338,23 @@ def _delete_incomplete(replicas: Replicas, key: TopicPartition) -> tuple[LogDir,
 
 
 def _note_deletion(log: Log) -> None:
-    """Record in the replica that its user deleted it, before its directory is renamed."""
+    """Record in the metadata of a replica that its user deleted it."""
     host.change_metadata(log, lambda metadata: {"extra": metadata.with_deletion().extra})
 
 
 def is_deleted(log: Log) -> bool:
-    """Check whether a log's metadata records a deletion; a crash came before the renaming."""
+    """Check whether a log's metadata records a deletion that a crash interrupted."""
     return host.metadata_of(log).is_deleted_by_user
 
 
 def rename_away(log: Log, log_dir: LogDir, key: TopicPartition) -> str:
-    """Rename a replica to `.delete`; from then on, its log raises UnknownPartitionError."""
+    """Rename a replica to `.delete`; after that, its log raises UnknownPartitionError."""
     doomed = os.path.join(
         log_dir.path, delete_dir_name(key.topic, key.partition, os.urandom(16).hex())
     )
     try:
-        # Running operations end first: later, another log may have this name, and they would write
-        # into it.
+        # First wait until running operations end. Later, another log may have this name, and the
+        # operations would write into that log.
         with host.stopped(log):
             log.detach(UnknownPartitionError(topic=key.topic, partition=key.partition))
             try:

@@ -1,4 +1,4 @@
-"""Describe a store as KIP-113's DescribeDirsResponse does, from figures in memory only."""
+"""Describe a store in the form of KIP-113's DescribeDirsResponse, from figures in memory only."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from logstore.store.replicas import Replicas
 
 
-UNKNOWN_LAG = -1  # as Kafka has it
+UNKNOWN_LAG = -1  # Kafka's value
 
 
 class PartitionDescription(NamedTuple):
-    """One replica in one log dir; `is_temporary` if a move is building it (KIP-113)."""
+    """One replica in one log dir. It is temporary if a move is building it (KIP-113)."""
 
     topic: str
     partition: int
@@ -30,9 +30,9 @@ class LogDirDescription(NamedTuple):
     """One log dir, its state and its replicas.
 
     Attributes:
-        error: why the log dir does not serve: it is offline, or it is not one of this store.
-        reason: why the log dir is in its state, and what to do. For an online log dir it is None,
-            unless the log dir is an old copy of itself.
+        error: why the log dir does not serve: it is offline, or it is not a log dir of this store.
+        reason: why the log dir is in its state, and what to do. If the log dir is online, the
+            reason is None, unless the log dir is an old copy of itself.
         since_ms: when the log dir entered its state, in ms since the epoch.
     """
 
@@ -49,7 +49,7 @@ class LogDirDescription(NamedTuple):
 
 
 class DescribeDirsResponse(NamedTuple):
-    """All log dirs that were asked for."""
+    """The descriptions of all requested log dirs."""
 
     log_dirs: tuple[LogDirDescription, ...]
 
@@ -110,7 +110,7 @@ def describe_dir(
 
 
 def _temporary(replicas: Replicas, log_dir: LogDir) -> Iterator[PartitionDescription]:
-    """Describe the copies in a log dir that a move is building, or that wait to be continued."""
+    """Describe the copies in a log dir that a move is building, or that a move will continue."""
     running = dict(replicas.running_moves)
     for key, move in running.items():
         if move.target_dir == log_dir.path:
@@ -123,7 +123,7 @@ def _temporary(replicas: Replicas, log_dir: LogDir) -> Iterator[PartitionDescrip
 
 
 def describe_stranger(path: str) -> LogDirDescription:
-    """Describe a path that is no log dir of this store."""
+    """Describe a path that is not a log dir of this store."""
     error = "it is not one of the log dirs of this store"
     return LogDirDescription(path, False, error, "unknown", 0, 0, ())
 
@@ -132,12 +132,12 @@ class LogDirMetrics(NamedTuple):
     """The gauges of one log dir; its counters begin at 0 when the log dir is opened.
 
     Attributes:
-        longest_call_seconds: how long the oldest running call to its disk has been running.
-        flush_count: how many syncs of segments there were.
-        flush_seconds: the time that these syncs took in all.
-        scrubbed_bytes: the bytes that the scrubber read.
-        corrupt_batches: the damaged batches that the scrubber found.
-        uncompacted_logs: logs that could not be compacted, and are tried again later.
+        longest_call_seconds: how long the oldest running call to the disk has been running.
+        flush_count: the number of syncs of segments.
+        flush_seconds: the total time of these syncs.
+        scrubbed_bytes: how many bytes the scrubber read.
+        corrupt_batches: how many damaged batches the scrubber found.
+        uncompacted_logs: how many logs could not be compacted, and will be tried again later.
     """
 
     path: str
@@ -164,14 +164,14 @@ class StoreMetrics(NamedTuple):
     log_dirs: tuple[LogDirMetrics, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return every gauge by its name."""
+        """Return the gauges in a dict, by name."""
         return {**self._asdict(), "log_dirs": [row._asdict() for row in self.log_dirs]}
 
 
 def measure(replicas: Replicas, rows: Collection[LogDirDescription]) -> StoreMetrics:
-    """Sum up the descriptions of all log dirs."""
+    """Compute the gauges of the store from the descriptions of all log dirs."""
     gauges = tuple(_measure_dir(replicas, row) for row in rows)
-    # A log dir of the roster that was not configured counts as offline.
+    # A log dir that is in the roster, but was not configured, counts as offline.
     bad = sum(log_dir.is_offline for log_dir in replicas.log_dirs)
     return StoreMetrics(
         max(bad, len(replicas.missing_ids)),
@@ -193,7 +193,7 @@ def _measure_dir(replicas: Replicas, row: LogDirDescription) -> LogDirMetrics:
         longest_seconds(row.path),
     )
     log_dir, figures = replicas.find_dir(row.path), replicas.figures.get(row.path)
-    if log_dir is None or figures is None:  # the log dir was taken out of the store meanwhile
+    if log_dir is None or figures is None:  # the log dir was removed from the store meanwhile
         return gauges
     return gauges._replace(
         flush_count=log_dir.flush_count,

@@ -1,8 +1,8 @@
-"""Give packages above the store access to the store: `LogStore.host`.
+"""Give the packages above the store access to it: `LogStore.host`.
 
 A mover, and later a broker, works on a store. It reserves replicas, asks for directories to be
-purged, and must stop before the logs are closed. For that it uses only this class and public
-methods.
+purged, and must stop before the logs are closed. For these purposes, it uses only this class and
+public methods.
 """
 
 from __future__ import annotations
@@ -23,20 +23,21 @@ class Keeper(Protocol):
     """Removes directories of one log dir in the background."""
 
     def purge(self, path: str) -> None:
-        """Request that a directory is removed."""
+        """Request the removal of a directory."""
 
     def wait_idle(self, timeout: float) -> object:
-        """Wait until every requested directory is removed."""
+        """Wait until every directory whose removal was requested is removed."""
 
 
 class StoreHost:
     """Gives the store's log dirs, replicas and events to the packages that work on the store.
 
     Args:
-        check: raises LogClosedError if the store is closed, or was opened before a fork.
-        check_owner: raises as `check` does, and ReadOnlyStoreError for a view.
-        replicas: the store's replicas, with those that are reserved, moving or to be purged.
-        dir_named: finds a log dir by any path that leads to it.
+        check: a function that raises LogClosedError if the store is closed, or was opened before a
+            fork.
+        check_owner: a function that raises like `check`, and raises ReadOnlyStoreError for a view.
+        replicas: the store's replicas, including those that are reserved, moving or to be purged.
+        dir_named: a function that finds a log dir by any path that leads to it.
         keepers: the keeper of each log dir by its path; the store adds and removes entries.
     """
 
@@ -55,7 +56,8 @@ class StoreHost:
         self._keepers = keepers
         self._before_close: list[Callback] = []
         self._on_answer: list[Callback] = []
-        # Each callback is in a list of its own: two registrations of one function stay distinct.
+        # Each callback is in a list of its own, so that two registrations of one function are
+        # distinct.
         self._on_close: list[list[Callback]] = []
         self._closing = threading.RLock()  # a callback may close the store
 
@@ -64,14 +66,14 @@ class StoreHost:
         self._check()
 
     def check_owner(self) -> None:
-        """Raise ReadOnlyStoreError for a view, or LogClosedError as `check` does."""
+        """Raise ReadOnlyStoreError for a view, and LogClosedError in the same cases as `check`."""
         self._check_owner()
 
     # --- log dirs and replicas --------------------------------------------------------------------
 
     @property
     def log_dirs(self) -> tuple[LogDir, ...]:
-        """The store's log dirs, offline ones included."""
+        """The store's log dirs, including offline log dirs."""
         return self.replicas.log_dirs
 
     def dir_named(self, path: str | os.PathLike[str]) -> LogDir:
@@ -91,14 +93,14 @@ class StoreHost:
             keeper.purge(path)
 
     def wait_purged(self, timeout: float) -> None:
-        """Wait until the requested directories are removed, at most `timeout` for each log dir."""
+        """Wait until the requested removals are done, at most `timeout` seconds per log dir."""
         for keeper in list(self._keepers.values()):
             keeper.wait_idle(timeout)
 
     # --- events -----------------------------------------------------------------------------------
 
     def before_close(self, callback: Callback) -> None:
-        """Register a function to call before the logs are closed; if it raises, the close ends."""
+        """Register a function to call before the logs are closed; if it raises, the close stops."""
         self._before_close.append(callback)
 
     def on_close(self, callback: Callback) -> Callable[[], None]:
@@ -114,11 +116,11 @@ class StoreHost:
         return withdraw
 
     def on_answer(self, callback: Callback) -> None:
-        """Register a function to call when a log dir answers again or returns; it must not wait."""
+        """Register a function to call when a log dir answers or returns; it must not wait."""
         self._on_answer.append(callback)
 
     def forget(self, callback: Callback) -> None:
-        """Unregister a function of `before_close` or `on_answer`; this may be done twice."""
+        """Unregister a function of `before_close` or `on_answer`; a second call does nothing."""
         for listed in (self._before_close, self._on_answer):
             with suppress(ValueError):
                 listed.remove(callback)
@@ -126,11 +128,12 @@ class StoreHost:
     def closing(self) -> None:
         """Call the functions of `on_close` and `before_close`, before the logs are closed.
 
-        If another close is calling those of `on_close`, this close waits until all were called.
+        If another close is calling the functions of `on_close`, this close waits until all were
+        called.
         """
         with self._closing:
             while self._on_close:
-                with suppress(IndexError):  # the last callback was withdrawn just now
+                with suppress(IndexError):  # the last callback was just withdrawn
                     for callback in self._on_close.pop():
                         self._call(callback)
         for callback in list(self._before_close):
@@ -146,6 +149,6 @@ class StoreHost:
             logging.getLogger("logstore").warning(text, exc_info=True)
 
     def answered(self) -> None:
-        """Call the functions of `on_answer`: a log dir answers again or returned."""
+        """Call the functions of `on_answer`, because a log dir answers again or returned."""
         for callback in list(self._on_answer):
             callback()

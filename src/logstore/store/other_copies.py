@@ -1,15 +1,15 @@
-"""Know the directories of replicas that are not served: copies of moves, and ones to be removed.
+"""Remember the directories of replicas that are not served, such as copies of moves.
 
-    `moves`        `.move` directories whose move is to be resumed
+    `moves`        `.move` directories whose move will be resumed
     `begun`        `.move` directories that a move of this process made
-    `left`         directories that the start-up table neither opens nor purges yet
-    `rivals`       live directories beside the open one, which they do not replace
-    `superseded`   to be removed as soon as the live copy has as many records
-    `doomed`       to be removed now
-    `deletions`    to be removed in order
+    `left`         directories that the start-up table does not open, and does not purge yet
+    `rivals`       live directories that do not replace the open directory of the replica
+    `superseded`   copies that are removed as soon as the live copy has as many records
+    `doomed`       directories that are being removed
+    `deletions`    directories that are removed in a fixed order
 
-If a replica is deleted, its copies are removed before the record of the deletion. Without that
-record, a start would take such a copy, even a half removed one, for the rest of the replica.
+If a replica is deleted, its copies are removed first, and the record of the deletion last. Without
+that record, a start would treat a copy, even a half removed copy, as the rest of the replica.
 
 Threads: entries change one by one. A thread that iterates over the entries copies them first.
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Doomed(NamedTuple):
-    """A directory to be removed; if it records a user's deletion, only while no log dir is bad."""
+    """A directory to remove. A record of a user's deletion is removed only if no log dir is bad."""
 
     log_dir: LogDir
     path: str
@@ -36,7 +36,7 @@ class Doomed(NamedTuple):
 
 
 class MoveFound(NamedTuple):
-    """A `.move` directory whose move is to be resumed, and its size."""
+    """A `.move` directory whose move will be resumed, and the directory's size."""
 
     log_dir: LogDir
     path: str
@@ -44,21 +44,22 @@ class MoveFound(NamedTuple):
 
 
 class OtherCopies:
-    """The directories in a store's log dirs that belong to replicas and are not served.
+    """The directories in a store's log dirs that belong to replicas, but are not served.
 
-    All but `moves` are keyed by the path of the directory.
+    The keys of `moves` are replicas. The keys of all other dicts are paths of directories.
 
     Attributes:
-        moves: moves to be resumed, which the start-up table found or a mover left.
-        begun: copies that moves of this process have begun. Written by the mover.
-        left: copies that the start-up table neither opens nor purges yet. It decides about them
-            again at the next start, or when a log dir returns.
-        rivals: live copies that outrank the open one, or are of another topic of this name.
-        superseded: copies to be removed as soon as the live copy has as many records.
-        doomed: directories that keepers were asked to remove and that still exist. Written by the
-            keepers.
-        deletions: recorded deletions. The copies that a deletion covers are removed before it.
-        postponed: deletions whose record stays while a log dir hangs, or is being brought in.
+        moves: the moves that will be resumed. The start-up table found them, or a mover left them.
+        begun: copies that moves of this process have begun. The mover writes this dict.
+        left: copies that the start-up table does not open, and does not purge yet. The table
+            decides about these copies again at the next start, or when a log dir returns.
+        rivals: live copies that outrank the open copy, or belong to another topic of the same name.
+        superseded: copies that are removed as soon as the live copy has as many records.
+        doomed: directories that keepers were asked to remove and that still exist. The keepers
+            write this dict.
+        deletions: recorded deletions. The copies that a deletion covers are removed first, and the
+            record of the deletion last.
+        postponed: deletions whose record must stay while a log dir hangs, or is being brought in.
     """
 
     def __init__(self) -> None:
@@ -72,7 +73,7 @@ class OtherCopies:
         self.postponed: deque[Sequence[Doomed]] = deque()
 
     def forget_in(self, path: str) -> None:
-        """Forget the copies in a log dir, and the directories to be removed from it."""
+        """Forget the copies in a log dir, and the directories to be removed from that dir."""
         for name, log_dir in list(self.doomed.items()):
             if log_dir.path == path:
                 self.doomed.pop(name, None)
@@ -99,7 +100,7 @@ class OtherCopies:
                 self.superseded.pop(path, None)
 
     def forget_move(self, key: TopicPartition, paths: Sequence[str]) -> None:
-        """Forget the copy that a move left, if it is at one of the paths now decided about."""
+        """Forget the copy of an unfinished move if a new decision is about one of `paths`."""
         found = self.moves.get(key)
         if found is not None and found.path in paths:
             self.moves.pop(key, None)

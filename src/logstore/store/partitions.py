@@ -1,7 +1,8 @@
 """Look up the partitions of a store: find a log, iterate, describe, measure, verify.
 
-`Partitions` is for the owner, and knows the partitions from memory. `store/view.StoreView` reads in
-the log dirs which partitions exist. Everything else is the same for both.
+`Partitions` is for the owner, and has the list of partitions in memory. `store/view.StoreView` is
+for other processes, and reads the log dirs to find the partitions. Everything else is the same for
+both.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Partitions:
         self._state = state
 
     def refresh(self) -> None:
-        """Read what another process has changed; the owner has nothing to read."""
+        """Read the changes that another process made; the owner has nothing to read."""
         self._state.check()
 
     def log(self, topic: str, partition: int) -> Log:
@@ -58,7 +59,7 @@ class Partitions:
         return iter(self.known())
 
     def known(self) -> list[TopicPartition]:
-        """List the known partitions in order, offline ones included, without touching the disks."""
+        """List the known partitions in order, including offline partitions; touch no disk."""
         return self._state.replicas.names()
 
     def known_count(self) -> int:
@@ -101,7 +102,7 @@ class Partitions:
     def verify(
         self, topic: str | None, partition: int | None, progress: Progress | None
     ) -> VerifyReport:
-        """Read every batch of some or all logs and check it; see `LogStore.verify`."""
+        """Read and check every batch of some or all logs; see `LogStore.verify`."""
         from logstore.store.recovery_report import VerifyReport
 
         topic = None if topic is None else validate_topic(topic)

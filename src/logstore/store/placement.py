@@ -1,9 +1,10 @@
-"""Choose the log dir for a new replica: the emptiest disk; among equals the fewest partitions.
+"""Choose a log dir for a new replica: the emptiest disk; among equals, the fewest partitions.
 
-A disk is *equal* to the disk with the most free bytes if it has at most one step fewer. A step is
-1 % of the disk. Steps are counted down from the emptiest disk, not up from zero, so no boundary
-falls between two almost equal disks. Each replica that is still empty is charged an allowance.
-Otherwise a thousand new replicas would all go to a disk that has one free byte more.
+A disk is *equal* to the disk with the most free bytes if it has fewer free bytes by at most one
+step. A step is 1 % of the disk. Steps are counted down from the emptiest disk, not up from zero. So
+two almost equal disks are never in different steps. For each replica that is still empty, an
+allowance is subtracted from the free bytes. Otherwise a thousand new replicas would all go to a
+disk that has one more free byte than the others.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ class DirLoad(NamedTuple):
 
 
 def free_bytes(load: DirLoad, allowance_bytes: int) -> int:
-    """Give the usable bytes of a disk, less the allowances of its empty replicas."""
+    """Give the usable bytes of a disk, minus the allowances of its empty replicas."""
     return load.usable_bytes - load.empty_count * allowance_bytes
 
 
 def choose(loads: Sequence[DirLoad], allowance_bytes: int) -> int:
-    """Give the index of the log dir that takes the next replica; the first among equals.
+    """Give the index of the log dir for the next replica; among equals, the first.
 
     Raises:
         ValueError: there is no log dir to choose from.

@@ -1,4 +1,4 @@
-"""Hold the half of `LogStore` that the owner of a store and its readers share."""
+"""Define the methods of `LogStore` that the owner of a store and its readers share."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ Close = Callable[[float | None], tuple[str, ...]]
 
 @known_as("LogStore")
 class StoreReader:
-    """What every open store can do: look up, iterate, describe, measure, verify, close.
+    """The methods of every open store: look up, iterate, describe, measure, verify, close.
 
     Args:
-        close: closes everything in order. Each call of `close` calls it with the timeout.
+        close: a function that closes everything in order. Each call of the method `close` calls it
+            with the timeout.
     """
 
     def __init__(self, state: StoreState, partitions: Partitions, close: Close) -> None:
@@ -36,21 +37,21 @@ class StoreReader:
         self._state = state
         self._partitions = partitions
         self._close = close
-        self._dropping: Dropping | None = None  # None: this is a view, or the opening failed
+        self._dropping: Dropping | None = None  # None in a view, or if the opening failed
         self.config = state.config
         self.admin = state.admin
         self.host = state.host
         self.recovery_report = state.recovery_report
 
     def __repr__(self) -> str:
-        """Show the log dirs, and how many partitions are in them."""
+        """Show the log dirs, and the number of partitions in them."""
         state = ", closed" if self._state.closed else ""
         count = self._partitions.known_count()
         return f"<LogStore {count} partitions in {list(self.log_dirs)}{state}>"
 
     @property
     def log_dirs(self) -> tuple[str, ...]:
-        """The configured log dirs, resolved, offline ones included."""
+        """The resolved paths of the configured log dirs, including offline log dirs."""
         return self._state.log_dirs
 
     # --- partitions -------------------------------------------------------------------------------
@@ -60,9 +61,9 @@ class StoreReader:
 
         Raises:
             UnknownPartitionError: there is no such partition.
-            LogDirOfflineError: the partition is on an offline log dir, or may be on one because no
-                other log dir has it.
-            ReplicaOfflineError: its log dir works, but this replica cannot be used.
+            LogDirOfflineError: the partition is on an offline log dir. Or no other log dir has it,
+                so it may be on an offline log dir.
+            ReplicaOfflineError: the log dir works, but the replica in it cannot be used.
         """
         return self._partitions.log(topic, partition)
 
@@ -77,7 +78,7 @@ class StoreReader:
         return key in self._partitions
 
     def __len__(self) -> int:
-        """Count the partitions, offline ones included."""
+        """Count the partitions, including offline partitions."""
         return len(self._partitions)
 
     def __bool__(self) -> bool:
@@ -85,7 +86,7 @@ class StoreReader:
         return True
 
     def __iter__(self) -> Iterator[TopicPartition]:
-        """Iterate over the partitions in order, offline ones included."""
+        """Iterate over the partitions in order, including offline partitions."""
         return iter(self._partitions)
 
     # --- figures, all from memory -----------------------------------------------------------------
@@ -93,10 +94,10 @@ class StoreReader:
     def describe_dirs(
         self, log_dirs: Collection[StrPath] = (), topics: Collection[str] = ()
     ) -> DescribeDirsResponse:
-        """Describe log dirs and their replicas, as KIP-113's DescribeDirsRequest does.
+        """Describe log dirs and their replicas, like the answer to KIP-113's DescribeDirsRequest.
 
-        An empty argument means all. A path that is no log dir of the store gets an entry with an
-        error.
+        If an argument is empty, all log dirs or all topics are described. A path that is not a log
+        dir of the store gets an entry with an error.
         """
         return self._partitions.describe_dirs(log_dirs, topics)
 
@@ -105,12 +106,12 @@ class StoreReader:
         return self._partitions.metrics()
 
     def facts(self, log_dir: StrPath) -> Facts:
-        """Return the mapping of small facts that a program keeps durably in a log dir.
+        """Return the small facts that a program stores durably in a log dir, as a mapping.
 
         After the log dir went offline and returned, the same mapping works again.
 
         Raises:
-            LogDirError: the path is no log dir of this store.
+            LogDirError: the path is not a log dir of this store.
         """
         from logstore.disk.documents.facts import DirFacts, Facts, facts_of
 
@@ -130,17 +131,18 @@ class StoreReader:
         *,
         progress: Progress | None = None,
     ) -> VerifyReport:
-        """Read every batch of some or all logs and check it; changes nothing.
+        """Read and check every batch of some or all logs; changes nothing.
 
         Args:
-            progress: called before each log with the log, its number, and the number of logs.
+            progress: a function that is called before each log is read. Its arguments are the log,
+                the log's number, and the number of logs.
         """
         return self._partitions.verify(topic, partition, progress)
 
     # --- the end ----------------------------------------------------------------------------------
 
     def close(self, timeout: float | None = None) -> tuple[str, ...]:
-        """Flush and close all logs, then the log dirs; closing twice is allowed.
+        """Flush and close all logs, then the log dirs; may be called twice.
 
         Returns the log dirs that were not closed in order: offline, SUSPECT, failed, or still
         hanging after `timeout` seconds. The next start recovers their logs. If Ctrl-C interrupted
@@ -166,7 +168,7 @@ class StoreReader:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close the store; if the block raised, an error of the close is only logged."""
+        """Close the store; if the `with` block raised, an error of the close is only logged."""
         try:
             self.close()
         except LogStoreError as failure:

@@ -1,4 +1,4 @@
-"""Report what opening a store found and did, per partition; `str()` is for people."""
+"""Report the findings and actions of an opening, per partition; `str()` gives a text for people."""
 
 from __future__ import annotations
 
@@ -35,22 +35,23 @@ class OfflineDir(NamedTuple):
 
 
 class RecoveryReport:
-    """What the opening of a store found and did.
+    """The findings and actions of the opening of a store.
 
     Attributes:
-        entries: what recovery did: one entry for each opened log, ordered by topic and partition.
+        entries: the actions of recovery: one entry for each opened log, in the order of topic and
+            partition.
         offline: the replicas that could not be opened.
-        incomplete: the replicas that may lack records and are open for reading only. Each error
-            says what is missing.
+        incomplete: the replicas that may lack records and are open for reading only. The error of
+            each replica says what is missing.
         offline_dirs: the log dirs that do not serve.
-        lost: the replicas that were on a disk that an empty disk has replaced.
-        damaged_files: for a broker's log dirs: damaged files that belong to no partition, each
-            with its damage.
-        warnings: files that are not the store's, checkpoints that were not used, and everything
-            else that was unexpected.
-        listed_count: how many partitions a view has found. A view opens a log only when the log is
-            first used. None for an owner.
-        was_clean: whether every serving log dir had been closed in order.
+        lost: the replicas that were on a disk which was replaced by an empty disk.
+        damaged_files: only for a broker's log dirs: the damaged files that belong to no partition,
+            each with its damage.
+        warnings: sentences about files that are not the store's, about checkpoints that were not
+            used, and about everything else that was unexpected.
+        listed_count: how many partitions a view has found; None for an owner. A view opens a log
+            only when the log is first used.
+        was_clean: whether every serving log dir had been closed in order before the opening.
     """
 
     def __init__(self) -> None:
@@ -86,7 +87,7 @@ class RecoveryReport:
 
     @property
     def problems(self) -> list[Any]:
-        """List the damage found in all logs; none of it was cut."""
+        """List the damage in all logs; the damaged bytes were not removed."""
         return [problem for entry in self.entries for problem in entry.problems]
 
     @property
@@ -107,7 +108,8 @@ class RecoveryReport:
         if self.listed_count is not None:
             found = format_count(self.listed_count, "partition")
             return f"{found} found; each log is opened at its first use, and is not checked before"
-        # "not closed in order" has several causes: a crash, a failed disk, a dir taken offline.
+        # A log dir can be "not closed in order" for several reasons: a crash, a failed disk, a dir
+        # that was taken offline.
         how = " after an orderly close" if self.was_clean else ", not closed in order before,"
         return (
             f"{format_count(len(self.entries), 'log')} opened{how} in {self.seconds:.2f} s, "
@@ -151,7 +153,7 @@ def _entry_lines(entry: Any) -> Iterable[str]:
 
 
 class VerifiedLog(NamedTuple):
-    """What a verification found in one log."""
+    """The findings of a verification in one log."""
 
     topic_partition: TopicPartition
     log_dir: str
@@ -161,7 +163,7 @@ class VerifiedLog(NamedTuple):
 
 
 class VerifyReport(NamedTuple):
-    """What a verification found in all the logs it read."""
+    """The findings of a verification in all logs that were read."""
 
     logs: tuple[VerifiedLog, ...]
 
@@ -172,7 +174,7 @@ class VerifyReport(NamedTuple):
 
     @property
     def is_sound(self) -> bool:
-        """Check whether every log could be read and none is damaged."""
+        """Check whether every log could be read and no log is damaged."""
         return not any(log.problems or log.error for log in self.logs)
 
     def __str__(self) -> str:

@@ -1,12 +1,13 @@
 """Let other processes operate a running store: commands by name, served through a Unix socket.
 
 One thread talks to all clients and never waits for a client or a disk. Each request runs in a
-thread of its own, so a request that hangs in a disk call delays no other request. At most
-`UNDERWAY_MAX` requests that may touch a disk run at once. Requests that touch no disk are always
+thread of its own, so a request that hangs in a disk call delays no other request. Of the requests
+that may touch a disk, at most `UNDERWAY_MAX` run at once. Requests that touch no disk are always
 accepted.
 
-Threads: only the loop uses the sockets and the set of connections. The thread of a request only
-appends to the outgoing bytes of its connection, under the lock, and wakes the loop.
+Threads: only the server's loop uses the sockets and the set of connections. The thread of a request
+does two things: it appends to the outgoing bytes of its connection, under the lock, and it wakes
+the loop.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ Arguments = dict[str, Any]
 
 
 class Request:
-    """The connection of a running handler to its client: progress, and whether it hung up."""
+    """Lets a running handler send progress to its client, and ask whether the client hung up."""
 
     def __init__(
         self, tell: Callable[[bytes], object], is_abandoned: Callable[[], bool] = lambda: False
@@ -38,12 +39,12 @@ class Request:
         self._is_abandoned = is_abandoned
 
     def progress(self, facts: object) -> None:
-        """Send progress; if the client has too much unread progress, this one is dropped."""
+        """Send progress; if the client has too much unread progress, drop this progress."""
         self._tell(encode_line({"progress": facts}))
 
     @property
     def is_abandoned(self) -> bool:
-        """Check whether the client has hung up, so that no one needs the result."""
+        """Check whether the client has hung up. If so, the result is not needed any more."""
         return self._is_abandoned()
 
 
@@ -51,14 +52,14 @@ Handler = Callable[[Arguments, Request], object]
 
 
 class Command(NamedTuple):
-    """A command, and whether it may touch a disk and so may hang."""
+    """A command. A quick command never touches a disk, so it cannot hang."""
 
     handler: Handler
     is_quick: bool
 
 
 class Admin:
-    """The commands of a store, for callers in this process and in others.
+    """The commands of a store, for callers in this process and in other processes.
 
     Attributes:
         path: the socket that serves the commands; None if there is no socket.
@@ -82,10 +83,10 @@ class Admin:
         """Add a command.
 
         Args:
-            handler: called in a thread of its own with the arguments of a request and a `Request`.
-                Its return value is the result (values of JSON's types; others become text). If it
-                raises, the client gets the error.
-            is_quick: the handler never touches a disk.
+            handler: a function that is called in a thread of its own, with the arguments of a
+                request and a `Request`. Its return value is the result; a value that JSON cannot
+                represent becomes text. If the handler raises, the client gets the error.
+            is_quick: whether the handler never touches a disk.
 
         Raises:
             ValueError: the command exists already.
@@ -96,14 +97,14 @@ class Admin:
             self._commands[command] = Command(handler, is_quick)
 
     def register_elsewhere(self, prefix: str, load: Callable[[], object]) -> None:
-        """Call `load` when a command with this prefix is first requested; it registers them all.
+        """Let `load` register the commands with a prefix, when one of them is first requested.
 
-        Several threads may call `load` at once, and it may be called more than once.
+        `load` may be called more than once, also by several threads at once.
         """
         self._elsewhere[prefix] = load
 
     def unregister(self, command: str) -> None:
-        """Remove a command; one that does not exist is ignored."""
+        """Remove a command; does nothing if there is no such command."""
         with self._lock:
             self._commands.pop(command, None)
 
@@ -116,7 +117,7 @@ class Admin:
         """Run a command in this process and return the result that a client would receive.
 
         Raises:
-            LogStoreError: the command raised it, or there is no such command.
+            LogStoreError: the command raised this error, or there is no such command.
         """
 
         def tell(line: bytes) -> None:
@@ -140,7 +141,7 @@ class Admin:
     # --- serving ----------------------------------------------------------------------------------
 
     def choose_place(self) -> str | None:
-        """Choose the path of the socket, for the lock files of the log dirs; None: serve none."""
+        """Choose a path for the socket, for the lock files of the log dirs; None: no socket."""
         from logstore.store.admin.place import choose_path
         from logstore.store.upkeep.keeper import warn
 
@@ -151,7 +152,7 @@ class Admin:
         return self.path
 
     def listen(self) -> None:
-        """Listen at the chosen path; if that fails, the store opens without a socket."""
+        """Listen at the chosen path; if listening fails, the store opens without a socket."""
         from logstore.store.admin.server import AdminServer
         from logstore.store.upkeep.keeper import warn
 
@@ -164,7 +165,7 @@ class Admin:
             self.path = None
 
     def start(self) -> None:
-        """Start to serve clients, including those that connected since `listen`."""
+        """Start to serve clients, also those that connected after the call of `listen`."""
         from logstore.store.upkeep.keeper import warn
 
         if self._server is None:
@@ -202,12 +203,12 @@ class Admin:
             with nullcontext() if command.is_quick else self._place_for(str(name)):
                 result = command.handler(arguments, Request(tell, is_abandoned))
             return encode_line({"result": result})
-        except Exception as error:  # noqa: BLE001 - it goes to the client
+        except Exception as error:  # noqa: BLE001 - the client gets the error
             return encode_line({"error": encode_error(error)})
 
     @contextmanager
     def _place_for(self, name: str) -> Iterator[None]:
-        """Count a running request that may hang; refuse it if there are too many."""
+        """Count a running request that may hang; refuse the request if too many are running."""
         place = object()
         with self._lock:
             names = ", ".join(sorted(self._underway.values()))
@@ -222,7 +223,7 @@ class Admin:
 
 
 def _answer_of(entry: ref[Admin]) -> Answer:
-    """Make the function that a server calls; the server's thread does not keep the store alive."""
+    """Make the function that a server calls. It does not keep the store alive."""
 
     def answer(
         line: bytes, tell: Callable[[bytes], object], is_abandoned: Callable[[], bool]

@@ -1,4 +1,4 @@
-"""Reach the process that owns a store, through the socket that its lock files name."""
+"""Reach the process that owns a store, through the socket that the lock files name."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from logstore.store.admin import place as admin_place
 from logstore.store.admin.protocol import decode_error, decode_line, encode_line
 
 RECEIVE_BYTES = 1 << 16
-LOOK_SECONDS_MAX = 5.0  # a log dir hangs if reading its lock file takes longer
+LOOK_SECONDS_MAX = 5.0  # for reading a lock file; after that, the log dir hangs
 
 
-# The arguments of a store's own commands that are paths of log dirs.
+# For each of the store's own commands: the arguments that are paths of log dirs.
 PATHS = {
     "create": "log_dir",
     "describe_dirs": "log_dirs",
@@ -31,7 +31,7 @@ PATHS = {
 
 
 def resolved(command: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Make the paths among the arguments absolute, because the owner may have another directory."""
+    """Make paths in the arguments absolute: the owner may have another working directory."""
     name = PATHS.get(command, "")
     given = arguments.get(name)
     if isinstance(given, list | tuple):
@@ -68,18 +68,19 @@ class AdminClient:
         *,
         timeout: float | None = None,
     ) -> Any:
-        """Let the owner run a command, and return its result.
+        """Let the owner run a command, and return the result of the command.
 
         Args:
             arguments: values of JSON's types. The path of a log dir may be relative to the working
                 directory of this process.
-            progress: called with the progress that the command sends.
-            timeout: how many seconds to wait for each part of the answer; None waits without limit,
-                because a move takes long.
+            progress: a function that is called with each progress that the command sends.
+            timeout: how many seconds to wait for each part of the answer. None waits without limit,
+                which is needed for long commands such as a move.
 
         Raises:
-            LogStoreError: the owner raised it; or the owner has ended, or did not answer in time.
-            ValueError, TypeError: the owner raised it, because the arguments are wrong.
+            LogStoreError: the command raised this error in the owner, or the owner has ended, or
+                the owner did not answer in time.
+            ValueError, TypeError: the owner found that the arguments are wrong.
         """
         request = {**resolved(command, arguments or {}), "command": command}
         for answer in self._answers(request, timeout):
@@ -96,7 +97,8 @@ class AdminClient:
         try:
             with admin_place.connect(self.path) as connection:
                 connection.settimeout(timeout)
-                # If the owner closed the connection, it has sent the reason before that.
+                # If the owner has closed the connection, it sent the reason first. The reason is
+                # read below.
                 with suppress(BrokenPipeError, ConnectionResetError):
                     connection.sendall(encode_line(request))
                 for line in _lines(connection):
@@ -122,10 +124,10 @@ def _lines(connection: socket.socket) -> Iterator[bytes]:
 
 
 def find_owner(log_dirs: Iterable[str | os.PathLike[str]]) -> AdminClient | None:
-    """Find the process that owns a store and serves an admin socket; None if there is none.
+    """Find the process that owns a store and serves an admin socket; None if no process does.
 
-    All lock files are read in parallel, and the first one that names a live socket is used. So a
-    disk that hangs does not block the request.
+    All lock files are read in parallel, and the first lock file that names a live socket is used.
+    So a disk that hangs does not block the request.
     """
     paths = [os.path.abspath(os.fspath(path)) for path in log_dirs]
     found: queue.SimpleQueue[AdminClient | None] = queue.SimpleQueue()
@@ -150,7 +152,7 @@ def find_owner(log_dirs: Iterable[str | os.PathLike[str]]) -> AdminClient | None
 
 
 def _owner_of(log_dir: str) -> AdminClient | None:
-    """Read the owner's socket in the lock file of a log dir; None unless the owner listens."""
+    """Read the owner and its socket in the lock file of a log dir; None if no owner listens."""
     try:
         owner = read_owner(log_dir)
         if owner.admin_socket is None:

@@ -1,7 +1,7 @@
 """Define the commands that every store has: methods of `LogStore`, with JSON's types.
 
-The keys of a request, except the command's name, are the arguments of the function. An unknown key
-is a TypeError.
+The function of a command gets the keys of the request, except the command's name, as arguments. An
+unknown key is a TypeError.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
-# Prefixes of commands of other packages, and the module that registers these commands when one of
-# them is first requested.
+# The prefixes of commands of other packages, each with the module that registers these commands.
+# The module is imported when one of the commands is first requested.
 ELSEWHERE = {"move.": "mover.registration"}
 
 
@@ -36,12 +36,12 @@ def ping(state: OwnerState) -> Row:
 def describe_dirs(
     state: OwnerState, log_dirs: Sequence[str] = (), topics: Sequence[str] = ()
 ) -> Row:
-    """Return KIP-113's document."""
+    """Return the description of log dirs as a document in KIP-113's form."""
     return Partitions(state).describe_dirs(log_dirs, topics).to_dict()
 
 
 def metrics(state: OwnerState) -> Row:
-    """Return the gauges."""
+    """Return the store's gauges."""
     return Partitions(state).metrics().to_dict()
 
 
@@ -54,7 +54,7 @@ def create(
     is_new: bool = False,
     exist_ok: bool = False,
 ) -> Row:
-    """Create a partition and return where it is."""
+    """Create a partition and return the log dir that it is in."""
     settings = None if config is None else LogConfig(**config)
     existed = (topic, partition) in state.replicas
     log = partition_changes.create(
@@ -77,7 +77,7 @@ def create_topic(
     config: Row | None = None,
     exist_ok: bool = False,
 ) -> Row:
-    """Create partitions 0 to `partitions` - 1 of a topic and return where they are."""
+    """Create partitions 0 to `partitions` - 1 of a topic and return the log dir of each."""
     settings = None if config is None else LogConfig(**config)
     known = {key.partition for key in state.replicas.names() if key.topic == topic}
     logs = partition_changes.create_topic(
@@ -91,7 +91,7 @@ def create_topic(
 
 
 def set_config(state: OwnerState, topic: str, partition: int, changes: Row) -> Row:
-    """Change the configuration of a partition and return the old and the new one."""
+    """Change the configuration of a partition; return the old and the new configuration."""
     old = state.replicas.lookup(topic, partition).log.config
     new = partition_changes.set_config(state, topic, partition, changes)
     return {"topic": topic, "partition": partition, "old": old.to_dict(), "new": new.to_dict()}
@@ -104,7 +104,7 @@ def delete(state: OwnerState, topic: str, partition: int) -> Row:
 
 
 def repair(state: OwnerState, topic: str, partition: int) -> Row:
-    """Repair a partition and return what was taken out of it."""
+    """Repair a partition and return the report of the repair."""
     report = partition_changes.repair(state, topic, partition)
     return {
         "topic": topic,
@@ -116,25 +116,25 @@ def repair(state: OwnerState, topic: str, partition: int) -> Row:
 
 
 def compact(state: OwnerState, topic: str, partition: int) -> Row:
-    """Compact a partition now and say what is left of it."""
+    """Compact a partition now and return the result of the compaction."""
     return state.replicas.lookup(topic, partition).log.compact()._asdict()
 
 
 def add_dir(state: OwnerState, path: str, format_new: bool = True) -> Row:
-    """Take a further log dir into the store."""
+    """Add a log dir to the store."""
     return {"path": path, "report": str(dir_changes.add(state, path, format_new=format_new))}
 
 
 def reopen_dir(
     state: OwnerState, path: str, format_new: bool = False, may_lose: bool = False
 ) -> Row:
-    """Bring an offline log dir back; return the replicas that are lost if it has a new disk."""
+    """Bring an offline log dir back; return the replicas that are lost because of a new disk."""
     report = dir_changes.reopen(state, path, format_new=format_new, may_lose=may_lose)
     return {"path": path, "report": str(report), "lost": [list(key) for key in report.lost]}
 
 
 def take_offline(state: OwnerState, path: str) -> Row:
-    """Flush a log dir and release it."""
+    """Flush a log dir and release the log dir."""
     dir_changes.take_offline(state, path)
     return {"path": path}
 
@@ -164,7 +164,7 @@ def prefer_dir(state: OwnerState, topic: str, partition: int, path: str | None) 
 
 
 def promote(state: OwnerState, topic: str, partition: int) -> Row:
-    """Accept an incomplete replica as complete, and return whether it was incomplete."""
+    """Accept an incomplete replica as complete; return whether the replica was incomplete."""
     was_incomplete = partition_changes.promote(state, topic, partition)
     return {"topic": topic, "partition": partition, "was_incomplete": was_incomplete}
 
@@ -180,7 +180,7 @@ def register_all(admin: Admin, state: OwnerState, store: object) -> None:
     """Register the commands of a store.
 
     Args:
-        store: the `LogStore`, for the commands of other packages.
+        store: the `LogStore`, which the commands of other packages need.
     """
     for function in (*QUICK, *SLOW):
         admin.register(

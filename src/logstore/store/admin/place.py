@@ -1,8 +1,9 @@
 """Find a path for an admin socket, connect to it, and remove the sockets of killed owners.
 
-A socket is in a directory that only its user can access (mode 0700). It is not in a log dir: a disk
-that hangs must not block clients that ask about that disk. `.lock` in each log dir holds the path
-of the socket. An address may have 107 bytes; longer paths are reached through `/proc/self/fd`.
+A socket is in a directory that only its user can access (mode 0700). The socket is not in a log
+dir, because a disk that hangs must not block clients that ask about that disk. `.lock` in each log
+dir contains the path of the socket. An address can have at most 107 bytes; longer paths are reached
+through `/proc/self/fd`.
 """
 
 from __future__ import annotations
@@ -20,26 +21,26 @@ from logstore.disk import files
 ADDRESS_BYTES_MAX = 107  # the size of `sun_path` without the zero at its end
 SUFFIX = ".sock"
 NEW_SUFFIX = ".new"
-NEW_SECONDS_MAX = 60  # ample for the time between bind and listen, two calls in a row
+NEW_SECONDS_MAX = 60  # a new socket listens much earlier
 BACKLOG = 64
-TEMPORARY = "/tmp"  # not TMPDIR: it is often long, and the process that set it may remove it
+TEMPORARY = "/tmp"  # not TMPDIR: that path is often long, and may be removed early
 
 
 def choose_path() -> str:
-    """Give a path for a new socket, in an existing directory that no other user can write.
+    """Give a path for a new socket, in an existing directory that only this user can write.
 
     Raises:
-        OSError: there is no such directory, and none can be made.
+        OSError: there is no such directory, and it cannot be made.
     """
     name = f"{os.getpid()}-{os.urandom(6).hex()}{SUFFIX}"
     return os.path.join(private_dir(), name)
 
 
 def private_dir() -> str:
-    """Give the directory for sockets: that of the user's session, or one below /tmp.
+    """Give the directory for sockets: the directory of the user's session, or one below /tmp.
 
     Raises:
-        OSError: there is no such directory, and none can be made.
+        OSError: there is no such directory, and it cannot be made.
     """
     session = os.environ.get("XDG_RUNTIME_DIR", "")
     if os.path.isabs(session) and _is_private(session):
@@ -48,7 +49,7 @@ def private_dir() -> str:
         path = _below_tmp()
     with suppress(FileExistsError):
         files.mkdir(path, 0o700)
-    if not _is_private(path):  # another user made a directory of this name: use a random name
+    if not _is_private(path):  # another user has taken this name: use a random name
         path = f"{path}-{os.urandom(6).hex()}"
         files.mkdir(path, 0o700)
     return path
@@ -60,7 +61,7 @@ def _below_tmp() -> str:
 
 
 def _is_private(path: str) -> bool:
-    """Check whether a path is a directory of this user, closed to all others."""
+    """Check whether a path is a directory that belongs to this user and is closed to others."""
     try:
         facts = files.lstat(path)
     except OSError:
@@ -71,7 +72,7 @@ def _is_private(path: str) -> bool:
 
 @contextmanager
 def address_of(path: str) -> Iterator[str]:
-    """Give an address for a path of any length, valid inside the block."""
+    """Give an address for a path of any length; the address is valid inside the `with` block."""
     if len(os.fsencode(path)) <= ADDRESS_BYTES_MAX:
         yield path
         return
@@ -86,14 +87,14 @@ def address_of(path: str) -> Iterator[str]:
 def listen(path: str) -> socket.socket:
     """Make a listening socket of mode 0600 at `path`; raises OSError.
 
-    The socket gets its final name after it listens. So if no process listens at such a name, the
-    name is stale.
+    The socket gets its final name only after it listens. So if no process listens at a final name,
+    the name is stale.
     """
     _sweep_all(os.path.dirname(path))
     temporary = path.removesuffix(SUFFIX) + NEW_SUFFIX
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:
-        os.fchmod(listener.fileno(), 0o600)  # `bind` gives this mode to the file
+        os.fchmod(listener.fileno(), 0o600)  # `bind` gives the socket's mode to the file
         with address_of(temporary) as address:
             listener.bind(address)
         listener.listen(BACKLOG)
@@ -121,8 +122,8 @@ def connect(path: str) -> socket.socket:
 def sweep(directory: str) -> None:
     """Remove the sockets at which no process listens, because their owners were killed.
 
-    A socket without its final name (`*.new`) may be about to listen. It is removed only if it is
-    old.
+    A socket that has no final name yet (`*.new`) may be about to listen. Such a socket is removed
+    only if it is old.
     """
     old_ns = time.time_ns() - NEW_SECONDS_MAX * 1_000_000_000
     for entry in files.entries(directory):
@@ -133,7 +134,7 @@ def sweep(directory: str) -> None:
 
 
 def _sweep_all(directory: str) -> None:
-    """Remove stale sockets from the directory of a new socket, and from the one below /tmp."""
+    """Remove stale sockets from a new socket's directory, and from the directory below /tmp."""
     sweep(directory)
     other = _below_tmp()
     if other != directory and _is_private(other):
@@ -142,7 +143,7 @@ def _sweep_all(directory: str) -> None:
 
 
 def _is_stale(path: str) -> bool:
-    """Check whether no process listens at a socket; one that is too busy to accept does listen."""
+    """Check whether no process listens at a socket. A process that is too busy does listen."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as client:
         try:
             with address_of(path) as address:
@@ -153,6 +154,6 @@ def _is_stale(path: str) -> bool:
 
 
 def remove(path: str) -> None:
-    """Remove a socket's name; if that fails, the next owner removes the name."""
+    """Remove a socket's name; if the removal fails, the next owner removes the name."""
     with suppress(OSError):
         files.remove_if_there(path)

@@ -5,8 +5,8 @@
                        {"result": ...}
                        {"error": {"kind": "LogDirOfflineError", "message": ..., "facts": {...}}}
 
-The client raises an error of this library as the owner raised it: with the same class, message and
-facts.
+If the owner raised an error of this library, the client raises the same error: the class, message
+and facts are equal.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def encode_line(document: dict[str, Any]) -> bytes:
 
 
 def decode_line(line: bytes) -> dict[str, Any]:
-    """Decode a line.
+    """Decode a line into a document.
 
     Raises:
         ValueError: the line is not one JSON object.
@@ -51,8 +51,8 @@ def encode_error(error: BaseException) -> dict[str, Any]:
 def decode_error(document: object) -> Exception:
     """Make the error that an owner reported.
 
-    If this version does not know the error's class, because the owner has a later version, the
-    error is a LogStoreError.
+    If this version does not know the error's class, because the owner has a later version, a
+    LogStoreError is made.
     """
     if not isinstance(document, dict):
         return LogStoreError(f"the owner's answer cannot be read: {document!r}")

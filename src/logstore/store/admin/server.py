@@ -2,9 +2,9 @@
 
 Limits keep a client from harming the store or another client:
 
-    connections          if there are too many, the oldest one without a running request is closed
-    bytes                of a request, and of progress that the client has not received yet
-    seconds              in which a client must send its request, and receive any part of an answer
+    connections    if there are too many, the oldest connection without a running request is closed
+    bytes          of one request, and of progress that a client has not received yet
+    seconds        in which a client must send its request, and receive any part of an answer
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ CONNECTIONS_MAX = 64
 RECEIVE_BYTES = 1 << 16
 OUTGOING_BYTES_MAX = 1 << 20
 PATIENCE_SECONDS = 10.0
-DEAF_SECONDS = 1.0  # the pause after an accept that failed because no descriptor was left
+DEAF_SECONDS = 1.0  # the pause after an accept failed for lack of descriptors
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 
 # A function that answers a request. Its arguments are the line of the request, a function that
-# sends lines of progress, and a function that returns whether the client has hung up. It returns
-# the last line of the answer. It runs in a thread of its own and raises nothing.
+# sends lines of progress, and a function that returns whether the client has hung up. The result is
+# the last line of the answer. The function runs in a thread of its own and raises nothing.
 Answer = Callable[[bytes, Callable[[bytes], object], Callable[[], bool]], bytes]
 
 
@@ -51,7 +51,7 @@ class Connection:
 
     @property
     def is_waiting(self) -> bool:
-        """Check whether the request has not arrived completely."""
+        """Check whether a part of the request has not arrived yet."""
         return not self.is_asked and not self.is_answered
 
 
@@ -92,21 +92,21 @@ class AdminServer:
             self._thread.join()
 
     def leave(self) -> None:
-        """Make the loop do what `stop` does, without waiting for that."""
+        """Ask the loop to end, as `stop` does, but do not wait for the end."""
         self._is_stopped = True
         self.wake()
         if self._thread.ident is None:
             self._end()
 
     def drop(self) -> None:
-        """Close the descriptors in a forked child; the parent keeps its socket."""
+        """Close the descriptors in a forked child; the parent's socket continues to work."""
         for connection in list(self._connections.values()):
             connection.peer.close()
         self._close()
 
     def wake(self) -> None:
-        """Make the loop check everything again."""
-        with suppress(OSError):  # if the pipe is full, the loop is awake; if closed, it has ended
+        """Wake the loop, so that it checks all connections again."""
+        with suppress(OSError):  # the pipe is full or closed: the loop is awake, or has ended
             self._waker.send(b"\0")
 
     # --- the loop ---------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ class AdminServer:
                 self._send(connection)
 
     def _patience(self) -> float | None:
-        """Give the seconds until the next deadline; None if there is none."""
+        """Give the seconds until the next deadline; None if there is no deadline."""
         times = [c.deadline for c in self._connections.values() if c.deadline is not None]
         if self._deaf_until is not None:
             times.append(self._deaf_until)
@@ -241,7 +241,7 @@ class AdminServer:
         self.wake()
 
     def _send(self, connection: Connection) -> None:
-        """Send as many bytes as the socket takes now; after the last line, close the connection."""
+        """Send as many bytes as the socket accepts; after the last line, close the connection."""
         with self._lock:
             if connection.outgoing:
                 try:
@@ -278,5 +278,5 @@ class AdminServer:
 
 
 def is_welcome(user_id: int) -> bool:
-    """Check whether a user may operate the store: only the owner's user, and root, may."""
+    """Check whether a user is allowed to operate the store: only the owner's user and root are."""
     return user_id in (os.geteuid(), 0)

@@ -1,1 +1,1 @@
-"""Change and follow the log dirs of a running store: join, fail, hang, return, close."""
+"""Change and watch the log dirs of a running store: join, fail, hang, return, close."""

@@ -1,6 +1,7 @@
 """Claim a log dir for one change: until the change ends, a second change of that dir is refused.
 
-A claim is no lock: no thread waits for a claim. Other log dirs can be changed meanwhile.
+A claim is not a lock: no thread waits for a claim. While a log dir is claimed, other log dirs can
+be changed.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from logstore.errors import LogDirError, LogDirOfflineError
 
 
 class Claim:
-    """A running change of a log dir; only a frame of the changing thread refers to this object."""
+    """A running change of a log dir; only stack frames of the changing thread refer to it."""
 
 
 class DirClaims:
@@ -23,8 +24,8 @@ class DirClaims:
 
     def __init__(self) -> None:
         self._changing = threading.Lock()
-        # By path, under `_changing`. Weak references: if a thread is interrupted while it claims a
-        # dir or gives a claim back, the claim ends with the frames of that thread.
+        # By path; changed under `_changing`. The references are weak: if a thread is interrupted
+        # while it makes or ends a claim, the claim ends with the stack frames of that thread.
         self._claims: WeakValueDictionary[str, Claim] = WeakValueDictionary()
 
     @contextmanager
@@ -44,7 +45,7 @@ class DirClaims:
             self._claims[path] = mine
         try:
             yield path
-        except OSError as error:  # from a step that comes before `LogDir.failed` can be called
+        except OSError as error:  # from a step that does not call `LogDir.failed`
             raise LogDirOfflineError(path=path, reason=reason_of(error)) from error
         finally:
             with self._changing:

@@ -21,9 +21,9 @@ from logstore.store.upkeep.keeper import warn
 
 
 class Closing:
-    """The close of a store; every call of `LogStore.close` completes the close or waits for it.
+    """The close of a store. Each call of `LogStore.close` does the close, or waits for its end.
 
-    Threads: the thread that holds `_lock` does the work. It sets `_left` at the end.
+    Threads: the thread that holds `_lock` does the work, and sets `_left` at the end.
     """
 
     def __init__(self, state: OwnerState) -> None:
@@ -31,7 +31,7 @@ class Closing:
         self._lock = threading.Lock()
         self._ended: dict[LogDir, Outcome[LogDir]] = {}
         self._left: tuple[str, ...] | None = None
-        self._errors: list[LogStoreError] = []  # each is raised once
+        self._errors: list[LogStoreError] = []  # each error is raised once
 
     def wait(self, timeout: float | None) -> tuple[str, ...]:
         """Close the whole store; returns the log dirs that were not closed in order."""
@@ -43,7 +43,7 @@ class Closing:
         return self._left
 
     def _close(self, timeout: float | None) -> None:
-        """Stop the background work, then close the log dirs, unless another call did."""
+        """Stop the background work, then close the log dirs, unless another call has done this."""
         state = self._state
         state.host.closing()
         with self._lock:
@@ -99,18 +99,18 @@ class Closing:
 
 
 def _wait_for_all() -> None:
-    """Do nothing: as `on_break`, this makes an interrupted close wait for its threads.
+    """Do nothing. As `on_break`, this function makes an interrupted close wait for its threads.
 
-    The next call of `close` continues from there.
+    The next call of `close` does the remaining work.
     """
 
 
 def abandon(state: OwnerState, reason: str) -> None:
-    """Release everything without writing to the disks, as after a crash."""
+    """Release everything without writing to the disks: the disks are as after a crash."""
 
     def close_all(log_dir: LogDir) -> None:
         keeper = state.keepers.get(log_dir.path)
-        if keeper is not None:  # the keeper may be removing a directory
+        if keeper is not None:  # wait: the keeper may be removing a directory
             keeper.join(None)
         for log in state.replicas.on(log_dir):
             with suppress(LogStoreError):

@@ -1,8 +1,8 @@
 """Change the log dirs of a running store: add, remove, take offline, reopen, cordon, prefer.
 
-A thread that changes a log dir claims that dir. Changes of different dirs do not wait for each
-other. A change may wait for the disk of its own dir, but not for another disk that hangs. Ctrl-C
-does not interrupt a change.
+A thread that changes a log dir first claims that dir. Changes of different dirs do not wait for
+each other. A change may wait for the disk of its own dir, but not for another disk that hangs.
+Ctrl-C does not interrupt a change.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def add(state: OwnerState, path: StrPath, *, format_new: bool) -> RecoveryReport
             return bring_in(state, state.membership.admit(resolved, format_new=format_new))
         except (LogDirError, MemoryError) as error:
             is_shortage = isinstance(error, MemoryError) or (
-                error.retriable and type(error) is LogDirError  # no disk is to blame
+                error.retriable and type(error) is LogDirError  # the disk is not to blame
             )
             if is_shortage:
                 _undo_add(state, resolved, members)
@@ -46,11 +46,11 @@ def add(state: OwnerState, path: StrPath, *, format_new: bool) -> RecoveryReport
 
 
 def _undo_add(state: OwnerState, path: str, members: tuple[str, ...]) -> None:
-    """Leave a store as if a log dir had not been added."""
+    """Undo the addition of a log dir that failed half way."""
     half_added = state.replicas.find_dir(path)
     if half_added is not None:
         state.failures.wait(DROP_SECONDS_MAX)
-        state.failures.release(half_added)  # needed if no thread could be started for the release
+        state.failures.release(half_added)  # needed if no thread could be started for this
         state.drop_dir(half_added)
     for id_ in state.membership.roster:
         if id_ not in members:
@@ -64,7 +64,7 @@ def reopen(
     """Do what `LogStore.reopen_dir` does.
 
     Args:
-        may_lose: with False, a change that loses replicas is refused; the error names them.
+        may_lose: if False, a change that loses replicas is refused; the error names them.
     """
     from logstore.store.dirs.dir_return import bring_in, replace
     from logstore.store.dirs.lost_dirs import id_to_replace
@@ -81,7 +81,7 @@ def reopen(
             log_dir.path, format_new=format_new, replaces=replaces if format_new else None
         )
         is_member = admission.directory_id in state.membership.roster
-        if format_new and not replaces and not is_member:  # the store was opened without the disk
+        if format_new and not replaces and not is_member:  # the disk was missing at the opening
             missing = id_to_replace(state.replicas, log_dir.path)
             admission = admission._replace(replaces=missing)
         if admission.replaces is None:
@@ -110,7 +110,7 @@ def take_offline(state: OwnerState, path: StrPath) -> None:
 
 
 def _checkpoint(state: OwnerState, log_dir: LogDir) -> None:
-    """Write the checkpoints of a log dir before it goes offline, so that old copies are noticed."""
+    """Write a log dir's checkpoints before it goes offline, so that old copies are recognised."""
     keeper = state.keepers.get(log_dir.path)
     try:
         if keeper is not None:
@@ -126,7 +126,7 @@ def remove(
     """Do what `LogStore.remove_dir` does.
 
     Args:
-        may_lose: with False, a change that loses replicas is refused; the error names them.
+        may_lose: if False, a change that loses replicas is refused; the error names them.
     """
     from logstore.store.dirs.lost_dirs import give_up, give_up_missing, missing_id_of
 
@@ -150,7 +150,7 @@ def remove(
 
 
 def _remove_empty(state: OwnerState, log_dir: LogDir) -> None:
-    """Take an empty log dir out of the store; during that, no replica is placed on it."""
+    """Remove an empty log dir from the store; meanwhile no replica is placed on the log dir."""
     from logstore.store.dirs.dir_return import refuse_unless_empty
     from logstore.store.upkeep.purge import purge_superseded_on
 
@@ -158,7 +158,7 @@ def _remove_empty(state: OwnerState, log_dir: LogDir) -> None:
         reason = f"{log_dir.offline_reason}; its contents are unknown: reopen it, or, if it"
         reason += f" is lost for good: logstore remove-dir --lost {log_dir.path}"
         raise LogDirOfflineError(path=log_dir.path, reason=reason)
-    log_dir.check_current()  # the right disk may hold what this one lacks
+    log_dir.check_current()  # if it is an old copy, the right disk may have more
     keeper = state.keepers.get(log_dir.path)
     state.replicas.returning.add(log_dir)
     try:
@@ -199,7 +199,7 @@ def prefer(state: OwnerState, topic: str, partition: int, path: StrPath | None) 
     with state.claims.change_of(log_dir.path):
         settings = log_dir.settings
         earlier = [d.settings.preferred.get(key, 0) for d in state.replicas.log_dirs]
-        # the latest preference counts
+        # the preference with the latest time counts
         preferred_ms = max(time.time_ns() // 1_000_000, max(earlier) + 1)
         preferred = {**settings.preferred, key: preferred_ms}
         log_dir.change_settings(settings._replace(preferred=preferred))

@@ -1,8 +1,8 @@
 """Handle log dirs that fail or hang while the store serves.
 
-The thread whose call failed does not handle the failure, because it may hold a log's lock. One
-thread closes the descriptors of the dead disk, and another one calls the user's callback. They do
-not wait for each other.
+The thread whose call failed does not handle the failure, because it may hold a log's lock. One new
+thread closes the descriptors of the dead disk, and another new thread calls the user's callback.
+The two threads do not wait for each other.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ if TYPE_CHECKING:
     from logstore.store.upkeep.keeper import DirKeeper
 
 FailureCallback = Callable[[LogDirOfflineError], object]
-# The name of a thread, the function that it calls for a failed log dir, and that log dir.
+# The name of a thread, the function that the thread calls, and the failed log dir as its argument.
 Work = tuple[str, Callable[[LogDir], None], LogDir]
 
-# How long a close waits for failure callbacks that have not returned.
+# How long a close waits for callbacks of failures to return.
 FAILURE_SECONDS_MAX = 5.0
 
 
 class DirFailures:
-    """Handles each failure of a store's log dirs once.
+    """Handles each failure of a store's log dirs exactly once.
 
     Args:
-        callback: the user's function; called with the error of a log dir that failed.
+        callback: the user's function. It is called with the error of a log dir that failed.
         keepers: the keeper of each log dir by its path. The store adds and removes entries.
 
     Attributes:
-        is_armed: whether failures are handled; True from the end of the opening to the close.
-            Written under `_handling`, except when a store is dropped: no other thread uses the
-            store then.
+        is_armed: whether failures are handled. It is True from the end of the opening to the close.
+            It is written under `_handling`, except when a store is dropped: then no other thread
+            uses the store.
     """
 
     def __init__(self, callback: FailureCallback | None, keepers: Mapping[str, DirKeeper]) -> None:
@@ -49,8 +49,9 @@ class DirFailures:
         self._keepers = keepers
         self._replicas: Replicas | None = None
         self._handling = threading.Lock()
-        # `_handling` guards these: the dirs whose failures were handled, the threads that handle
-        # them, and the work for which there was no thread or no memory.
+        # `_handling` guards the next three fields: the dirs whose failures were handled, the
+        # threads that handle failures, and the work that was put off for lack of a thread or of
+        # memory.
         self._handled: set[LogDir] = set()
         self._threads: list[threading.Thread] = []
         self._put_off: deque[Work] = deque()
@@ -67,7 +68,7 @@ class DirFailures:
             self.is_armed = False
 
     def hangs(self, log_dir: LogDir) -> None:
-        """Ask the keeper of a log dir that is SUSPECT now to probe it until it answers."""
+        """Ask the keeper of a log dir that became SUSPECT to probe the dir until it answers."""
         keeper = self._keepers.get(log_dir.path)
         if keeper is not None:
             keeper.probe_soon()
@@ -79,7 +80,7 @@ class DirFailures:
             keeper.relieve_soon()
 
     def failed(self, log_dir: LogDir) -> None:
-        """Handle a log dir that went offline; a second call for it does nothing."""
+        """Handle a log dir that went offline; a second call for the same log dir does nothing."""
         with self._handling:
             if not self.is_armed or log_dir in self._handled:
                 return
@@ -91,7 +92,7 @@ class DirFailures:
             self._begin()
 
     def _begin(self) -> None:
-        """Try to start a thread for each waiting work; the caller holds `_handling`."""
+        """Try to start a thread for each waiting piece of work; the caller holds `_handling`."""
         from logstore.store.upkeep.keeper import warn
 
         self._threads = [other for other in self._threads if other.is_alive()]
@@ -102,7 +103,7 @@ class DirFailures:
                 thread = Thread(target=self._do, args=(one,), name=name, daemon=True)
                 thread.start()
             except (RuntimeError, MemoryError) as error:
-                # the failed call must report the disk's error, not this one
+                # the failed call must report the disk's error, not the lack of a thread
                 self._put_off.append(one)
                 with suppress(MemoryError):
                     warn("log dir %s has failed, and is released later: %s", log_dir.path, error)
@@ -110,7 +111,7 @@ class DirFailures:
                 self._threads.append(thread)
 
     def _do(self, one: Work) -> None:
-        """Do one work; if memory runs out, it is repeated when a thread calls `wait`."""
+        """Do one piece of work; if memory runs out, it is repeated when a thread calls `wait`."""
         _, work, log_dir = one
         try:
             work(log_dir)
@@ -119,13 +120,13 @@ class DirFailures:
                 self._put_off.append(one)
 
     def _tell(self, log_dir: LogDir) -> None:
-        """Call the user's callback; if it raises, that is logged."""
+        """Call the user's callback; if the callback raises, log the error."""
         from logstore.store.upkeep.keeper import warn
 
         assert self._callback is not None
         try:
             self._callback(log_dir.offline_error())
-        except Exception:  # noqa: BLE001 - it must not end anything of ours
+        except Exception:  # noqa: BLE001 - the store must continue
             warn("on_log_dir_failure raised for %s", log_dir.path, exc_info=True)
 
     def release(self, log_dir: LogDir) -> None:
@@ -140,7 +141,7 @@ class DirFailures:
         log_dir.release()
 
     def wait(self, timeout: float | None) -> None:
-        """Wait until all failures are handled, for a limited time, because a callback may hang."""
+        """Wait a limited time until all failures are handled: a callback may hang."""
         deadline = time.monotonic() + (FAILURE_SECONDS_MAX if timeout is None else timeout)
         with self._handling:
             self._begin()

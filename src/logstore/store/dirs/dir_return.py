@@ -1,10 +1,11 @@
 """Bring one log dir into a running store: lock, probe, identity, start-up table, recovery.
 
-The steps are those of a start, for one dir, while the other dirs serve. A log that is open already
-stays open. If a copy in the returned dir outranks an open log, an error names both.
+The steps are the same as at a start, but for one dir, while the other dirs serve. A log that is
+open already stays open. If a copy in the returned dir outranks an open log, an error names the copy
+and the log.
 
-Every call to the disk is made in a thread of its own. If the call hangs, the thread is abandoned,
-and the dir is offline again. Then the user can give it up.
+Every call to the disk is made in a thread of its own. If a call hangs, its thread is abandoned, and
+the dir is offline again. Then the user can give up the dir.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ def bring_in(state: OwnerState, admission: Admission) -> RecoveryReport:
 
     Raises:
         LogDirLockedError: another process has the log dir open.
-        LogDirOfflineError: its disk failed during the call; the store is unchanged.
-        DuplicateLogError: a copy in the log dir outranks an open log; its other replicas serve.
+        LogDirOfflineError: the disk failed during the call; the store is unchanged.
+        DuplicateLogError: a copy in the log dir outranks an open log; the other replicas of the log
+            dir serve.
     """
     _wait_until_quiet(state, admission.path)
     log_dir = LogDir(admission.path)
@@ -54,7 +56,7 @@ def bring_in(state: OwnerState, admission: Admission) -> RecoveryReport:
         replicas.put_dir(log_dir)
         log_dir.report_to(weakly(state.failures.failed))
         state.events.watch(log_dir)
-        if log_dir.is_offline:  # it failed before the observers were registered
+        if log_dir.is_offline:  # it failed before failures were reported
             state.failures.failed(log_dir)
         state.membership.note_missing()
         loader = Loader(
@@ -74,7 +76,7 @@ def bring_in(state: OwnerState, admission: Admission) -> RecoveryReport:
         kind = StoreEventKind.LOG_DIR_ADDED if before is None else StoreEventKind.LOG_DIR_RETURNED
         state.events.post(StoreEvent(kind, log_dir.path))
         state.host.answered()
-    # also for Ctrl-C: otherwise the dir would serve with half of its logs
+    # This is also done after Ctrl-C. Otherwise the dir would serve with a part of its logs.
     except BaseException as error:
         _break_off(state, log_dir, error)
         raise
@@ -97,10 +99,11 @@ def still_missing(state: OwnerState) -> Iterator[str]:
 def replace(
     state: OwnerState, old: LogDir, admission: Admission, *, may_lose: bool
 ) -> RecoveryReport:
-    """Replace a disk that is gone by an empty one; the report names the replicas that are lost.
+    """Replace a lost disk by an empty disk; the report names the replicas that are lost.
 
     Raises:
-        LogDirError: replicas would be lost, and `may_lose` is false; its fact `lost` names them.
+        LogDirError: replicas would be lost, and `may_lose` is false. The fact `lost` of the error
+            names these replicas.
     """
     from logstore.store.upkeep.keeper import warn
 
@@ -125,23 +128,23 @@ def replace(
 
 
 def _break_off(state: OwnerState, log_dir: LogDir, error: BaseException) -> None:
-    """End a failed bring-in: the log dir goes offline, or is released if the store lacks it."""
+    """End a failed return. A log dir that the store has goes offline; another is released."""
     state.replicas.returning.discard(log_dir)
     known = state.replicas.find_dir(log_dir.path)
     if known is log_dir:
         log_dir.take_offline(f"bringing it in failed: {error or type(error).__name__}")
         state.failures.failed(log_dir)
-    elif not log_dir.is_offline:  # if it is offline, the thread that failed or hangs unlocks it
+    elif not log_dir.is_offline:  # an offline dir is unlocked by the failed or hung thread
         log_dir.release()
     if known is None:
         log_dir.leave()
 
 
 def _take_possession(state: OwnerState, admission: Admission, log_dir: LogDir) -> None:
-    """Lock, begin, probe, and write the identity last; if this fails, the caller unlocks the dir.
+    """Lock, begin, probe, then write the identity; if a step fails, the caller unlocks the dir.
 
-    The order ensures that every member of the store works. A step that hangs is abandoned: when its
-    thread returns, it gives the lock back and does nothing else.
+    The order ensures that only a dir that works becomes a member of the store. If a step hangs, its
+    thread is abandoned: when the call returns, the thread frees the lock and does nothing else.
     """
     log_dir.belong(state.membership.cluster_id, admission.directory_id)
     log_dir.lock.admin_socket = state.admin.path
@@ -163,7 +166,7 @@ def _take_possession(state: OwnerState, admission: Admission, log_dir: LogDir) -
 def _wait_until_quiet(state: OwnerState, path: str) -> None:
     """Wait until every earlier call to an offline log dir has returned.
 
-    A running call may still write at a place that the recovery has read already.
+    An earlier call that still runs could write to a place that the recovery has read already.
 
     Raises:
         LogDirOfflineError: an earlier call hangs.
@@ -181,7 +184,7 @@ def _wait_until_quiet(state: OwnerState, path: str) -> None:
 
 
 def refuse_unless_empty(state: OwnerState, log_dir: LogDir) -> None:
-    """Raise LogDirError if a log dir holds something that is still needed; raises OSError too."""
+    """Raise LogDirError if a log dir has something that is still needed; can also raise OSError."""
     from logstore.store.start.listing import list_log_dir
 
     replicas = state.replicas
@@ -202,11 +205,11 @@ def refuse_unless_empty(state: OwnerState, log_dir: LogDir) -> None:
         )
         raise LogDirError(path=log_dir.path, reason=reason)
     deleted = sorted({f"{f.topic}-{f.partition}" for f in left if f.is_deleted_by_user})
-    if deleted:  # without the record, a copy in another log dir would come back
+    if deleted:  # without the record, a copy elsewhere would come back
         reason = f"it keeps the record that {', '.join(deleted[:20])} was deleted, until the last "
         reason += "copies in other log dirs are removed; try again"
         raise LogDirError(path=log_dir.path, reason=reason, retriable=True)
-    is_copy = ("move", "delete")  # if this dir comes back one day, such a copy may be the last one
+    is_copy = ("move", "delete")  # such a copy may be the last copy
     copies = [facts.dir_name for facts in left if facts.kind in is_copy or not facts.topic_id]
     if copies:
         reason = f"{', '.join(copies)} may still be needed"

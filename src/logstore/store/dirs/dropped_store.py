@@ -1,16 +1,16 @@
-"""Handle a store that its user dropped without closing it: warn, and release everything.
+"""Handle a store that its user dropped without a close: warn, and release everything.
 
 While a thread of a store waits, it does not refer to the store. So the garbage collector finds a
 store that is no longer used, and calls this module in any thread. A log, a mover, an appender and a
-reader refer to their store: as long as one of them is in use, the store serves. An appender that
+reader refer to their store. As long as such an object is in use, the store serves. An appender that
 still has records to send is in use.
 
-This module writes nothing: the next open recovers, as after a crash. It does not wait either,
-because the thread in which the collector runs may hold any lock.
+This module writes nothing: the next open recovers, as after a crash. This module does not wait
+either, because the thread in which the collector runs may hold any lock.
 
 If the process ends with an open store, Python may still drop the store. Then only the warning is
-given, as for an open file or socket: the other threads are frozen and may hold any lock. The
-operating system closes the descriptors.
+given, as for an open file or socket: the other threads do not run any more, and may hold any lock.
+The operating system closes the descriptors.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ class Dropping:
         self._opened_at = opened_at
 
     def dropped(self, *, is_exiting: bool) -> None:
-        """Handle the drop of an open store; while the process ends, globals may be gone."""
+        """Handle the drop of an open store. If the process is ending, globals may be gone."""
         if not is_exiting:
             let_go(self._state, self._opened_at)
             return
-        with suppress(AttributeError, TypeError):  # late in the exit, modules may be gone
+        with suppress(AttributeError, TypeError):  # at the end of the process, modules may be gone
             text = "was still open when the process ended: the next open recovers it"
             _warn(self._state, self._opened_at, text)
 
 
 def calling_place() -> Place:
-    """Find the line outside this library that called into it; cheap, as no source file is read."""
+    """Find the line of the user's code that called this library; cheap: reads no source file."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_globals.get("__name__", "").startswith("logstore."):
         frame = frame.f_back
@@ -69,9 +69,9 @@ def calling_place() -> Place:
 
 
 def weakly(method: Callable[Arguments, None]) -> Callable[Arguments, None]:
-    """Make a callback of a method; it does not keep the object alive.
+    """Make a callback of a method. The callback does not keep the method's object alive.
 
-    If the object is gone, the callback does nothing.
+    If the object does not exist any more, the callback does nothing.
     """
     entry = WeakMethod(method)
 
@@ -84,7 +84,7 @@ def weakly(method: Callable[Arguments, None]) -> Callable[Arguments, None]:
 
 
 def let_go(state: OwnerState, opened_at: Place) -> None:
-    """Release the locks of the log dirs, end the threads, then warn."""
+    """Release the locks of the log dirs, end the threads, then give the warning."""
     state.closed, state.failures.is_armed = DROPPED, False
     for log_dir in state.replicas.log_dirs:
         log_dir.release()

@@ -1,4 +1,4 @@
-"""Let log dirs that close together wait for each other's last generation, for a limited time."""
+"""Let log dirs that close together wait a limited time for each other's last generation."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from collections.abc import Iterable
 
 from logstore.disk.log_dir import LogDir
 
-# How long a log dir that closes waits for the last generations of the other log dirs.
+# How long a closing log dir waits until the other log dirs have written their last generations.
 SECONDS_MAX = 5.0
 LOOK_SECONDS = 0.05
 
 
 class Farewell:
-    """Makes log dirs that close together wait a limited time for each other's last generation.
+    """Makes log dirs that close together wait until each has written its last generation.
 
-    Each then records the last generations of the others. Without that, an old copy that lacks only
-    what was flushed since the last checkpoint would not be recognised. If the process can start no
-    thread, one thread closes all log dirs in turn and does not wait: no other thread could arrive.
+    Each log dir then records the last generations of the others. Without that, an old copy would
+    not be recognised if it lacks only records that were flushed after the last checkpoint. If the
+    process can start no thread, one thread closes all log dirs in turn. It does not wait, because
+    there is no other thread to wait for.
     """
 
     def __init__(self, log_dirs: Iterable[LogDir], timeout: float | None) -> None:
@@ -29,13 +30,13 @@ class Farewell:
         self._made_by = threading.get_ident()
 
     def arrive(self, log_dir: LogDir) -> None:
-        """Report that the last generation of a log dir is on its disk, or will not be."""
+        """Report that the last generation of a log dir is on the disk, or will not be written."""
         with self._changed:
             self._left.discard(log_dir)
             self._changed.notify_all()
 
     def wait(self) -> None:
-        """Wait until every log dir that serves has arrived."""
+        """Wait until `arrive` was called for every log dir that serves."""
         if threading.get_ident() == self._made_by:
             return
         with self._changed:

@@ -1,8 +1,8 @@
-"""Give up a log dir whose disk is gone: find its id, name its replicas, forget the log dir.
+"""Give up a log dir whose disk is lost: find its id, name its replicas, forget the log dir.
 
 If a disk is missing or dead at a start, its id cannot be read at its path. But the other log dirs
-keep the last path of each log dir. So a user may name the missing log dir by that path or by its
-id.
+remember the last path of each log dir. So a user can name the missing log dir by its last path or
+by its id.
 """
 
 from __future__ import annotations
@@ -34,21 +34,22 @@ UNSURE = (
 
 
 def ids_last_at(replicas: Replicas, path: str) -> list[str]:
-    """List the missing log dirs whose last known path is this one."""
+    """List the ids of the missing log dirs whose last known path is `path`."""
     return [id_ for id_ in replicas.missing_ids if replicas.last_path_of(id_) == path]
 
 
 def id_to_replace(replicas: Replicas, path: str) -> str | None:
-    """Find the missing log dir that a new disk at a path replaces; None if that is unclear."""
+    """Find the missing log dir that a new disk at a path replaces; None if this is unclear."""
     here = ids_last_at(replicas, path)
     return here[0] if len(here) == 1 else None
 
 
 def id_to_forget(replicas: Replicas, path: str) -> str | None:
-    """Find the missing log dir that was last at a path; None if all were at other paths.
+    """Find the missing log dir that was last at a path; None if no missing log dir was there.
 
     Raises:
-        LogDirError: several were last at the path, or one may have been, as its path is unknown.
+        LogDirError: it is unclear which missing log dir was there. Several were last at the path,
+            or the last path of one is unknown.
     """
     here = ids_last_at(replicas, path)
     if len(here) == 1:
@@ -68,7 +69,7 @@ def missing_id_of(replicas: Replicas, name: str) -> str | None:
     """Find the missing log dir that a user names by its id or by its last path.
 
     Raises:
-        LogDirError: as for `id_to_forget`.
+        LogDirError: under the same conditions as in `id_to_forget`.
     """
     if name in replicas.missing_ids:
         return name
@@ -81,10 +82,11 @@ def missing_id_of(replicas: Replicas, name: str) -> str | None:
 def replicas_of(
     replicas: Replicas, directory_id: str | None, log_dir: LogDir | None = None
 ) -> list[TopicPartition]:
-    """Name the replicas of a log dir that does not serve, as far as they are known.
+    """Name the known replicas of a log dir that does not serve.
 
-    The catalog comes before what was found in the log dirs that serve: that may be a part of a move
-    only.
+    If an opened log of the replica is known, the replica is in its log dir. Otherwise an entry of
+    the catalog for a log dir that does not serve counts more than a copy in a serving log dir: such
+    a copy may be only the unfinished copy of a move.
     """
     path = None if log_dir is None else log_dir.path
     return [key for key in replicas.names() if _is_in(replicas, key, directory_id, path)]
@@ -105,7 +107,7 @@ def _is_in(
 
 
 def _dirs_of(replicas: Replicas, key: TopicPartition) -> list[str]:
-    """Give the paths of the log dirs that hold something of a replica that is offline."""
+    """Give the paths of the log dirs that have a copy of an offline replica, or a part of one."""
     offline = replicas.offline.get(key)
     if offline is None:
         return []
@@ -113,7 +115,7 @@ def _dirs_of(replicas: Replicas, key: TopicPartition) -> list[str]:
 
 
 def _forget_in(replicas: Replicas, key: TopicPartition, log_dir: LogDir) -> None:
-    """Forget what was known of a replica in a log dir that is given up, and only that."""
+    """Forget the records of a replica in a log dir that is given up; keep all other records."""
     offline = replicas.offline.get(key)
     paths = () if offline is None else offline.paths
     rest = tuple(path for path in paths if os.path.dirname(path) != log_dir.path)
@@ -136,7 +138,8 @@ def refuse_loss(
     """Refuse a change that would lose replicas; the error names them.
 
     Raises:
-        LogDirError: replicas would be lost, or may be; its fact `lost` names the known ones.
+        LogDirError: replicas would be lost, or perhaps would be. The fact `lost` of the error names
+            the known ones.
     """
     is_unsure = directory_id in replicas.catalog.unsure_ids
     if held:
@@ -154,7 +157,7 @@ def refuse_loss(
 
 
 def _with_other_copies(replicas: Replicas, key: TopicPartition, path: str) -> str:
-    """Name a replica, and the copies of it outside a log dir, which may be incomplete."""
+    """Name a replica, and its copies in other log dirs, which may be incomplete."""
     incomplete, offline = replicas.incomplete.get(key), replicas.offline.get(key)
     paths = offline.paths if offline is not None else ()
     if incomplete is not None:
@@ -164,12 +167,12 @@ def _with_other_copies(replicas: Replicas, key: TopicPartition, path: str) -> st
 
 
 def give_up(state: OwnerState, log_dir: LogDir, *, may_lose: bool) -> tuple[TopicPartition, ...]:
-    """Forget a log dir that does not serve, and its replicas; return those that are lost.
+    """Forget a log dir that does not serve, and its replicas; return the replicas that are lost.
 
-    Of a replica that is lost, an incomplete copy may be left in another log dir.
+    Another log dir may still have an incomplete copy of a lost replica.
 
     Raises:
-        LogDirError: the log dir serves, or its id is unknown, or replicas would be lost and
+        LogDirError: the log dir serves. Or its id is unknown. Or replicas would be lost, and
             `may_lose` is false.
     """
     replicas = state.replicas
@@ -196,7 +199,7 @@ def give_up(state: OwnerState, log_dir: LogDir, *, may_lose: bool) -> tuple[Topi
 def give_up_missing(
     state: OwnerState, directory_id: str, *, may_lose: bool
 ) -> tuple[TopicPartition, ...]:
-    """Forget a missing log dir by its id, and its replicas; return the replicas that are lost.
+    """Forget the missing log dir with an id, and its replicas; return the lost replicas.
 
     Raises:
         LogDirError: replicas would be lost, and `may_lose` is false.

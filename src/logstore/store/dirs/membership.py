@@ -1,10 +1,11 @@
-"""Change which log dirs belong to a running store: admit one, replace one, forget one.
+"""Change which log dirs belong to a running store: admit, replace or forget a log dir.
 
-(At a start, `start/roster` decides that.) `admit` reads a path and decides its role, and writes
-nothing. `join` and `forget` write the roster. At the next start, the roster with the highest epoch
-wins. So a crash after a part of the files was written leaves either the old members or the new
-ones. The identity of a joining dir is written before the rosters of the others name it. After a
-crash in between, the dir is no member yet, and holds no data.
+(At a start, `start/roster` decides which log dirs belong to the store.) `admit` reads a path and
+decides its role, and writes nothing. `join` and `forget` write the roster. At the next start, the
+roster with the highest epoch counts. So after a crash in which only some of the files were written,
+the members are either the old ones or the new ones. The identity of a joining dir is written before
+the rosters of the others name this dir. After a crash in between, the dir is not a member yet, and
+has no data.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ class Admission(NamedTuple):
     """The role of a path in the store.
 
     Attributes:
-        is_new: the directory is empty, and gets an identity.
-        is_changed: the identity of the directory must be written.
-        replaces: the directory id of the log dir that this one replaces, if any.
+        is_new: whether the directory is empty, so that it gets an identity.
+        is_changed: whether the identity of the directory must be written.
+        replaces: the directory id of the log dir that the directory replaces, if any.
     """
 
     path: str
@@ -60,23 +61,24 @@ class Membership:
         self.epoch, self.roster = meta.roster_epoch, meta.roster
         self._replicas = replicas
         self._patience_seconds = patience_seconds
-        self._lock = threading.Lock()  # never held during a disk call for longer than the patience
+        self._lock = threading.Lock()  # held during a disk call for a limited time only
 
     def admit(
         self, path: str, *, format_new: bool = False, replaces: str | None = None
     ) -> Admission:
-        """Decide the role of the directory at a path, within a limited time; writes nothing.
+        """Decide the role of the directory at a path, in limited time; writes nothing.
 
         Args:
             format_new: take the directory into the store even if it has no identity, or if it was
                 removed from the store.
-            replaces: the directory id of a disk that is gone for good and that this one replaces.
+            replaces: the directory id of a disk that is lost for good and that the directory
+                replaces.
 
         Raises:
-            LogDirIdentityError: the directory is foreign, or in the store already, or inside or
-                around a log dir, or not formatted, or it is new while its disk in fstab is not
-                mounted. Or the directory is absent although it is a log dir of the store.
-            LogDirOfflineError: the directory cannot be read, or its disk hangs.
+            LogDirIdentityError: the directory is foreign, or in the store already. Or it is inside
+                or around a log dir. Or it is not formatted. Or it is new, and a disk that fstab
+                names for it is not mounted. Or it is absent although it is a log dir of the store.
+            LogDirOfflineError: the directory cannot be read, or the disk hangs.
         """
         configured = resolve([path], self._patience_seconds)
         resolved = configured.paths[0]
@@ -92,7 +94,7 @@ class Membership:
             self._check_stands_once(resolved, directory_id)
             return Admission(resolved, directory_id, is_new=False, is_changed=True)
         if facts.found is Found.ABSENT and self._replicas.find_dir(path) is not None:
-            # a directory made here would be on the disk below the mount point
+            # A directory that is made here would be on the disk that contains the mount point.
             raise LogDirIdentityError(path=resolved, reason=ABSENT_REMEDY.format(path=resolved))
         if facts.found is Found.DAMAGED or facts.has_replicas:
             if not format_new:
@@ -129,7 +131,7 @@ class Membership:
         return Admission(facts.path, meta.directory_id, False, is_changed=True, replaces=replaces)
 
     def _check_stands_once(self, path: str, directory_id: str) -> None:
-        """Raise if a log dir at another path has this id: its replicas would exist twice."""
+        """Raise if a log dir at another path has the same id: its replicas would exist twice."""
         for log_dir in self._replicas.log_dirs:
             if log_dir.directory_id != directory_id or log_dir.path == path:
                 continue
@@ -139,9 +141,9 @@ class Membership:
             raise LogDirIdentityError(path=path, reason=reason)
 
     def _known_id(self, facts: DirFacts) -> str | None:
-        """Give the id of a member that lost its identity: its hint, or the only id that is absent.
+        """Give the id of a member that lost its identity: from its hint, or the only absent id.
 
-        None if the dir is no member, or if it is unknown which one.
+        The result is None if the dir is not a member, or if it is unknown which member the dir is.
         """
         absent, hinted = self._absent_ids(), facts.hint.directory_id
         was_ours = facts.found is Found.DAMAGED or facts.has_replicas or hinted is not None
@@ -152,7 +154,7 @@ class Membership:
         return absent[0] if len(absent) == 1 else None
 
     def _absent_ids(self) -> list[str]:
-        """List the members for which the store has no log dir."""
+        """List the ids of the members for which the store has no log dir."""
         serving = {d.directory_id for d in self._replicas.log_dirs if not d.is_offline}
         return [id_ for id_ in self.roster if id_ not in serving]
 
@@ -165,7 +167,7 @@ class Membership:
         """Make a locked log dir a member, durably, and write the roster to the other log dirs.
 
         Each epoch is used only once. If the write fails but reaches the disk later, every roster
-        written since then outranks the one of this dir.
+        that was written in between outranks the roster of this dir.
 
         Raises:
             LogDirOfflineError: the identity cannot be written; the roster is unchanged.
@@ -195,7 +197,7 @@ class Membership:
             self._tell(besides=log_dir)
 
     def forget(self, directory_id: str) -> None:
-        """Remove a member from the store, durably: its disk is gone or holds nothing."""
+        """Remove a member from the store, durably: its disk is lost, or is empty."""
         with self._lock:
             if directory_id not in self.roster:
                 return
@@ -204,7 +206,7 @@ class Membership:
             self._tell()
 
     def _tell(self, besides: LogDir | None = None) -> None:
-        """Write the roster to all other log dirs; a dir that fails or hangs gets it later."""
+        """Write the roster to all other log dirs; if a dir fails or hangs, it is updated later."""
         others = [
             log_dir
             for log_dir in self._replicas.log_dirs

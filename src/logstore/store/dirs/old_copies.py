@@ -1,19 +1,20 @@
-"""Recognise an old copy of a log dir by what the other log dirs and this process know about it.
+"""Recognise an old copy of a log dir by the knowledge of other log dirs and of this process.
 
-    recognise   the generation of each log dir is compared with what others have seen of it
-    decide      the replicas of an old copy become INCOMPLETE: readable, not writable
+    recognise   compare each log dir's generation with the generations that others recorded of it
+    decide      make the replicas of an old copy INCOMPLETE: readable, not writable
                 (`store/doubts`)
-    conclude    the doubts are written down, or a new generation begins; then the other dirs record
-                that they have seen it
-    close       in an orderly close, each dir records the last generation of the others (`farewell`)
+    conclude    write the doubts, or begin a new generation; then the other dirs record the
+                generation
+    close       in an orderly close, each dir records the others' last generations (`farewell`)
 
-While a log dir counts as an old copy it is OUTDATED: it is read, and nothing in it is changed. What
-it took would be lost when the right disk is mounted. For the rest of the store it counts as a
-missing log dir, because the right disk may hold what is not found. `doubts/acceptance` ends that.
+While a log dir counts as an old copy, it is OUTDATED: it can be read, and nothing in it is changed.
+New records in it would be lost when the right disk is mounted. For the rest of the store, an old
+copy counts as a missing log dir, because a replica that is not found may be on the right disk.
+`doubts/acceptance` ends this state.
 
-`disk/documents/generations` describes the files, and why a crash raises no false alarm. Two cases
-are not recognised. A store of one log dir has no other dir that could know. If all log dirs are
-rolled back to the same moment, they agree with each other.
+`disk/documents/generations` describes the files, and why a crash causes no false alarm. Old copies
+are not recognised in two cases. If a store has only one log dir, no other dir records its
+generation. If all log dirs are rolled back to the same moment, they agree with each other.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ from logstore.names import TopicPartition
 from logstore.store.dirs.parallel import for_each
 from logstore.store.replicas import Replicas, key_of
 
-# How many other log dirs keep the recovery points of a log dir, to report which records an old copy
-# lacks.
+# So many other log dirs record the recovery points of a log dir. They show which records an old
+# copy lacks.
 WITNESSES = 2
 
 REMEDY = (
@@ -53,7 +54,7 @@ GIVE_UP = (
 
 
 def _seen_of(replicas: Replicas, log_dir: LogDir) -> Iterator[tuple[str, Seen]]:
-    """Give what this process and each other log dir have seen of one log dir, with its source."""
+    """Give the generations of one log dir that others recorded, each with the recorder's name."""
     if log_dir.generation.held is not None:
         yield "this process", log_dir.generation.held
     for other in replicas.log_dirs:
@@ -68,14 +69,14 @@ def _rank(generation: Generation) -> tuple[int, int]:
 
 
 def last_seen(replicas: Replicas, log_dir: LogDir) -> Generation | None:
-    """Give the last known generation of a log dir; its own files count too."""
+    """Give the last known generation of a log dir, from its own files or from others."""
     known = [seen.generation for _, seen in _seen_of(replicas, log_dir)]
     current = log_dir.generation.current
     return max([*known, *([current] if current else [])], key=_rank, default=None)
 
 
 def known_offsets(replicas: Replicas, log_dir: LogDir) -> Mapping[TopicPartition, int]:
-    """Give the last known recovery points of a log dir; empty if no source has kept any."""
+    """Give the last known recovery points of a log dir; empty if nothing has recorded them."""
     newest = _last_offsets(replicas, log_dir)
     return {} if newest is None or newest.offsets is None else newest.offsets
 
@@ -86,7 +87,7 @@ def _last_offsets(replicas: Replicas, log_dir: LogDir) -> Seen | None:
 
 
 def last_end(replicas: Replicas, log_dir: LogDir, key: TopicPartition, log: Log) -> int:
-    """Give the last known recovery point of a log; -1 if unknown, or if a truncation lowered it."""
+    """Give the last known recovery point of a log; -1 if it is unknown, or was lowered later."""
     seen = _last_offsets(replicas, log_dir)
     if seen is None or host.is_lowered_since(log, log_dir.directory_id, seen.generation):
         return -1
@@ -94,9 +95,10 @@ def last_end(replicas: Replicas, log_dir: LogDir, key: TopicPartition, log: Log)
 
 
 def recognise(replicas: Replicas) -> None:
-    """Find out which log dirs that serve are old copies; their files were read.
+    """Find out which serving log dirs are old copies; the files of all log dirs were read before.
 
-    A log dir that serves already may be found to be one: one that returns may have seen more of it.
+    A log dir that served before can be found to be an old copy now: a log dir that returns may have
+    recorded a later generation of it.
     """
     for log_dir in replicas.log_dirs:
         if not log_dir.is_offline:
@@ -131,23 +133,23 @@ def _recognise_one(replicas: Replicas, log_dir: LogDir) -> None:
 
 
 def count_as_old(log_dir: LogDir, why: str) -> None:
-    """Let nothing in a log dir be changed from now on, because it is an old copy of itself."""
+    """Mark a log dir as an old copy of itself; nothing in it is changed from now on."""
     log_dir.generation.old, log_dir.generation.is_accepted = why, False
     log_dir.change(Event.OUTDATED, f"{why}; {REMEDY}", has_remedy=True)
 
 
 def short(log_dir: LogDir) -> str:
-    """Say that durable records are missing in a log dir."""
+    """Return a sentence: durable records are missing in a log dir."""
     return f"log dir {log_dir.path} is an old copy: durable records are missing in it"
 
 
 def remedy(log_dir: LogDir) -> str:
-    """Say what to do about the replicas in doubt of a log dir."""
+    """Return advice about the replicas in doubt of a log dir."""
     return REMEDY if log_dir.is_outdated else LEFT_REMEDY
 
 
 def explain(log_dir: LogDir) -> None:
-    """Name what is in doubt in an old copy, in the reason of its state."""
+    """Add the names of the replicas in doubt in an old copy to the reason of its state."""
     doubts = ", ".join(sorted(str(key) for key in log_dir.generation.doubts))
     todo = f"in doubt: {doubts}; {REMEDY}" if doubts else GIVE_UP.format(path=log_dir.path)
     log_dir.explain(LogDirState.OUTDATED, f"{log_dir.generation.old}; {todo}")
@@ -157,10 +159,10 @@ def explain(log_dir: LogDir) -> None:
 
 
 def note_unsure(replicas: Replicas) -> None:
-    """Note at a start which missing log dirs may hold replicas that no catalog names.
+    """Record at a start which missing log dirs may have replicas that no catalog names.
 
-    Catalogs are written at checkpoints and at an orderly close. If the owner was killed, no catalog
-    has the creations and moves that came after the last checkpoint.
+    Catalogs are written at checkpoints and at an orderly close. So if the owner was killed, no
+    catalog has the creations and moves after the last checkpoint.
     """
     serving = [log_dir for log_dir in replicas.log_dirs if not log_dir.is_away]
     away = {log_dir.directory_id for log_dir in replicas.log_dirs if log_dir.is_away}
@@ -177,10 +179,10 @@ def has_witness(replicas: Replicas) -> bool:
 
 
 def conclude(replicas: Replicas, loaded: Sequence[LogDir], *, is_start: bool) -> None:
-    """Write the doubts or the new generation of loaded log dirs; then the others record it.
+    """Write the doubts, or a new generation, of each loaded log dir; then the others record it.
 
-    If a disk fails here, its log dir goes offline. A log dir that is full, also without its
-    ballast, keeps its generation.
+    If a disk fails here, its log dir goes offline. If a log dir is full even after its ballast was
+    removed, it keeps its generation.
     """
     if is_start:
         note_unsure(replicas)
@@ -192,7 +194,7 @@ def conclude(replicas: Replicas, loaded: Sequence[LogDir], *, is_start: bool) ->
             for key, end_offset in {**own.found, **own.doubts}.items()
             if _is_in_doubt(replicas, key, log_dir)
         }
-        if log_dir.is_outdated:  # also with nothing in doubt: the right disk may hold more
+        if log_dir.is_outdated:  # even if nothing is in doubt: the right disk may have more
             own.doubt(doubts, last)
             explain(log_dir)
         elif has_witness(replicas):
@@ -207,7 +209,7 @@ def conclude(replicas: Replicas, loaded: Sequence[LogDir], *, is_start: bool) ->
 
 
 def witness_all(replicas: Replicas) -> None:
-    """Write to each log dir that serves what it has seen of the others, if that changed."""
+    """Write the generations of all other log dirs to each serving log dir, if they changed."""
 
     def work(log_dir: LogDir) -> None:
         log_dir.ballast.use(partial(witness, replicas, log_dir))
@@ -216,7 +218,7 @@ def witness_all(replicas: Replicas) -> None:
 
 
 def _is_in_doubt(replicas: Replicas, key: TopicPartition, log_dir: LogDir) -> bool:
-    """Check whether a replica still is in this log dir, and not open in another one."""
+    """Check whether a replica is still known, and is not open in another log dir."""
     replica = replicas.opened.get(key)
     return key in replicas and (replica is None or replica.log_dir is log_dir)
 
@@ -241,15 +243,16 @@ def _each(log_dirs: Iterable[LogDir], work: Callable[[LogDir], None]) -> None:
 def checkpoint(
     replicas: Replicas, log_dir: LogDir, offsets: Mapping[TopicPartition, int], *, is_last: bool
 ) -> None:
-    """Advance a log dir's generation after a change of its recovery points; raises OSError."""
+    """Advance a log dir's generation if its recovery points changed; raises OSError."""
     if has_witness(replicas) and (is_last or offsets != log_dir.generation.offsets):
         log_dir.generation.step(offsets)
 
 
 def witness(replicas: Replicas, log_dir: LogDir) -> None:
-    """Write to one log dir what it has seen of the others, if that changed; raises OSError."""
-    # The generation of a log dir that was given up stays: if the log dir is taken in again, it
-    # continues after that, and is no old copy for a log dir that was away.
+    """Write the generations of the others to one log dir, if they changed; raises OSError."""
+    # The generation of a log dir that was given up stays recorded. If the log dir is taken in
+    # again, its generation continues after the recorded one. So a log dir that was away does not
+    # count it as an old copy.
     seen = {
         id_: one if _is_member(replicas, id_) else one._replace(offsets=None)
         for id_, one in log_dir.generation.seen.items()
@@ -278,7 +281,7 @@ def witness(replicas: Replicas, log_dir: LogDir) -> None:
 
 
 def _take_of_away(replicas: Replicas, others: Sequence[LogDir], seen: dict[str, Seen]) -> None:
-    """Take over what other log dirs have seen of those that are away: they cannot be asked."""
+    """Add the generations that other log dirs have recorded of log dirs that are away."""
     away = replicas.ids_away() | {other.directory_id for other in others if other.is_outdated}
     for other in others:
         for id_, one in other.generation.seen.items():

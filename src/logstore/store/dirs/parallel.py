@@ -17,15 +17,15 @@ from logstore.disk.threads import Thread
 Item = TypeVar("Item")
 
 LOOK_SECONDS = 0.1
-# Background work in a store that serves is mostly Python. After a quick system call, the background
-# thread takes the interpreter's lock again before a waiting thread is awake. So the background
-# thread sleeps this long between the parts of its work. Otherwise, each time an append of another
-# thread needs the lock, the append waits for a whole part.
+# Background work in a store that serves is mostly Python code. After a quick system call, the
+# background thread takes the interpreter's lock again before a waiting thread is awake. So the
+# background thread sleeps this long between the parts of its work. Without this pause, each append
+# of another thread that needs the lock would wait for a whole part.
 TURN_SECONDS = 0.001
 
 
 class Outcome(NamedTuple, Generic[Item]):
-    """The result of the work for one item; `is_finished` is False if the work was given up."""
+    """The result of the work for one item. It is not finished if the work was given up."""
 
     item: Item
     error: Exception | None
@@ -41,10 +41,10 @@ def for_each(
     on_break: Callable[[], None] | None = None,
     is_given_up: Callable[[Item], bool] | None = None,
 ) -> list[Outcome[Item]]:
-    """Run `work` for each item in a thread of its own and wait for all, at most `timeout` seconds.
+    """Run `work` for each item in a thread of its own; wait for all, at most `timeout` seconds.
 
-    The wait for an item also ends if `is_given_up` returns true for it. A thread that has not
-    finished by then is abandoned: it is a daemon thread that hangs in a disk call.
+    The wait for an item also ends if `is_given_up` returns true for the item. A thread that has not
+    finished when its wait ends is abandoned: it is a daemon thread that hangs in a disk call.
 
     If Ctrl-C interrupts the wait, `on_break` asks the threads to end. Then this function waits for
     all of them, except for those that are given up. If the process can start no more threads, the
@@ -57,9 +57,9 @@ def for_each(
     def run(number: int) -> None:
         try:
             work(items[number])
-        except Exception as error:  # noqa: BLE001 - it goes to the caller
+        except Exception as error:  # noqa: BLE001 - the caller gets the error
             errors[number] = error
-        except BaseException as error:  # noqa: BLE001 - it goes to the caller too
+        except BaseException as error:  # noqa: BLE001 - the caller gets this too
             ends.append(error)
             return
         finished.add(number)
@@ -99,7 +99,7 @@ def _note_the_dead(
 ) -> None:
     """Record an error for each thread that ended without a result, because memory ran out."""
     for number, thread in enumerate(threads):
-        if thread.is_alive():  # it may still write its result
+        if thread.is_alive():  # the thread may still write its result
             continue
         if number not in finished and number not in errors:
             errors[number] = MemoryError("a thread ended for want of memory")
@@ -107,12 +107,12 @@ def _note_the_dead(
 
 
 def _start_all(threads: Sequence[threading.Thread], run: Callable[[int], None]) -> None:
-    """Start the threads; if one cannot be started, the calling thread does its work."""
+    """Start the threads; if a thread cannot be started, the calling thread does its work."""
     undone = []
     for number, thread in enumerate(threads):
         try:
             thread.start()
-        except RuntimeError:  # this process may have no more threads
+        except RuntimeError:  # the process can start no more threads
             undone.append(number)
     for number in undone:
         run(number)
@@ -129,7 +129,7 @@ def in_time(
     """Run `work` for each item as a disk call to its path; give up calls that take too long.
 
     The age of the oldest call to the path decides, not the wall clock. So a thread that gets no
-    processor time is not late. If no patience is given, no call is given up.
+    processor time does not count as late. If `patience_seconds` is None, no call is given up.
     """
 
     def run(item: Item) -> None:
@@ -146,7 +146,7 @@ def in_time(
 def _wait(
     thread: threading.Thread, deadline: float | None, is_given_up: Callable[[], bool] | None
 ) -> None:
-    """Wait for a thread until the deadline, or until it is given up."""
+    """Wait for a thread until the deadline, or until its item is given up."""
     while thread.is_alive():
         seconds = None if deadline is None else max(0.0, deadline - time.monotonic())
         if is_given_up is None:

@@ -1,8 +1,8 @@
 """Work on several log dirs in one thread, which is abandoned if the current log dir hangs.
 
-The steps of a pass depend on each other, so one thread takes them one after the other. If the log
-dir of the current step becomes SUSPECT, no thread waits for the pass any more. If the hung call
-returns later, the thread takes no further step.
+The steps of a pass depend on each other, so one thread takes all steps one after another. If the
+log dir of the current step becomes SUSPECT, no thread waits for the pass any more. If the hung call
+returns later, the thread of the pass takes no further step.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ class Pass:
     """One pass over log dirs, step by step.
 
     Attributes:
-        is_given_up: no thread waits for this pass any more; another thread may repeat it.
+        is_given_up: whether no thread waits for this pass any more. Another thread may then repeat
+            the pass.
     """
 
     def __init__(self) -> None:
@@ -33,10 +34,10 @@ class Pass:
 
     @contextmanager
     def at(self, log_dir: LogDir) -> Iterator[None]:
-        """Take one step, at one log dir.
+        """Take one step of the pass, at one log dir: the `with` block.
 
         Raises:
-            GivenUpError: in the thread of a pass that was given up.
+            GivenUpError: the pass was given up; only its own thread gets this error.
         """
         self._stand(log_dir)
         try:
@@ -52,7 +53,7 @@ class Pass:
             self._at = log_dir
 
     def give_up_if_stuck(self) -> bool:
-        """Give the pass up if its current log dir is SUSPECT; returns whether it was given up."""
+        """Give up the pass if its current log dir is SUSPECT; returns whether it is given up."""
         with self._lock:
             is_stuck = self._at is not None and self._at.is_suspect
             self.is_given_up |= is_stuck

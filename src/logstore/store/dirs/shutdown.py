@@ -23,7 +23,7 @@ from logstore.store.upkeep.keeper import DirKeeper, warn
 
 
 def flush_dirs(replicas: Replicas) -> tuple[str, ...]:
-    """Flush all log dirs in parallel; returns those that do not serve; see `LogStore.flush`."""
+    """Flush all log dirs in parallel; returns the dirs that do not serve; see `LogStore.flush`."""
     skipped = tuple(d.path for d in replicas.log_dirs if d.is_refusing)
     good = [log_dir for log_dir in replicas.log_dirs if not log_dir.is_refusing]
     outcomes = for_each(
@@ -51,7 +51,7 @@ def close_dir(
     """Close one log dir in order, or release it if it does not serve.
 
     Args:
-        farewell: shared by the log dirs that close together.
+        farewell: one object that the log dirs which close together share.
     """
     failures: list[LogStoreError] = []
     farewell = farewell or Farewell((), None)
@@ -75,7 +75,7 @@ def close_dir(
 def _close_good_dir(
     replicas: Replicas, keeper: DirKeeper, log_dir: LogDir, farewell: Farewell
 ) -> list[LogStoreError]:
-    """Flush, write the checkpoints, close; if nothing failed, write the clean-shutdown marker."""
+    """Flush, write the checkpoints, close; if no step failed, write the clean-shutdown marker."""
     keeper.join(None)
     failures = _for_logs(replicas, log_dir, Log.flush)
     try:
@@ -93,14 +93,14 @@ def _close_good_dir(
     farewell.wait()
     _witness(replicas, log_dir)
     if not log_dir.start_id:
-        log_dir.begin(new_id())  # the disk was full at the start; it may have room now
+        log_dir.begin(new_id())  # at the start, the disk was full
     if not failures and not log_dir.not_loaded and log_dir.start_id:
         log_dir.ballast.use(partial(log_dir.lock.mark_clean, log_dir.start_id))
     return failures
 
 
 def _witness(replicas: Replicas, log_dir: LogDir) -> None:
-    """Write the last generations of the other log dirs; skipped if the disk is full."""
+    """Write the last generations of the other log dirs; on a full disk, do nothing."""
     try:
         with call(log_dir.path, SYNCING):
             log_dir.ballast.use(partial(witness, replicas, log_dir))
@@ -110,7 +110,7 @@ def _witness(replicas: Replicas, log_dir: LogDir) -> None:
 
 
 def is_suspect(log_dir: LogDir) -> bool:
-    """Check whether a log dir hangs, so that waiting for it is useless."""
+    """Check whether a log dir hangs: then it is useless to wait for it."""
     return log_dir.is_suspect
 
 
@@ -122,15 +122,15 @@ def let_go(replicas: Replicas, log_dirs: Iterable[LogDir]) -> None:
         )
         try:
             thread.start()
-        except RuntimeError as error:  # no thread can be started; this one must not wait for a disk
+        except RuntimeError as error:  # the calling thread must not wait for a disk
             warn("log dir %s hangs, and stays locked by this process: %s", log_dir.path, error)
 
 
 def drop_logs(replicas: Replicas, log_dir: LogDir) -> None:
-    """Release every descriptor on a dead disk: they would fail even after the disk is back.
+    """Release every descriptor on a dead disk: it would fail even after the disk is back.
 
-    The page cache of unflushed files is dropped too. It may hold data that a failed flush lost on
-    the disk, and the next open would read that data.
+    The page cache of unflushed files is dropped too. The cache may have data that is not on the
+    disk because a flush failed, and the next open would read that data.
 
     Raises:
         MemoryError: some descriptors are not released yet; call the function again.
@@ -140,7 +140,7 @@ def drop_logs(replicas: Replicas, log_dir: LogDir) -> None:
     incomplete = [one.log for one in list(replicas.incomplete.values()) if one.log_dir is log_dir]
     for log in [*replicas.on(log_dir), *incomplete]:
         try:
-            if isinstance(log, Log):  # this process writes no other kind of log
+            if isinstance(log, Log):  # all logs that this process writes are of this class
                 unflushed += host.unflushed_paths(log)
             log.detach(log_dir.refusal(), of=log_dir)
             host.tell_end(log)
@@ -158,7 +158,7 @@ def drop_logs(replicas: Replicas, log_dir: LogDir) -> None:
 def _for_logs(
     replicas: Replicas, log_dir: LogDir, work: Callable[[Log], object]
 ) -> list[LogStoreError]:
-    """Call a function for every log of a log dir; a log that fails does not stop the others."""
+    """Call a function for every log of a log dir, and go on after an error; return the errors."""
     failures = []
     for log in replicas.on(log_dir):
         if log.is_closed_whole:
@@ -172,7 +172,7 @@ def _for_logs(
 
 
 def raise_first(outcomes: Iterable[Outcome[LogDir]]) -> None:
-    """Raise the first error of several log dirs; an OSError becomes a LogDirOfflineError."""
+    """Raise the first error of several log dirs; convert an OSError to a LogDirOfflineError."""
     for outcome in outcomes:
         if isinstance(outcome.error, OSError):
             raise LogDirOfflineError(

@@ -1,10 +1,11 @@
-"""Detect a slow disk by comparison: it still serves, but new replicas go elsewhere (KIP-112).
+"""Detect a slow disk by comparison. It still serves, but gets no new replicas (KIP-112).
 
 A disk that is about to die, or a RAID that rebuilds, answers every call, but late. A fixed bound
-cannot distinguish that from a disk that is simply slow. So the time of a probe is compared with
-that of the other log dirs. A probe is the same few small calls in every log dir, however much it
-writes. Medians of the last few probes are compared, so a single outlier has no effect. A slow log
-dir must become clearly faster before it is no longer slow, so the state does not flutter.
+cannot distinguish such a disk from a disk that is always slow. So the time of a log dir's probes is
+compared with the times of the other log dirs. A probe makes the same few small calls in every log
+dir, whatever else the log dir writes. Medians of the last few probes are compared, so a single
+outlier has no effect. A SLOW log dir must become clearly faster before it is no longer SLOW, so
+that the state does not change again and again.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from logstore.disk.log_dir import LogDir
 from logstore.disk.states import Event
 
-# A dir is slow if its probe takes FACTOR times as long as those of the others, and at least
+# A dir is slow if its probe takes FACTOR times as long as the probes of the others, and at least
 # SECONDS_MIN.
 FACTOR = 5.0
 SECONDS_MIN = 0.1
@@ -24,7 +25,7 @@ PROBES_MIN = 3
 
 
 def _median(values: Sequence[float]) -> float:
-    """Give the median of some values; NumPy's function imports a package at its first call."""
+    """Give the median of some values, without NumPy: its function imports a package when called."""
     ordered, middle = sorted(values), len(values) // 2
     if len(ordered) % 2:
         return ordered[middle]
@@ -32,7 +33,7 @@ def _median(values: Sequence[float]) -> float:
 
 
 def judge(log_dir: LogDir, others: Iterable[LogDir]) -> None:
-    """Mark a log dir as slow or not slow: compare its last probes with those of the others."""
+    """Mark a log dir as slow or not slow, after a comparison of its probes with the others'."""
     own = tuple(log_dir.probe_seconds)
     served = [tuple(one.probe_seconds) for one in others if not one.is_offline]
     theirs = [_median(taken) for taken in served if taken]

@@ -1,8 +1,8 @@
-"""Take possession of log dirs step by step: lock, begin, probe; used by a start and a return.
+"""Take possession of log dirs at a start or a return, step by step: lock, begin, probe.
 
-Each step is taken on all log dirs in parallel, and its time is limited. If a dir takes longer, it
-goes offline and its thread is abandoned. When the hung call returns, the thread sees that it was
-abandoned, writes nothing more and gives the lock back.
+Each step is taken on all log dirs in parallel, and its time is limited. If a dir takes longer than
+that, it goes offline and its thread is abandoned. When the hung call returns, the thread sees that
+it was abandoned, writes nothing more and frees the dir's lock.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from logstore.store.start.identity import make_missing
 
 
 def does_not_work(path: str, reason: str | None) -> LogDirOfflineError:
-    """Make the error for a log dir that could not be taken into use; it says what to do."""
+    """Make an error, with advice, for a log dir that could not be taken into use."""
     return LogDirOfflineError(
         path=path, reason=f"{reason}; check the path and its disk, then try again"
     )
 
 
 def release_all(log_dirs: Sequence[LogDir], patience_seconds: float) -> None:
-    """Give all locks back; if a dir hangs, its lock is given back when the hung call returns."""
+    """Free all locks; if a dir hangs, its lock is freed when the hung call returns."""
 
     def release(log_dir: LogDir) -> None:
         log_dir.release()
@@ -35,7 +35,7 @@ def release_all(log_dirs: Sequence[LogDir], patience_seconds: float) -> None:
 
 
 def path_of(log_dir: LogDir) -> str:
-    """Give a log dir's path, as a function for `in_time`."""
+    """Give the path of a log dir; `in_time` needs this as a function."""
     return log_dir.path
 
 
@@ -48,16 +48,17 @@ def each(
 ) -> None:
     """Take one step on all log dirs in parallel; a dir that takes too long goes offline.
 
-    If a dir fails, its thread gives the lock back. If a dir is late, its thread gives the lock back
-    when the hung call returns. The error of a step is raised after all threads have ended or were
-    abandoned.
+    If a dir fails, its thread frees the dir's lock. If a dir takes too long, its thread frees the
+    lock when the hung call returns. The error of a step is raised after all threads have ended or
+    were abandoned.
 
     Args:
-        when: says in the reason of a hanging dir when it hung.
+        when: the moment of the hang, in words, for the reason of a dir that hangs.
     """
     is_broken_off = threading.Event()
-    # A thread adds its dir before it checks whether the dir is offline. The caller reads the set
-    # after it took a dir offline. So at least one of the two releases a dir that is late.
+    # A thread adds its dir to this set before it checks whether the dir is offline. The caller
+    # takes a dir offline before it reads the set. So at least one of the two threads releases a dir
+    # that took too long.
     ended: set[LogDir] = set()
 
     def take(log_dir: LogDir) -> None:
@@ -67,7 +68,7 @@ def each(
             log_dir.release()
             raise
         ended.add(log_dir)
-        if log_dir.is_offline or is_broken_off.is_set():  # it failed, or no thread waits for it
+        if log_dir.is_offline or is_broken_off.is_set():  # the dir failed, or no thread waits
             log_dir.release()
 
     try:
@@ -76,7 +77,8 @@ def each(
             if not outcome.is_finished:
                 reason = f"it hangs {when}, longer than {patience_seconds:.0f} s"
                 outcome.item.take_offline(reason)
-                # the step ended just then: its thread may not have seen that the dir is offline
+                # The step ended just before, and its thread may not have seen that the dir is
+                # offline.
                 if outcome.item in ended:
                     outcome.item.release()
         for outcome in outcomes:
@@ -88,7 +90,7 @@ def each(
 
 
 def lock(log_dir: LogDir, *, is_new: bool) -> None:
-    """Lock a log dir, and make its directory before that if it is new; a bad disk goes offline.
+    """Lock a log dir; before that, make a new dir's directory. A bad disk goes offline.
 
     Raises:
         LogDirLockedError: another process has the log dir open.

@@ -1,12 +1,12 @@
-"""Detect disks that hang: one thread per store, which itself never touches a disk.
+"""Detect disks that hang. Each store has one such thread, which never touches a disk.
 
     a call runs longer than the bound           the dir becomes SUSPECT: new calls raise at once
     while the dir is SUSPECT                    threads that wait for locks of its logs are freed
     good probes in a row, and no call is stuck  the dir serves again
 
-The bound is `log_dir_suspect_ms` of the configuration. Calls that wait for the disk to write may
-take three times as long, and work on a whole log may take twelve times as long. Time in which the
-process itself did not run is not counted. Nothing in this module waits for another thread.
+The bound is `log_dir_suspect_ms` of the configuration. For calls that wait for the disk to write,
+the bound is three times as long, and for work on a whole log it is twelve times as long. Time in
+which the process did not run is not counted. Nothing in this module waits for a lock.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ LAST_LOOKS = 5
 
 
 class Stuck(NamedTuple):
-    """The call that has been running longest, relative to the bound for its kind of call."""
+    """The call that has been running longest, in relation to the bound for its kind of call."""
 
     seconds: float
     path: str
 
 
 class _Appending(NamedTuple):
-    """An append, and when it was first seen; while the position stays, it is the same append."""
+    """An append, and when it was first seen. While the position stays, it is the same append."""
 
     position: int
     since: float
@@ -73,23 +73,23 @@ class Watchdog:
         start_for(self._replicas.log_dirs[0].path, self._thread)
 
     def stop(self) -> None:
-        """End the thread; while a disk hangs, do not wait for that: it ends a little later."""
+        """End the thread; wait for its end, unless a disk hangs: then it ends a little later."""
         self.leave()
         if self._thread.ident is not None and not self._relief:
             self._thread.join()
 
     def leave(self) -> None:
-        """Ask the thread to end, without waiting for that."""
+        """Ask the thread to end, and do not wait for the end."""
         self._stopped.ring()
 
     def last_looks(self) -> None:
-        """Free threads that wait for locks of hanging disks, for a little longer."""
+        """Continue for a short time to free threads that wait for locks of hanging disks."""
         for _ in range(LAST_LOOKS if self._relief else 0):
             time.sleep(RELIEF_SECONDS)
             self.look(time.monotonic())
 
     def pause(self) -> float:
-        """Give the seconds to the next look: few while a disk hangs, else a tenth of the bound."""
+        """Give the seconds until the next look: a tenth of the bound; fewer if a disk hangs."""
         if self._relief:
             return RELIEF_SECONDS
         return min(self._bound / 10, LOOK_SECONDS_MAX)
@@ -113,7 +113,7 @@ class Watchdog:
         self._appending = appending
 
     def _calls(self, log_dir: LogDir, calls: list[tuple[str, float, float]]) -> Iterator[Stuck]:
-        """Give the calls to one log dir; the age of each is divided by the patience of its kind."""
+        """Give the calls to one log dir, the age of each divided by the patience for its kind."""
         below = log_dir.path + "/"
         for path, seconds, patience in calls:
             if path.startswith(below) or path == log_dir.path:
@@ -155,7 +155,7 @@ class Watchdog:
 
 
 def _watch(entry: ref[Watchdog], stopped: Bell) -> None:
-    """Look at regular intervals; while this thread waits, it does not keep the store alive."""
+    """Look at regular intervals. While this thread waits, it does not keep the store alive."""
     watchdog = entry()
     while watchdog is not None:
         pause_seconds = watchdog.pause()

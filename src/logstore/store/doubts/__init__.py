@@ -1,1 +1,1 @@
-"""What is in doubt in an old copy of a log dir: decide, and accept it on its user's word."""
+"""Decide about the replicas of an old copy of a log dir; accept the copy if the user says so."""

@@ -1,11 +1,11 @@
-"""Take an old copy of a log dir for the log dir, on its user's word.
+"""Accept an old copy of a log dir as the log dir, because the user decided so.
 
-    promote or delete a replica in doubt -> strike it out, begin a generation -> others see it
+    promote or delete a replica in doubt -> remove the doubt, begin a generation -> others record it
 
-The first decision about a replica accepts the whole log dir: it takes records and replicas again,
-and the right disk, if it is mounted after all, counts as an old copy of it. So nothing that is
-acknowledged from then on is lost in silence. The other replicas stay incomplete until their user
-decides about each.
+The first decision about a replica accepts the whole log dir. The log dir accepts records and
+replicas again. If the right disk is mounted later, it counts as an old copy of this log dir. So no
+record that is acknowledged from now on is lost without notice. Each other replica stays incomplete
+until the user decides about it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from logstore.store.replicas import Replicas
 
 
 def check_decidable(replicas: Replicas, log_dir: LogDir) -> None:
-    """Raise LogDirError if no other log dir could see that an old copy is accepted."""
+    """Raise LogDirError if no other log dir could record that an old copy is accepted."""
     log_dir.check()
     others = [other for other in replicas.log_dirs if other is not log_dir]
     if not log_dir.is_outdated or not has_witness(replicas):
@@ -34,7 +34,7 @@ def check_decidable(replicas: Replicas, log_dir: LogDir) -> None:
 
 
 def settle(replicas: Replicas, log_dir: LogDir, key: TopicPartition) -> None:
-    """Record durably that a replica is what its user decided it to be; raises OSError.
+    """Record durably that the user decided about a replica in doubt; raises OSError.
 
     Raises:
         LogDirError: retriable; no other log dir has recorded that the old copy is accepted.
@@ -53,8 +53,8 @@ def settle(replicas: Replicas, log_dir: LogDir, key: TopicPartition) -> None:
 def _check_witnessed(replicas: Replicas, log_dir: LogDir) -> None:
     """Raise LogDirError if no other log dir has recorded the generation of an accepted copy.
 
-    They may have failed, or hang, or be full. Then the right disk would be served as if nothing had
-    been accepted.
+    The other log dirs may have failed, or hang, or be full. Then the right disk would be served as
+    if the old copy had not been accepted.
     """
     current, id_ = log_dir.generation.current, log_dir.directory_id
     seen = [d.generation.seen.get(id_) for d in replicas.log_dirs if not d.is_away]
@@ -64,15 +64,15 @@ def _check_witnessed(replicas: Replicas, log_dir: LogDir) -> None:
 
 
 def is_missing(replicas: Replicas, key: TopicPartition) -> bool:
-    """Check whether a replica is missing in an old copy."""
+    """Check whether a replica is offline because an old copy of its log dir lacks it."""
     offline = replicas.offline.get(key)
     return offline is not None and offline.is_missing
 
 
 def give_up(replicas: Replicas, key: TopicPartition) -> bool:
-    """Forget a replica that an old copy lacks, on its user's word; raises LogStoreError.
+    """Forget a replica that an old copy lacks, as the user decided; raises LogStoreError.
 
-    Returns whether it was such a replica.
+    Returns False, and does nothing, if the replica is not missing in an old copy.
     """
     offline = replicas.offline.get(key)
     if offline is None or not offline.is_missing:

@@ -1,7 +1,7 @@
 """Decide about the replicas of an old copy of a log dir; `dirs/old_copies` recognises the copy.
 
 settling    the decisions about an old copy's replicas become INCOMPLETE: readable, not writable
-loading     a log that ends before what was durable is opened as an incomplete one
+loading     a log that lacks records which were durable is opened as incomplete
 afterwards  a replica that the copy lacks is offline: it is neither unknown nor served
 """
 
@@ -31,13 +31,15 @@ from logstore.store.start.startup_table import Act, Decision, ReplicaFacts, deci
 def decide_all(
     replicas: Replicas, found: Iterable[ReplicaFacts], *, is_all_listed: bool
 ) -> list[Decision]:
-    """Decide about all replica directories by the start-up table, with old copies in mind.
+    """Decide about all replica directories by the start-up table, with regard to old copies.
 
-    An old copy is a bad log dir for what is in others: the right disk may hold the live copy, or a
-    copy that is to be deleted. What is in old copies alone opens incomplete.
+    If a replica has a directory in another log dir, an old copy counts as a bad log dir: the right
+    disk may have the live copy, or a copy that must be deleted. A replica that is found only in old
+    copies is opened as incomplete.
 
     Args:
-        is_all_listed: False if a log dir hung, or came back since the listing.
+        is_all_listed: whether every log dir is listed. False if a log dir hung, or came back after
+            the listing.
     """
     dirs, is_bad = replicas.log_dirs, bool(replicas.missing_ids) or not is_all_listed
     is_bad = is_bad or any(log_dir.is_offline or log_dir.is_suspect for log_dir in dirs)
@@ -55,9 +57,9 @@ def decide_all(
 def _without_contested(
     found: Sequence[ReplicaFacts], old: Collection[str]
 ) -> tuple[list[ReplicaFacts], list[Decision]]:
-    """Set aside what an old copy has live although a log dir that is none has it live too.
+    """Set aside a live replica of an old copy if another log dir, not an old copy, has it live too.
 
-    It was moved, or deleted and created again, after the copy was made.
+    Such a replica was moved, or deleted and created again, after the old copy was made.
     """
     live = [facts for facts in found if facts.kind == "live"]
     current = {(one.topic, one.partition): one.path for one in live if one.log_dir not in old}
@@ -74,7 +76,7 @@ def _without_contested(
 
 
 def doubted(replicas: Replicas, decisions: Iterable[Decision]) -> list[Decision]:
-    """Replace the decisions about replicas of old copies: they open as INCOMPLETE.
+    """Replace the decisions about replicas in doubt: these are opened as INCOMPLETE.
 
     Other directories of these replicas are left alone.
     """
@@ -109,7 +111,7 @@ def doubted(replicas: Replicas, decisions: Iterable[Decision]) -> list[Decision]
 
 
 def with_what_is_missing(decision: Decision, log_dir: LogDir, log: Log) -> Decision:
-    """Add to a decision what an incomplete replica of an old copy lacks, if that is known."""
+    """Add to a decision which records an incomplete replica of an old copy lacks, if known."""
     own, key, end_offset = log_dir.generation, decision.topic_partition, log.log_end_offset
     known = max(own.doubts.get(key, -1), own.found.get(key, -1))
     if not own.old or known < 0:
@@ -128,15 +130,16 @@ def with_what_is_missing(decision: Decision, log_dir: LogDir, log: Log) -> Decis
 def judge(
     replicas: Replicas, log_dir: LogDir, facts: ReplicaFacts, log: Log, before: Log | None
 ) -> Decision | None:
-    """Check that a log which was just opened is not an old copy; if it is, return INCOMPLETE.
+    """Check whether a log that was just opened is an old copy; if so, return INCOMPLETE.
 
     The log is an old copy if it has another topic id, or if it lacks records that were durable.
 
     Args:
-        before: the log of this replica in this process before its log dir went offline.
+        before: the log object that this process had of this replica before the log dir went
+            offline.
     """
     own, key = log_dir.generation, TopicPartition(facts.topic, facts.partition)
-    if own.has_moved_on():  # another process may have truncated or deleted it
+    if own.has_moved_on():  # another process may have truncated it
         before = None
     held, is_same = -1, before is None or before.topic_id == log.topic_id
     if before is not None:
@@ -146,16 +149,16 @@ def judge(
     if is_same and log.log_end_offset >= held:
         return None
     if not log_dir.is_outdated:
-        own.is_all_in_doubt = True  # another may have been truncated, or deleted, and look whole
+        own.is_all_in_doubt = True  # other logs can be old and look complete
         count_as_old(log_dir, short(log_dir))
     own.found[key] = held
     return Decision(Act.INCOMPLETE, key, (facts,), f"{own.old}; {REMEDY}")
 
 
 def close_opened(replicas: Replicas) -> list[Decision]:
-    """Close the logs that are open in a log dir which was just found to be an old copy.
+    """Close the open logs of each log dir that was just found to be an old copy.
 
-    Returns decisions that open them incomplete.
+    Returns decisions to open these logs as incomplete.
     """
     decisions = []
     for log_dir in replicas.log_dirs:
@@ -167,7 +170,7 @@ def close_opened(replicas: Replicas) -> list[Decision]:
             with replicas.reserved(key):
                 replica = replicas.opened.get(key)
                 if replica is None or replica.log is not log or replica.log_dir is not log_dir:
-                    continue  # it was deleted or moved meanwhile, or is from before the dir left
+                    continue  # deleted or moved meanwhile, or opened before the dir left
                 with suppress(LogStoreError):
                     log.flush()
                 own.found[key] = known_offsets(replicas, log_dir).get(key, -1)
@@ -180,7 +183,7 @@ def close_opened(replicas: Replicas) -> list[Decision]:
 
 
 def tell(log_dirs: Iterable[LogDir]) -> list[str]:
-    """Say for the report which log dirs are old copies, or were, and what is in doubt in them."""
+    """Report which log dirs are or were old copies, and which replicas in them are in doubt."""
     told = []
     for log_dir in log_dirs:
         own = log_dir.generation
@@ -191,7 +194,7 @@ def tell(log_dirs: Iterable[LogDir]) -> list[str]:
 
 
 def disagreements(replicas: Replicas, said: Mapping[TopicPartition, LogDir]) -> Iterator[str]:
-    """Report where the catalog was wrong about a log dir that serves; the directories are right."""
+    """Report each replica whose log dir the catalog named wrongly; the directories are right."""
     for key, log_dir in said.items():
         replica = replicas.opened.get(key)
         if replica is not None:
@@ -204,7 +207,7 @@ def disagreements(replicas: Replicas, said: Mapping[TopicPartition, LogDir]) -> 
 
 
 def with_newly_old(replicas: Replicas, loaded: Sequence[LogDir]) -> list[LogDir]:
-    """Add to the loaded log dirs those that serve already and were just found to be old copies."""
+    """Add serving log dirs that were just found to be old copies to the loaded log dirs."""
     newly = [d for d in replicas.log_dirs if d.is_outdated and d.generation.is_all_in_doubt]
     return [*loaded, *(log_dir for log_dir in newly if log_dir not in loaded)]
 
@@ -212,13 +215,14 @@ def with_newly_old(replicas: Replicas, loaded: Sequence[LogDir]) -> list[LogDir]
 def note_missing(
     replicas: Replicas, said: Mapping[TopicPartition, LogDir], loaded: Iterable[LogDir]
 ) -> list[tuple[TopicPartition, LogDir, LogStoreError]]:
-    """Take the replicas offline that the catalog names and that an old copy lacks."""
+    """Take each replica offline that the catalog names in an old copy, but the old copy lacks."""
     missing: list[tuple[TopicPartition, LogDir, LogStoreError]] = []
     old = [log_dir for log_dir in loaded if log_dir.is_outdated]
     known = {key: d for d in old for key in replicas.catalog.on(d.directory_id)}
     for key, log_dir in {**said, **known}.items():
         own = log_dir.generation
-        # `key in replicas` would be true: while the log dir returns, the replica counts as absent.
+        # Not `key in replicas`: that is true for an absent replica, and while its log dir returns,
+        # the replica counts as absent.
         if log_dir.is_offline or not own.old or replicas.is_found(key):
             continue
         if own.is_accepted and key not in own.doubts:

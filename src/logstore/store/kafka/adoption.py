@@ -1,11 +1,11 @@
 """Take a partition from a broker's log dir into a store, with its offsets and bytes unchanged.
 
-The copy is made under the name of a deleted replica, and is renamed after all of it is durable. If
-the process is killed before that, the next start purges the directory. Sealed segments are linked
-if possible. A store never writes into a sealed segment, so the broker's file does not change. If a
-link is impossible (another mount, another owner), the copy shares the blocks of the file, if the
-file system can do that. Otherwise the file is copied. The last segment is always copied, because
-both sides could still write it.
+The copy is made under the name of a deleted replica, and is renamed after the whole copy is
+durable. If the process is killed before the renaming, the next start purges the copy. Sealed
+segments are linked if possible. A store never writes into a sealed segment, so the broker's file
+does not change. If a link is impossible (another mount, another owner), the new file shares the
+blocks of the broker's file. If the file system cannot share blocks, the file is copied. The last
+segment is always copied, because the broker and the store could still write it.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def adopt(
 
     Args:
         source: the broker's log dirs, opened by `LogStore.open_kafka`.
-        show: called with the number of bytes done.
+        show: a function that is called with the number of bytes that are done.
 
     Raises:
         PartitionExistsError: the store has a partition of that name.
@@ -102,7 +102,7 @@ def adopt(
 
 
 def _generation(replicas: Replicas, name: TopicPartition) -> int:
-    """Choose a generation above those of deleted replicas of this name that are not purged yet."""
+    """Choose a generation above that of each deleted, not yet purged replica of this name."""
     found = [-1]
     for log_dir in replicas.log_dirs:
         if log_dir.is_refusing:
@@ -121,9 +121,10 @@ def _generation(replicas: Replicas, name: TopicPartition) -> int:
 def _fill(
     log: Log, target: str, generation: int, show: Callable[[int], object]
 ) -> tuple[int, int, int]:
-    """Make the directory; return how many bytes were linked, cloned and copied."""
+    """Fill the new directory; return how many bytes were linked, cloned and copied."""
     files.make_dir(target)
-    # A random topic id: if a crash leaves the directory, its purge removes no other directory.
+    # The topic id is random. So if a crash leaves the directory, its purge removes no other
+    # directory.
     unfinished = PartitionMetadata(log.topic, log.partition, os.urandom(16))
     unfinished._replace(extra={DELETION: DELETED_BY_USER}).write(target)
     linked = cloned = copied = 0
@@ -132,7 +133,7 @@ def _fill(
         path = os.path.join(target, segment_file_name(segment.base_offset, ".log"))
         done = linked + cloned + copied
         if segment is not segments[-1] and _link(segment, path):
-            bulk.sync_path(path)  # the broker may never have synced the file
+            bulk.sync_path(path)  # perhaps the broker never synced the file
             linked += segment.size_bytes
         elif segment is not segments[-1] and _clone(log, segment, path):
             cloned += segment.size_bytes

@@ -1,4 +1,4 @@
-"""List a log dir of a Kafka broker: its broker, its replicas, and the files that are not read.
+"""List a log dir of a Kafka broker: the broker, the replicas, and the files that are not read.
 
 meta.properties    version 0 or 1, cluster.id, broker.id or node.id, and from 3.7 on directory.id
 t-0                a replica                      t-0.<id>-future    the unfinished copy of a move
@@ -56,9 +56,10 @@ class KafkaListing(NamedTuple):
     """The contents of one log dir.
 
     Attributes:
-        known_ends: an offset that each log had reached, and the checkpoint that says so.
-        was_stopped: whether the broker was stopped in order, and not started since then.
-        damage: the damaged files, each with the reason.
+        known_ends: for each log, an offset that it had reached, and the checkpoint with that
+            offset.
+        was_stopped: whether the broker was stopped in order, and was not started after that.
+        damage: the damaged files, each with what is wrong with it.
     """
 
     replicas: list[KafkaReplica]
@@ -70,7 +71,7 @@ class KafkaListing(NamedTuple):
 
 
 def read_meta(path: str) -> KafkaMeta | None:
-    """Read a log dir's identity; None if it has none.
+    """Read a log dir's identity; None if the log dir has no identity.
 
     Raises:
         LogDirIdentityError: the directory is a log dir of this library.
@@ -94,7 +95,7 @@ def read_meta(path: str) -> KafkaMeta | None:
 
 
 def parse_replica(name: str) -> tuple[TopicPartition, str] | None:
-    """Parse the name of a replica's directory; None if it is no such name."""
+    """Parse the name of a replica's directory; None for any other name."""
     match = re.fullmatch(_OTHER, name)
     parsed = parse_dir_name(match["live"] if match else name)
     if parsed is None or parsed.kind != "live":
@@ -103,7 +104,7 @@ def parse_replica(name: str) -> tuple[TopicPartition, str] | None:
 
 
 def read_offsets(path: str, damage: list[tuple[str, str]]) -> dict[TopicPartition, int]:
-    """Read a checkpoint; if it is not complete, it counts as damaged and gives no offsets."""
+    """Read a checkpoint; an incomplete checkpoint counts as damaged and gives no offsets."""
     try:
         data = files.read_file(path, files.LIST_BYTES_MAX)
     except FileNotFoundError:

@@ -1,12 +1,12 @@
 """Read the log dirs of a Kafka broker as a store, in place; nothing is written or locked.
 
-If a replica has two live directories, it is offline, and the error names both: the broker itself
-refuses to start with them. If only the unfinished copy of a move exists, the replica is offline
-too, because that copy lacks records.
+If a replica has two live directories, it is offline, and the error names both directories: the
+broker itself refuses to start with two. If only the unfinished copy of a move exists, the replica
+is offline too, because that copy lacks records.
 
 To swap a replica, a broker renames the copy to the live name, syncs, and only then renames the
-source. So if a replica is found twice while the broker may be running, the dirs are listed again,
-for a limited time.
+source. So if a replica is found twice while the broker may be running, the dirs are listed again
+and again, for a limited time.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ from logstore.store.start.startup_table import ReplicaFacts
 from logstore.store.state import StoreState
 from logstore.store.view import Found, StoreView
 
-# A swap takes as long as a sync of a directory: milliseconds, or longer on a busy disk.
+# Between the two renames of a swap there is a sync of a directory. It takes milliseconds, or longer
+# on a busy disk.
 SWAP_SECONDS_MAX = 1.0
 PAUSE_SECONDS = 0.02
 
@@ -60,7 +61,7 @@ PAUSE_SECONDS = 0.02
 class BrokerDirs:
     """The log dirs of a Kafka broker, as a reader sees them.
 
-    Threads: the view calls in one thread at a time.
+    Threads: the view makes all calls, in only one thread at a time.
 
     Attributes:
         listings: the last listing of each log dir, by the path of the log dir.
@@ -84,7 +85,7 @@ class BrokerDirs:
         return found
 
     def _list_swapped(self) -> list[KafkaListing]:
-        """List the log dirs, again while a swap may be running; wait only once for a replica."""
+        """List the log dirs; list again while a swap may run. Wait only once for a replica."""
         deadline = monotonic() + SWAP_SECONDS_MAX
         while True:
             found = list_at_rest(self._replicas.log_dirs, self._list_dirs)
@@ -113,7 +114,7 @@ class BrokerDirs:
         return found
 
     def _decide(self, key: TopicPartition, replicas: Sequence[KafkaReplica], found: Found) -> None:
-        """Choose the only live directory of a replica; else record why the replica is offline."""
+        """Choose the live directory of a replica if there is only one; else record the error."""
         live = [replica.path for replica in replicas if replica.kind == "live"]
         future = [replica.path for replica in replicas if replica.kind == "future"]
         error: LogStoreError
@@ -190,7 +191,7 @@ def open_broker_view(log_dirs: StrPath | Iterable[StrPath], config: StoreConfig)
 
 
 def check_one_broker(metas: dict[str, KafkaMeta | None]) -> list[str]:
-    """Check that all log dirs belong to one broker; returns warnings about unknown brokers.
+    """Check that all log dirs belong to one broker; warns of each dir whose broker is unknown.
 
     Raises:
         LogDirIdentityError: the log dirs belong to several brokers.

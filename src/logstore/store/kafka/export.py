@@ -3,8 +3,8 @@
 Only `.log` files are written, because a broker makes missing indexes when it loads the log. Offsets
 do not change. Each columnar batch becomes one Kafka batch. Records below the log start offset stay
 deleted. Kafka keeps the log start offset in a checkpoint of the log dir. An export has no such
-checkpoint: its first segment begins at the log start offset, and a batch that contains this offset
-is cut there.
+checkpoint: the first exported segment begins at the log start offset, and a batch that contains
+this offset is cut there.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ COMPRESSED_BYTES_MAX = 128 << 20
 def export(log: Log, directory: str) -> int:
     """Write all segments of a log into a new directory; returns their size in bytes.
 
-    If the parent directory does not exist, it is made. Until it is complete, the new directory has
-    the name of a replica that Kafka deleted. So a broker purges what a crash left.
+    If the parent directory does not exist, it is made. Until the export is complete, the new
+    directory has the name of a replica that Kafka deleted. So if a crash leaves an incomplete
+    directory, a broker purges it.
 
     Raises:
         PartitionExistsError: the directory exists already.
@@ -77,7 +78,7 @@ def _fill(log: Log, directory: str) -> int:
 
 
 def _write(log: Log, segment: Segment, start: int, target: int) -> int:
-    """Write the batches of a segment from an offset on; returns their size in bytes."""
+    """Write the batches of a segment, beginning at an offset; returns their size in bytes."""
     source = host.open_segment(log, segment)
     is_kafkas = not segment.size_bytes or magic_of(source.fd) == layouts.KAFKA_MAGIC
     if is_kafkas and segment.base_offset >= start:
@@ -97,14 +98,14 @@ def _write(log: Log, segment: Segment, start: int, target: int) -> int:
 
 
 def _laid_out(batch: RecordBatch, base_offset: int) -> list[Buffer]:
-    """Lay out the records of a batch from an offset on as one Kafka batch."""
+    """Encode the records of a batch, beginning at an offset, as one Kafka batch."""
     header = batch.header
     part = batch.slice(batch.index_of(base_offset), batch.count)
     skipped = base_offset - header.base_offset
     is_kafkas = header.magic == layouts.KAFKA_MAGIC
     if header.base_sequence >= 0:
         header = header._replace(base_sequence=(header.base_sequence + skipped) % 2**31)
-    # A large compressed batch may expand to more memory than a reader has.
+    # A large compressed batch could need more memory than the process has.
     is_large = header.payload_bytes > COMPRESSED_BYTES_MAX
     payload = layouts.kafka_layout().build_payload(
         part.values.to_list(),
