@@ -1,7 +1,8 @@
-"""Keep Python's cyclic garbage collector at rest while many logs are loaded.
+"""Switch Python's cyclic garbage collector off while many logs are loaded.
 
-What a start makes stays, so nothing can be collected. Without this, the collector looks at all of
-it again and again, for a fifth of the time of a start with 10,000 partitions.
+The objects that a start makes stay in use, so nothing can be collected. If the collector ran, it
+would examine all these objects again and again. In a start with 10,000 partitions, it would take a
+fifth of the time.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import threading
 
 
 class _Rest:
-    """A block in which no collection begins; blocks of several threads may overlap."""
+    """A `with` block in which no collection begins; blocks of several threads can overlap."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -21,7 +22,7 @@ class _Rest:
     def __enter__(self) -> None:
         with self._lock:
             if not self._blocks:
-                self._is_ours = gc.isenabled()  # else the program has switched it off itself
+                self._is_ours = gc.isenabled()  # if not, the program itself switched it off
                 gc.disable()
             self._blocks += 1
 

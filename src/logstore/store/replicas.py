@@ -1,16 +1,16 @@
 """Know where each replica is: opened, incomplete, offline by itself, or on an offline log dir.
 
-    opened        its log was opened; its log dir may have gone offline since
+    opened        the log was opened; after that, its log dir may have gone offline
     incomplete    a copy of the replica is readable, but may lack records
-    offline       its log dir serves, but the replica cannot be opened
-    absent        the catalog says that it is in a log dir that does not serve
+    offline       the log dir serves, but the replica in it cannot be opened
+    absent        the catalog names the replica in a log dir that does not serve
 
-Only `Replicas` changes the first three. They are records, not states of a partition: a partition
-that is opened in an offline log dir may be found incomplete in another log dir.
+Only `Replicas` changes the first three. These are records, not states of a partition: a partition
+that is opened in an offline log dir can be incomplete in another log dir.
 
 Threads: the dicts change entry by entry, each by the thread that has reserved the entry. Lookups
 take no lock. A thread that iterates over all entries copies the keys first. A new record is added
-before the old one is removed, so a lookup always finds one of them.
+before the old record is removed, so a lookup always finds a record.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class Replica(NamedTuple):
 
 
 class OfflineReplica(NamedTuple):
-    """A replica that could not be opened, the error for its users, and how to try again.
+    """A replica that could not be opened, the error for its users, and a way to try again.
 
     Attributes:
-        is_missing: the log dir holds no directory of the replica, because it is an old copy.
-        paths: the directories of which none could be chosen; the first is in `log_dir`.
+        is_missing: the log dir is an old copy, and has no directory of the replica.
+        paths: the directories of which none could be chosen. The first is in `log_dir`.
     """
 
     error: LogStoreError
@@ -56,7 +56,7 @@ class OfflineReplica(NamedTuple):
 
 
 class IncompleteReplica(NamedTuple):
-    """A copy that may lack records, open for reading only; `others`: the other directories."""
+    """A copy that may lack records, open for reading only. `others` are the other directories."""
 
     log: Log
     log_dir: LogDir
@@ -68,7 +68,7 @@ Record = Replica | IncompleteReplica | OfflineReplica
 
 
 def _is_from_before(earlier: LogDir, now: LogDir) -> bool:
-    """Check whether `earlier` is a log dir that went offline, and `now` the same one, returned."""
+    """Check whether `now` is the log dir `earlier` after it went offline and returned."""
     return earlier.is_offline and earlier.path == now.path
 
 
@@ -95,17 +95,17 @@ class Replicas(ReplicaReservations):
         self.incomplete: Mapping[TopicPartition, IncompleteReplica] = self._incomplete
         self.offline: Mapping[TopicPartition, OfflineReplica] = self._offline
         self.copies = OtherCopies()
-        # Log dirs that are being brought in or taken out: no new replicas are placed on them.
+        # Log dirs that are being added, reopened or removed. They get no new replicas.
         self.returning: set[LogDir] = set()
         self.purge: Callable[[Sequence[Doomed]], None] = lambda doomed: None
         # The topic ids that users chose for partitions that are being created.
         self.claimed_ids: list[tuple[bytes, TopicPartition]] = []
-        # Called with a replica that was moved, its old log dir, and its new log dir.
+        # A function that is called after a move, with the replica, the old and the new log dir.
         self.on_move: Callable[[TopicPartition, str, str], None] = lambda key, source, target: None
         self.catalog = Catalog()
         self.figures = {log_dir.path: DirFigures(log_dir) for log_dir in log_dirs}
         self._on: dict[str, dict[TopicPartition, Log]] = {d.path: {} for d in log_dirs}
-        # Logs that a move has brought, by the path of their log dir: the scrubber reads them first.
+        # Logs that arrived by a move, by the path of the log dir: the scrubber reads these first.
         self._arrived: dict[str, list[Log]] = {}
 
     def __len__(self) -> int:
@@ -121,36 +121,36 @@ class Replicas(ReplicaReservations):
         return isinstance(key, tuple) and len(key) == 2 and self._absent_in(key) is not None
 
     def names(self) -> list[TopicPartition]:
-        """List all known replicas in order, offline ones included."""
+        """List all known replicas in order, including offline replicas."""
         known = [*list(self.opened), *list(self.incomplete), *list(self.offline)]
         return sorted([*known, *self.absent()])
 
     def absent(self) -> list[TopicPartition]:
-        """List the replicas that, by the catalog, are in log dirs that do not serve."""
+        """List the replicas that the catalog names in log dirs that do not serve."""
         told = [key for id_ in self.ids_away() for key in self.catalog.on(id_)]
         return [key for key in told if not self.is_found(key)]
 
     def _absent_in(self, key: tuple[str, int]) -> str | None:
-        """Give the directory id of a replica that is not found, if that log dir does not serve."""
+        """Give the id of a replica's log dir in the catalog, if that log dir does not serve."""
         directory_id = self.catalog.directory_of(TopicPartition(*key))
         return directory_id if directory_id in self.ids_away() else None
 
     def ids_away(self) -> set[str]:
-        """Name the members of the store that do not serve; those given up are not among them.
+        """List the ids of the members that do not serve, without members that were given up.
 
-        A log dir that is being opened is among them: its replicas may not be open yet.
+        A log dir that is being opened is in the list: its replicas may not be open yet.
         """
         bad = [d for d in self.log_dirs if d.is_offline or d in self.returning]
         offline = {log_dir.directory_id for log_dir in bad}
         return {*self.missing_ids, *offline} - {""}
 
     def put_dir(self, log_dir: LogDir) -> None:
-        """Add a log dir, or put it in the place of the offline one with the same path.
+        """Add a log dir; it replaces an offline log dir with the same path.
 
-        While it is in `returning`, a replica that is not found may still be in it.
+        While the log dir is in `returning`, a replica that is not found may still be in it.
         """
         self.returning.add(log_dir)
-        self.copies.forget_in(log_dir.path)  # the start-up table finds it again
+        self.copies.forget_in(log_dir.path)  # the start-up table finds them again
         figures = DirFigures(log_dir)
         for log in self._on.setdefault(log_dir.path, {}).values():
             figures.add(log)
@@ -165,13 +165,13 @@ class Replicas(ReplicaReservations):
         self.figures.pop(log_dir.path, None)
 
     def leave(self, key: TopicPartition, copies: Iterable[ReplicaFacts]) -> None:
-        """Remember copies that stay for now: a deletion of the replica removes them too."""
+        """Remember copies that stay for now. A later deletion of the replica removes them too."""
         for facts in copies:
             if facts.kind in ("move", "delete") and not facts.is_deleted_by_user:
                 self.copies.left[facts.path] = (key, self.dir_of(facts.log_dir))
 
     def dir_holding(self, key: TopicPartition) -> LogDir | None:
-        """Give the log dir that a replica was found in, offline ones included."""
+        """Give the log dir in which a replica was found; it may be offline."""
         found = self.opened.get(key) or self.incomplete.get(key) or self.offline.get(key)
         return None if found is None else self.find_dir(found.log_dir.path)
 
@@ -182,7 +182,7 @@ class Replicas(ReplicaReservations):
     def add(self, key: TopicPartition, log: Log, log_dir: LogDir) -> None:
         """Add an opened log, and forget that its replica was offline or incomplete."""
         before = self._on[log_dir.path].get(key)
-        if before is not None:  # the log from before the dir went offline
+        if before is not None:  # opened before the dir went offline
             self.figures[log_dir.path].remove(before)
         self._on[log_dir.path][key] = log
         self.figures[log_dir.path].add(log)
@@ -208,10 +208,11 @@ class Replicas(ReplicaReservations):
         self._keep_one(key, replica.log_dir)
 
     def _keep_one(self, key: TopicPartition, log_dir: LogDir) -> None:
-        """Remove a record that was just added if the replica is open; else remove an outdated one.
+        """Remove a new record if the replica is open; otherwise remove an outdated old record.
 
         Two log dirs may come back at the same time. `add` records the opened replica first, and
-        then removes other records. So in either order, only the opened replica stays recorded.
+        then removes other records. So whichever thread is first, only the opened replica stays
+        recorded.
         """
         replica = self.opened.get(key)
         if replica is not None and not replica.log_dir.is_offline:
@@ -231,7 +232,7 @@ class Replicas(ReplicaReservations):
         self._offline.pop(key, None)
 
     def records_of(self, log_dir: LogDir) -> list[tuple[TopicPartition, Record]]:
-        """List the records of a log dir's replicas, also those from before it went offline."""
+        """List the records of a log dir's replicas, also records from before it went offline."""
         known: list[Mapping[TopicPartition, Record]] = [self.opened, self.incomplete, self.offline]
         return [
             (key, record)
@@ -249,14 +250,14 @@ class Replicas(ReplicaReservations):
                 records.pop(key, None)
 
     def forget_opened(self, key: TopicPartition) -> None:
-        """Forget that a replica is open; its other records stay."""
+        """Forget that a replica is open; keep its other records."""
         replica = self._opened.pop(key, None)
         if replica is not None:
             log = self._on[replica.log_dir.path].pop(key)
             self.figures[replica.log_dir.path].remove(log)
 
     def moved(self, key: TopicPartition, log_dir: LogDir) -> None:
-        """Record that a log is in another log dir now; the caller reserved the key."""
+        """Record that a log is in another log dir now; the caller must have reserved the key."""
         log, old_dir = self.opened[key]
         self._on[log_dir.path][key] = log
         self.figures[log_dir.path].add(log)
@@ -266,15 +267,15 @@ class Replicas(ReplicaReservations):
         self.figures[old_dir.path].remove(log)
         self._arrived.setdefault(log_dir.path, []).append(log)
         self.on_move(key, old_dir.path, log_dir.path)
-        if log_dir.is_offline:  # the log dir failed before it had this log
+        if log_dir.is_offline:  # the log dir failed before the log was there
             log.detach(log_dir.offline_error(), of=log_dir)
 
     def take_arrived(self, log_dir: LogDir) -> list[Log]:
-        """Give the logs that moves have brought to a log dir since the last call."""
+        """Give the logs that arrived in a log dir by moves since the last call of this."""
         return self._arrived.pop(log_dir.path, [])
 
     def take_offline(self, key: TopicPartition, error: LogStoreError) -> None:
-        """Stop serving an opened or incomplete replica; its log dir continues."""
+        """Stop serving an opened or incomplete replica; its log dir continues to serve."""
         log_dir = (self.opened.get(key) or self.incomplete[key]).log_dir
         self._offline[key] = OfflineReplica(error, log_dir)
         self.forget_opened(key)
@@ -282,7 +283,7 @@ class Replicas(ReplicaReservations):
         log_dir.not_loaded.add(key)
 
     def offline_count(self) -> int:
-        """Count the replicas that cannot be used, absent ones included."""
+        """Count the replicas that cannot be used, including absent replicas."""
         dirs = [replica.log_dir for replica in list(self.opened.values())]
         dirs += [replica.log_dir for replica in list(self.incomplete.values())]
         dark = sum(log_dir.is_offline for log_dir in dirs)
@@ -292,7 +293,7 @@ class Replicas(ReplicaReservations):
         """Find an opened replica.
 
         Raises:
-            LogDirOfflineError: its log dir is offline, or the replica may be in an offline one.
+            LogDirOfflineError: the replica is in an offline log dir, or may be in one.
             ReplicaOfflineError: the replica could not be opened.
             UnknownPartitionError: there is no such replica.
         """
@@ -333,7 +334,7 @@ class Replicas(ReplicaReservations):
         return LogDirOfflineError(path=path, reason=reason)
 
     def _lookup_offline(self, key: TopicPartition, offline: OfflineReplica) -> Replica:
-        """Open an offline replica again if only a resource was lacking; else raise its error."""
+        """Retry to open an offline replica if only a resource was lacking; else raise its error."""
         offline.log_dir.check()
         if offline.open_again is None:
             raise copy.copy(offline.error)
@@ -355,7 +356,7 @@ class Replicas(ReplicaReservations):
             raise self.bad_dir_error(key, advice)
 
     def bad_dir_error(self, key: TopicPartition, advice: str = "") -> LogDirError:
-        """Make the error for a replica that is, or may be, on a bad log dir; name the dir."""
+        """Make an error that names the bad log dir which a replica is on, or may be on."""
         bad = [d for d in self.log_dirs if d.is_offline or d in self.returning]
         directory_id = self._absent_in(key)
         if directory_id is not None:
@@ -371,7 +372,7 @@ class Replicas(ReplicaReservations):
         return kind(path=path, reason=reason + advice)
 
     def last_path_of(self, directory_id: str) -> str | None:
-        """Give the last path of a missing log dir; None if no log dir of the store knows one."""
+        """Give the last path of a missing log dir; None if no log dir of the store knows it."""
         told = (log_dir.generation.paths.get(directory_id) for log_dir in self.log_dirs)
         return next((path for path in told if path is not None), None)
 
@@ -380,9 +381,9 @@ class Replicas(ReplicaReservations):
         return bool(self.missing_ids) or any(log_dir.is_away for log_dir in self.log_dirs)
 
     def is_a_dir_in_doubt(self) -> bool:
-        """Check whether some log dir is bad or hangs: its known contents may be lost soon.
+        """Check whether some log dir is bad or hangs: then its known contents may be lost soon.
 
-        Nothing may be purged for the reason that such a log dir holds a copy of it.
+        Nothing may be purged because there is a copy in such a log dir.
         """
         return self.is_a_dir_bad() or any(log_dir.is_suspect for log_dir in self.log_dirs)
 

@@ -1,4 +1,4 @@
-"""Reserve a replica for one thread, which may then create, delete, open or swap the replica."""
+"""Reserve a replica for one thread. Only this thread may create, delete, open or swap it."""
 
 from __future__ import annotations
 
@@ -11,38 +11,39 @@ from weakref import WeakValueDictionary
 from logstore.disk.log_dir import LogDir
 from logstore.names import TopicPartition
 
-# How long a call waits before it checks whether the reserving thread hangs in a disk.
+# How long a call waits before it checks whether the thread that reserved the replica hangs in a
+# disk.
 WAIT_SECONDS = 0.25
 
 
 class Reservation:
-    """One thread's reservation of a replica; only a frame of that thread refers to this object."""
+    """One thread's reservation of a replica; only stack frames of this thread refer to it."""
 
     def __init__(self, key: TopicPartition) -> None:
         self.key = key
 
 
 class RunningMove(Protocol):
-    """A move that has not ended, as the store sees it."""
+    """The store's view of a move that has not ended."""
 
     @property
     def target_dir(self) -> str:
-        """Path of the log dir that the move copies to."""
+        """The path of the log dir that the move copies to."""
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the copy."""
+        """The size of the copy, in bytes."""
 
     @property
     def lag_bytes(self) -> int:
-        """Bytes that the copy still misses."""
+        """The number of bytes that are still missing in the copy."""
 
     def stop(self, reason: str) -> None:
-        """Cancel the move, and return when nothing of the move is left."""
+        """Cancel the move; return when its copy is removed and its threads have ended."""
 
 
 class OpenedReplica(Protocol):
-    """An opened replica, as seen by a thread that waits for its reservation."""
+    """The view of an opened replica by a thread that waits to reserve the replica."""
 
     @property
     def log_dir(self) -> LogDir:
@@ -50,19 +51,20 @@ class OpenedReplica(Protocol):
 
 
 class ReplicaReservations:
-    """The part of a store's replicas that records which thread may change which replica."""
+    """The part of `Replicas` that records which thread may change which replica."""
 
     log_dirs: tuple[LogDir, ...]
     opened: Mapping[TopicPartition, OpenedReplica]
 
     def __init__(self) -> None:
-        # Moves that have not ended; their mover adds them. `_changes` guards these and the reserved
-        # keys.
+        # Moves that have not ended; the mover adds them. `_changes` guards this dict and the
+        # reserved keys.
         self.running_moves: dict[TopicPartition, RunningMove] = {}
-        # Entered directly, because Ctrl-C may interrupt the entering of a Condition.
+        # This lock is entered directly, because Ctrl-C could interrupt the entering of a Condition.
         self._changing = threading.RLock()
         self._changes = threading.Condition(self._changing)
-        # Weak references: a reservation ends when an interrupted thread drops its frames.
+        # The references are weak: if a thread is interrupted, its reservation ends when its stack
+        # frames are dropped.
         self._reserved: WeakValueDictionary[TopicPartition, Reservation] = WeakValueDictionary()
 
     def _check_answers(self, key: TopicPartition) -> None:
@@ -76,7 +78,7 @@ class ReplicaReservations:
 
     @contextmanager
     def reserved_unmoved(self, key: TopicPartition, reason: str) -> Iterator[None]:
-        """Reserve a replica as `reserved` does, and cancel any move of the replica before that."""
+        """Cancel any move of a replica, then reserve the replica as `reserved` does."""
         while True:
             move = self.running_moves.get(key)
             if move is not None:
@@ -88,7 +90,7 @@ class ReplicaReservations:
 
     @contextmanager
     def reserved(self, key: TopicPartition) -> Iterator[Reservation]:
-        """Reserve a replica: within the block, no other thread can reserve it."""
+        """Reserve a replica: inside the `with` block, no other thread can reserve this replica."""
         mine = Reservation(key)
         with self._changing:
             self._wait_for(key)
@@ -104,7 +106,7 @@ class ReplicaReservations:
             self._check_answers(key)
 
     def give_up(self, reservation: Reservation) -> None:
-        """Release a replica; its thread is done, or hangs and will not change it any more."""
+        """End a reservation: its thread is done, or hangs and will not change the replica."""
         with self._changing:
             if self._reserved.get(reservation.key) is reservation:
                 del self._reserved[reservation.key]

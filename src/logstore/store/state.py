@@ -1,11 +1,11 @@
-"""Hold the fields of an open store, which its parts share.
+"""Define the fields of an open store, which the parts of the store share.
 
     StoreState      the fields that the owner and readers in other processes have
-    OwnerState      those, and the fields that only the owner has
+    OwnerState      these fields, and the fields that only the owner has
 
-The parts of a store are functions and classes that take one of the two. A part that changes a store
-takes an `OwnerState`. A view has a `StoreState` only. A state refers to its `LogStore` only through
-its environment: so a log in use keeps its store open.
+The parts of a store are functions and classes that take one of the two states. A part that changes
+a store takes an `OwnerState`. A view has only a `StoreState`. A state refers to its `LogStore` only
+through the environment of the logs, so that a log in use keeps the store open.
 """
 
 from __future__ import annotations
@@ -36,28 +36,31 @@ CLOSED = "the store was closed"
 
 
 def patience_of(config: StoreConfig) -> float:
-    """Give the seconds that one step of an opening may take before its log dir is offline."""
+    """Give the seconds that one step of an opening may take before its log dir goes offline."""
     return SYNCING * config.log_dir_suspect_ms / 1000
 
 
 class StoreState:
-    """The fields that a store's owner and its readers have.
+    """The fields that the owner of a store and its readers have.
 
-    A field is set while the store opens and never replaced, except `closed`.
+    Each field, except `closed`, is set while the store opens, and is never replaced.
 
     Attributes:
-        config: as the user gave it.
+        config: the configuration that the user passed.
         environment: the clock and the caches of the logs.
-        replicas: which partitions exist, and where. It has a lock of its own.
-        admin: the commands for other processes, served through the admin socket; none in a view.
-        failures: handles log dirs that fail. It has a lock of its own.
-        events: the listeners of the store; none in a view. It has a lock of its own.
-        recovery_report: what opening the store found and did. Only the opening writes it.
+        replicas: which partitions exist, and in which log dirs. This object has a lock of its own.
+        admin: the commands for other processes, served through the admin socket. A view has no
+            commands.
+        failures: handles log dirs that fail. This object has a lock of its own.
+        events: the listeners of the store. A view has no listeners. This object has a lock of its
+            own.
+        recovery_report: the findings and actions of the opening. Only the opening writes the
+            report.
         host: the access to the store for packages above it, such as a mover.
-        closed: why the store serves no calls any more; None while it is open. It is written once:
-            by the close under `Closing._lock`, in a forked child, when the store is dropped, or
-            when it could not be opened. Readers take no lock: a call that read None just before
-            a close finds that the logs are closed.
+        closed: why the store serves no calls any more; None while the store is open. The field is
+            written once: by the close under `Closing._lock`, in a forked child, when the store is
+            dropped, or when it could not be opened. Threads that read the field take no lock: a
+            call that read None just before a close finds that the logs are closed.
     """
 
     def __init__(
@@ -84,16 +87,16 @@ class StoreState:
 
     @property
     def patience_seconds(self) -> float:
-        """The seconds that a step of an opening or return may take; then the log dir is offline."""
+        """How long a step of an opening or return may take; after that the log dir goes offline."""
         return patience_of(self.config)
 
     @property
     def log_dirs(self) -> tuple[str, ...]:
-        """The paths of the log dirs, offline ones included."""
+        """The paths of the log dirs, including offline log dirs."""
         return tuple(log_dir.path for log_dir in self.replicas.log_dirs)
 
     def check(self) -> None:
-        """Raise LogClosedError if the store was closed, or opened before a fork."""
+        """Raise LogClosedError if the store was closed, or was opened before a fork."""
         if self.closed is not None:
             raise LogClosedError(reason=self.closed)
         self.environment.check_process()
@@ -103,7 +106,7 @@ class StoreState:
 
         Raises:
             ReadOnlyStoreError: this is a view; another process may own the store.
-            LogClosedError: as for `check`.
+            LogClosedError: the store was closed, or was opened before a fork.
         """
         self.check()
         raise ReadOnlyStoreError(path=self.log_dirs[0])
@@ -118,7 +121,7 @@ class StoreState:
         return found
 
     def find_dir(self, name: str) -> LogDir | None:
-        """Find a log dir by a path; the disk is asked only if no log dir has that very path."""
+        """Find a log dir by a path; if no log dir has this path, resolve the path on the disk."""
         found = self.replicas.find_dir(os.path.abspath(name))
         return found or self.replicas.find_dir(files.real_path(name))
 
@@ -127,12 +130,12 @@ class OwnerState(StoreState):
     """The fields that only the owner of a store has.
 
     Attributes:
-        keepers: the keeper of each log dir, by its path. The thread that opens the store writes
-            them. Later, only the thread that has claimed a log dir writes its entry. Other threads
-            iterate over a copy.
-        membership: the roster. It has a lock of its own.
-        claims: which log dirs are being changed. It has a lock of its own.
-        watchdog: finds log dirs that hang.
+        keepers: the keeper of each log dir, by the path of the log dir. The thread that opens the
+            store writes this dict. Later, only the thread that has claimed a log dir writes the
+            entry of this log dir. Other threads iterate over a copy of the dict.
+        membership: the roster. This object has a lock of its own.
+        claims: which log dirs are being changed. This object has a lock of its own.
+        watchdog: detects log dirs that hang.
     """
 
     def __init__(
@@ -172,7 +175,7 @@ class OwnerState(StoreState):
         return keeper
 
     def drop_dir(self, log_dir: LogDir) -> None:
-        """Forget a log dir that was taken out of the store."""
+        """Forget a log dir that was removed from the store."""
         self.keepers.pop(log_dir.path, None)
         self.replicas.drop_dir(log_dir)
         log_dir.leave()

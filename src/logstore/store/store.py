@@ -1,7 +1,7 @@
-"""Offer a store of partitions over several log dirs: `LogStore`, the public face.
+"""Define `LogStore`, the public face of a store of partitions over several log dirs.
 
 The fields of a store are in its state (`store/state`). Other modules of `store` do the work. Code
-that changes a store takes an `OwnerState`. For a view, `StoreState.owned` raises instead.
+that changes a store takes an `OwnerState`; a view has none.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class LogStore(StoreReader):
 
     If a store is dropped without a close, it gives a ResourceWarning and unlocks its log dirs. The
     next open recovers the store. A log in use keeps its store open. If the process ends with an
-    open store, the warning is given only if Python still drops the store; see `-X dev`.
+    open store, the warning is given only if Python drops the store before the end; see `-X dev`.
 
     Attributes:
         admin: the commands for other processes, served through the admin socket.
@@ -59,16 +59,16 @@ class LogStore(StoreReader):
         """Open a store, or make a new one if there is none yet.
 
         Args:
-            log_dirs: a path, or a list of paths: one directory per disk. If the store is new, they
-                are created.
-            read_only: read a store that another process may own; nothing is locked or written.
-            format_new: take unformatted directories into a store that exists.
-            admin_socket: serve the command line through a socket.
-            on_log_dir_failure: called once for each log dir that fails, with the error (`.path`,
-                `.reason`). Each call has a thread of its own. If the function raises, that is
+            log_dirs: a path, or a list of paths: one directory per disk. If the store is new, the
+                directories are created.
+            read_only: open a store only for reading. Nothing is locked or written.
+            format_new: add unformatted directories to an existing store.
+            admin_socket: whether to serve the command line through a socket.
+            on_log_dir_failure: a function that is called once for each log dir that fails, with the
+                error (`.path`, `.reason`), in a thread of its own. If the function raises, this is
                 logged.
-            progress: called each time a log was recovered.
-            clock: gives the time in whole ms, for tests.
+            progress: a function that is called after each recovery of a log.
+            clock: gives the time in whole ms; tests replace it.
 
         Raises:
             LogDirLockedError: another process owns the store.
@@ -112,11 +112,11 @@ class LogStore(StoreReader):
     ) -> LogStore:
         """Read the log dirs of a Kafka broker (0.11 to 4.x), stopped or running, in place.
 
-        Nothing is written or locked; the extra `kafka` is needed. `recovery_report` says what is
-        not read (copies of unfinished moves, deleted replicas) and which disks are missing.
+        Nothing is written or locked. The extra `kafka` is needed. `recovery_report` names missing
+        disks, copies of unfinished moves, and deleted replicas: these are not read.
 
         Raises:
-            LogDirIdentityError: the dirs belong to several brokers, or to none.
+            LogDirIdentityError: the dirs belong to several brokers, or to no broker.
             LogDirOfflineError: none of the log dirs can be read.
             ImportError: the extra `kafka` is not installed.
         """
@@ -167,21 +167,21 @@ class LogStore(StoreReader):
         exist_ok: bool = False,
         topic_id: bytes | str | None = None,
     ) -> Log:
-        """Create a partition, on the disk with the most space unless `log_dir` is given.
+        """Create a partition in `log_dir`; None means the log dir with the most free space.
 
         Args:
-            config: stored with the partition. None means the store's `log_config`.
-            is_new: the caller knows that the partition does not exist. So it is created even while
-                a log dir that might hold it is offline (KIP-112).
-            exist_ok: if the partition exists, return its log, in whichever log dir that is. A
-                `config` or `topic_id` that is given must equal that of the log.
+            config: the partition's configuration. None means the store's `log_config`.
+            is_new: the caller knows that the partition does not exist. So the partition is created
+                even while a log dir that might have it is offline (KIP-112).
+            exist_ok: if the partition exists, return its log, whatever its log dir is. `config` and
+                `topic_id`, if not None, must equal those of the log.
             topic_id: 16 bytes as in `Log.topic_id`, or text: 32 hex digits, or 22 characters as
                 Kafka writes topic ids. Partitions of one topic may share a topic id. None means a
-                random one.
+                random topic id.
 
         Raises:
-            ValueError: the topic id is malformed, or a partition of another topic has it.
-            PartitionExistsError: the partition exists; with `exist_ok`: it has another
+            ValueError: the topic id is malformed, or a partition of another topic has this id.
+            PartitionExistsError: the partition exists. With `exist_ok`: it exists with another
                 configuration or topic id.
             LogDirOfflineError: the partition may be on an offline log dir, or no log dir works.
             LogDirFullError: every disk is full.
@@ -207,23 +207,23 @@ class LogStore(StoreReader):
     ) -> list[Log]:
         """Create partitions 0 to `partitions` - 1 of a topic, each placed as `create` places it.
 
-        This is much faster than one `create` for each, because the partitions share their syncs.
-        All are durable on return. After a crash, each partition exists whole or not at all. After
-        an error, the partitions created before it stay; a call with `exist_ok=True` creates the
-        others.
+        This is much faster than one call of `create` for each partition, because the partitions
+        share their syncs. On return, all partitions are durable. After a crash, each partition
+        exists whole or not at all. After an error, the partitions that were created before the
+        error stay; a call with `exist_ok=True` creates the others.
 
         Args:
-            partitions: how many, at least 1.
-            config: stored with each new partition. None means the store's `log_config`.
-            exist_ok: return the logs of the partitions that exist, in whichever log dirs they are,
-                and create the others. A `config` that is given must equal that of each of them.
+            partitions: the number of partitions, at least 1.
+            config: the new partitions' configuration. None means the store's `log_config`.
+            exist_ok: return the logs of existing partitions, whatever their log dirs are, and
+                create the others. If `config` is not None, existing partitions must have it.
 
         Returns:
             The logs, in the order of their partition numbers.
 
         Raises:
-            PartitionExistsError: a partition exists; with `exist_ok`: one has another
-                configuration. Nothing was created.
+            PartitionExistsError: a partition exists. With `exist_ok`: a partition exists with
+                another configuration. Nothing was created.
             LogDirOfflineError: a partition may be on an offline log dir, or no log dir works.
             LogDirFullError: every disk is full.
         """
@@ -234,9 +234,9 @@ class LogStore(StoreReader):
     def set_config(self, topic: str, partition: int, changes: Mapping[str, Any]) -> LogConfig:
         """Change the configuration of a partition while it is in use; durable on return.
 
-        The change is all or nothing, also after a crash. It applies from the next append and the
-        next check of retention on. During the change, appends wait for one write to the disk. A
-        batch that was encoded before the change is stored unchanged. After a change of
+        The change is all or nothing, also after a crash. The next append and the next check of
+        retention use the new configuration. During the change, appends wait for one write to the
+        disk. A batch that was encoded before the change is stored unchanged. After a change of
         `record_format`, the next append begins a new segment; earlier records keep their layout.
 
         Args:
@@ -252,7 +252,7 @@ class LogStore(StoreReader):
                 wrong type.
             ValueError: a value is out of range, or two values do not fit together.
             UnknownPartitionError: there is no such partition.
-            LogDirFullError: retriable; the old configuration stays in force.
+            LogDirFullError: retriable; the old configuration stays valid.
             LogDirSuspectError, LogDirOfflineError, ReplicaOfflineError, ReplicaIncompleteError: as
                 for an append.
             UnsupportedFormatError: a library that the new configuration needs is not installed.
@@ -264,17 +264,17 @@ class LogStore(StoreReader):
 
         Raises:
             UnknownPartitionError: there is no such partition.
-            LogDirOfflineError: its log dir is offline; nothing is deleted.
+            LogDirOfflineError: the log dir of the partition is offline; nothing is deleted.
         """
         partition_changes.delete(self._state.owned(), topic, partition)
 
     def promote(self, topic: str, partition: int) -> bool:
-        """Accept an incomplete replica as complete, durably; the records that it lacks are lost.
+        """Accept an incomplete replica as complete, durably; its missing records are lost.
 
-        A complete replica is not changed, and the result is False.
+        If the replica is complete, nothing is changed, and the result is False.
 
         Raises:
-            UnknownPartitionError, LogDirOfflineError, ReplicaOfflineError: as for `log`.
+            UnknownPartitionError, LogDirOfflineError, ReplicaOfflineError: as in `log`.
             LogDirFullError: retriable; the replica stays incomplete.
         """
         return partition_changes.promote(self._state.owned(), topic, partition)
@@ -286,34 +286,34 @@ class LogStore(StoreReader):
     # --- log dirs ---------------------------------------------------------------------------------
 
     def add_dir(self, path: StrPath, *, format_new: bool = True) -> RecoveryReport:
-        """Take a new log dir into the store, or a log dir of the store that was missing.
+        """Add a new log dir to the store, or bring back a log dir of the store that was missing.
 
         Args:
-            format_new: give an identity to a directory that has none. With False, such a directory
-                is refused.
+            format_new: whether a directory without identity gets an identity. If False, such a
+                directory is refused.
 
         Raises:
             LogDirIdentityError: the directory belongs to another store, or is already a log dir of
-                this one, or has no identity while a disk that /etc/fstab names is not mounted.
+                this store. Or it has no identity, and its disk in /etc/fstab is not mounted.
             LogDirLockedError: another process has the log dir open.
-            LogDirOfflineError: its disk failed during the call; the store is unchanged.
-            LogDirError: retriable: this process is short of descriptors or memory.
+            LogDirOfflineError: the disk failed during the call; the store is unchanged.
+            LogDirError: retriable; the process is short of descriptors or memory.
         """
         return dir_changes.add(self._state.owned(), path, format_new=format_new)
 
     def reopen_dir(self, path: StrPath, *, format_new: bool = False) -> RecoveryReport:
-        """Bring an offline log dir back, with its replicas, while the others serve.
+        """Bring an offline log dir back, with its replicas, while the other log dirs serve.
 
         Args:
-            format_new: the disk was replaced by an empty one, which becomes this log dir. The
+            format_new: the disk was replaced by an empty disk, which becomes this log dir. The
                 replicas of the old disk are lost, unless another log dir has them. `lost` of the
-                report names the lost ones.
+                report names the lost replicas.
 
         Raises:
             LogDirIdentityError: the directory at `path` is not this log dir.
             LogDirOfflineError: the log dir does not work yet.
-            DuplicateLogError: a replica on the returning log dir outranks one that is open. All
-                other replicas serve.
+            DuplicateLogError: a copy in the returning log dir outranks an open replica. All other
+                replicas serve.
         """
         return dir_changes.reopen(self._state.owned(), path, format_new=format_new)
 
@@ -325,24 +325,24 @@ class LogStore(StoreReader):
         dir_changes.take_offline(self._state.owned(), path)
 
     def remove_dir(self, path: StrPath, *, lost: bool = False) -> tuple[TopicPartition, ...]:
-        """Take a log dir out of the store, durably; returns the replicas that are lost with it.
+        """Remove a log dir from the store, durably; returns the replicas that are lost.
 
-        Of a lost replica, an unfinished move may have left a part, which is then incomplete.
+        A part of a lost replica that a move has copied becomes an incomplete replica.
 
         Args:
-            path: of the log dir; for a missing log dir, its last path or its directory id.
-            lost: the disk is gone for good, with everything on it (KIP-112, scenario 4). Without
-                `lost`, the log dir must hold nothing that is still needed.
+            path: the path of the log dir; for a missing log dir, its last path or its directory id.
+            lost: the disk is lost for good, with everything on it (KIP-112, scenario 4). If False,
+                the log dir must contain nothing that is still needed.
 
         Raises:
-            LogDirError: the log dir holds replicas, or deletions that other log dirs do not know
-                yet. Or it serves although `lost` is given. Or it is the only log dir. Or it is
+            LogDirError: the log dir contains replicas, or deletions that other log dirs do not know
+                yet. Or `lost` is True, but the log dir serves. Or it is the only log dir. Or it is
                 missing, and its path does not identify it.
         """
         return dir_changes.remove(self._state.owned(), path, lost=lost)
 
     def cordon(self, path: StrPath) -> None:
-        """Place no new replicas on a log dir until `uncordon`, also after restarts."""
+        """Place no new replicas on a log dir until `uncordon` is called, also after restarts."""
         dir_changes.cordon(self._state.owned(), path, True)
 
     def uncordon(self, path: StrPath) -> None:
@@ -350,10 +350,10 @@ class LogStore(StoreReader):
         dir_changes.cordon(self._state.owned(), path, False)
 
     def prefer_dir(self, topic: str, partition: int, path: StrPath | None) -> None:
-        """Choose the log dir for a partition that is created later (KIP-113); outlives restarts.
+        """Choose the log dir for a partition that is created later (KIP-113), also after restarts.
 
         Args:
-            path: of the log dir; None withdraws the last preference.
+            path: the path of the log dir; None withdraws the last preference.
 
         Raises:
             PartitionExistsError: the partition exists already; move it instead.
@@ -363,13 +363,13 @@ class LogStore(StoreReader):
     # --- listeners --------------------------------------------------------------------------------
 
     def add_listener(self, listener: Callable[[StoreEvent], object]) -> None:
-        """Call a function for each event of the store that is about log dirs or whole replicas.
+        """Call a function for each later event of the store about log dirs or whole replicas.
 
-        A thread of its own calls the listener, once for each event, in their order. The function
-        may block: events queue without a bound, and none is dropped. If the function raises, that
-        is logged. Events from before this call are not reported: call `describe_dirs` after it. A
-        close waits up to 5 s, or its timeout, for the last events. Adding a listener twice has the
-        same effect as adding it once.
+        A thread of its own calls the listener, once for each event, in the order of the events. The
+        function may block: events queue without a bound, and no event is dropped. If the function
+        raises, this is logged. Events from before this call are not reported: call `describe_dirs`
+        after this call. A close waits up to 5 s, or its timeout, for the last events. Adding a
+        listener twice has the same effect as adding it once.
 
         Raises:
             LogDirError: retriable; the process cannot start another thread.
@@ -378,22 +378,22 @@ class LogStore(StoreReader):
         self._state.owned().events.add(listener, self.log_dirs[0])
 
     def remove_listener(self, listener: Callable[[StoreEvent], object]) -> None:
-        """Stop calling a listener, also for events that are queued; may be called twice.
+        """Stop calling a listener, also for queued events; a second call does nothing.
 
-        A call of the listener that is running continues to its end.
+        A running call of the listener continues to its end.
         """
         function(listener, "listener")
         self._state.events.remove(listener)
 
     def on_close(self, callback: Callable[[], object]) -> Callable[[], None]:
-        """Call a function once, before the store closes its logs; the newest is called first.
+        """Call a function once, before the store closes its logs; the newest function is first.
 
-        The store still serves during that call, and `close` waits until the function returns. If
-        the function raises, that is logged, and the close continues. If the store is dropped
-        without a close, the function is not called.
+        The store still serves during the call of the function, and `close` waits until the function
+        returns. If the function raises, this is logged, and the close continues. If the store is
+        dropped without a close, the function is not called.
 
         Returns:
-            A function that withdraws the callback; it may be called twice.
+            A function that withdraws the callback; a second call of it does nothing.
         """
         function(callback, "callback")
         return self._state.owned().host.on_close(callback)

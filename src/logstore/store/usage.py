@@ -1,6 +1,6 @@
-"""Keep the figures that placement uses, so that a creation reads no disk and walks no directory.
+"""Keep the figures that placement uses, so that a creation reads no disk and no directory.
 
-A replica is charged the allowance from its creation until a refresh finds records in it. The same
+From its creation until a refresh finds records in it, a replica counts with an allowance. The same
 refresh reads the disk's free bytes. So no replica is counted twice, by its size and by an
 allowance.
 """
@@ -24,16 +24,18 @@ class Sized(Protocol):
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of record batches on disk."""
+        """The bytes of the log's record batches on the disk."""
 
 
 class DirFigures:
-    """The figures of one log dir; its keeper refreshes them, and a creation adds to them.
+    """The figures of one log dir. The keeper refreshes them, and a creation adds to them.
 
     Attributes:
-        scrubbed_bytes: what the scrubber has read since the dir was opened; the keeper counts it.
-        corrupt_batches: the damaged places that the scrubber found.
-        uncompacted_logs: logs that could not be compacted; the thread that compacts writes it.
+        scrubbed_bytes: the bytes that the scrubber has read since the dir was opened. The keeper
+            writes this.
+        corrupt_batches: the number of damaged places that the scrubber found.
+        uncompacted_logs: the number of logs that could not be compacted. The thread that compacts
+            writes this.
     """
 
     def __init__(self, log_dir: LogDir) -> None:
@@ -48,7 +50,7 @@ class DirFigures:
         self._lock = threading.Lock()
 
     def add(self, log: Sized) -> None:
-        """Count a replica as empty until the next refresh measures it."""
+        """Add a replica. It counts as empty until the next refresh reads its size."""
         with self._lock:
             self.partition_count += 1
             self._empty.add(log)
@@ -84,9 +86,9 @@ class DirFigures:
 
 
 def allowance_bytes(figures: Iterable[DirFigures], default: int) -> int:
-    """Estimate the size of a new replica: the mean of the others, or the default if all are empty.
+    """Estimate a new replica's size: the mean of the others; if all are empty, the default.
 
-    The estimate is at least ALLOWANCE_BYTES_MIN if it comes from others.
+    A mean is raised to at least ALLOWANCE_BYTES_MIN.
     """
     count = size = 0
     for one in figures:

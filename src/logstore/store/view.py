@@ -2,11 +2,11 @@
 
     StoreView     knows the partitions and their logs; opens a log again if it changed
     StoreDirs     lists the log dirs of a store, and opens a log in them; `kafka/broker_view` does
-                  that for the log dirs of a Kafka broker
+                  the same for the log dirs of a Kafka broker
 
-The start-up table is asked, but its changes are not made: the replicas that it would open are
-readable. The log dirs are listed again if a partition is not found, and when the store is iterated
-over. So partitions appear and disappear as the owner creates and deletes them.
+The start-up table decides, but its changes are not made: the replicas that a start would open are
+readable. The log dirs are listed again if a partition is not found, and when a caller iterates over
+the store. So partitions appear and disappear as the owner creates and deletes them.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Found(NamedTuple):
     """The result of a listing: the replicas that can be opened, and the offline ones.
 
     Attributes:
-        incomplete: which of the first may lack records, and what is missing.
+        incomplete: the replicas in the first field that may lack records, and what is missing.
     """
 
     seen: dict[TopicPartition, ReplicaFacts]
@@ -67,7 +67,7 @@ class Found(NamedTuple):
 
 
 class ViewedDirs(Protocol):
-    """Log dirs that another process may write."""
+    """The log dirs that a view reads. Another process may write them."""
 
     def look(self, before: Collection[ReplicaFacts]) -> Found:
         """List the log dirs; for an offline one, keep the replicas in `before`."""
@@ -77,10 +77,10 @@ class ViewedDirs(Protocol):
 
 
 class StoreView(Partitions):
-    """The partitions that a reader finds in log dirs that another process may own.
+    """The partitions that a reader finds in log dirs; another process may own these log dirs.
 
-    Threads: `_listing` is held while the log dirs are listed, and while a log is opened. `_seen`
-    is replaced as a whole, so lookups take no lock.
+    Threads: the lock `_listing` is held while the log dirs are listed, and while a log is opened.
+    `_seen` is replaced as a whole, so lookups take no lock.
     """
 
     def __init__(self, state: StoreState, dirs: ViewedDirs) -> None:
@@ -94,7 +94,7 @@ class StoreView(Partitions):
         self._listing = threading.Lock()
 
     def refresh(self) -> None:
-        """List the log dirs again; forget each opened log that is gone or was replaced."""
+        """List the log dirs again; forget each opened log that was removed or replaced."""
         self._state.check()
         with self._listing:
             self._take(self._dirs.look(self._seen.values()))
@@ -141,13 +141,13 @@ class StoreView(Partitions):
             self.refresh()
             log = self._find(key)
             if key not in self._seen:
-                break  # if it is in the listing, it was there a moment ago: a move is swapping it
+                break  # if the key is listed, a move is swapping the log now: list again
         if log is not None:
             return log
         return self._replicas.lookup(topic, partition).log
 
     def _find(self, key: TopicPartition) -> Log | None:
-        """Return the log of a key, opened if needed; None if its directory is gone."""
+        """Return the log of a key, and open it if needed; None if its directory is missing."""
         facts = self._seen.get(key)
         if facts is None:
             return None
@@ -180,7 +180,7 @@ class StoreView(Partitions):
             return log
 
     def _log_if_there(self, key: TopicPartition) -> Log | None:
-        """Find a log whose directory is gone: a move may have brought it to another log dir."""
+        """Find a log whose directory is missing: a move may have brought it to another log dir."""
         try:
             return self.log(*key)
         except UnknownPartitionError:
@@ -197,7 +197,7 @@ class StoreView(Partitions):
         return key in self._seen or key in self._replicas
 
     def known(self) -> list[TopicPartition]:
-        """List the known partitions in order, offline ones included, without touching the disks."""
+        """List the known partitions in order, including offline partitions; touch no disk."""
         return sorted(self._known())
 
     def known_count(self) -> int:
@@ -208,7 +208,7 @@ class StoreView(Partitions):
         return {*self._seen, *self._replicas.offline, *self._replicas.absent()}
 
     def _describe(self, log_dir: LogDir, topics: Collection[str]) -> LogDirDescription:
-        """Describe one log dir; its logs are opened, because only an open log knows its size."""
+        """Describe one log dir; open its logs, because only an open log knows its size."""
         for key, facts in list(self._seen.items()):
             if facts.log_dir == log_dir.path and not log_dir.is_offline:
                 try:
@@ -218,7 +218,7 @@ class StoreView(Partitions):
         return super()._describe(log_dir, topics)
 
     def close(self, timeout: float | None) -> tuple[str, ...]:
-        """Release all descriptors; nothing is written, so there is nothing to wait for."""
+        """Release all descriptors, without waiting: a view writes nothing."""
         if self._state.closed is None:
             self._state.closed = CLOSED
             self._state.failures.disarm()
@@ -228,15 +228,15 @@ class StoreView(Partitions):
 
 
 class StoreDirs:
-    """The log dirs of a store, as a reader sees them: the replicas that a start would open.
+    """A reader's view of the log dirs of a store: the replicas that a start would open.
 
-    Threads: the view calls in one thread at a time.
+    Threads: the view makes all calls, in only one thread at a time.
     """
 
     def __init__(self, replicas: Replicas, environment: LogEnvironment) -> None:
         self._replicas = replicas
         self._environment = environment
-        # Replicas of which only one copy was found at the last listing.
+        # The replicas of which the last listing found only one copy.
         self._alone: set[TopicPartition] = set()
 
     def look(self, before: Collection[ReplicaFacts]) -> Found:
@@ -270,7 +270,7 @@ class StoreDirs:
         return Found(seen, offline, incomplete)
 
     def _doubted(self, decision: Decision) -> Decision:
-        """Make a replica incomplete if its log dir is an old copy, and lacks records of it."""
+        """Make a replica in doubt incomplete, if its log dir is an old copy."""
         log_dir = self._replicas.dir_of(decision.replicas[0].log_dir)
         if decision.topic_partition not in log_dir.generation.doubts:
             return decision
@@ -278,7 +278,7 @@ class StoreDirs:
         return decision._replace(act=Act.INCOMPLETE, reason=reason)
 
     def _list_all(self, before: Collection[ReplicaFacts]) -> list[ReplicaFacts]:
-        """List each log dir; for an offline one, return its replicas in `before`."""
+        """List each log dir; for an offline log dir, return its replicas in `before`."""
         found: list[ReplicaFacts] = []
         for log_dir in self._replicas.log_dirs:
             if not log_dir.is_offline:
@@ -295,12 +295,12 @@ class StoreDirs:
         return found
 
     def _look_for_absent(self) -> None:
-        """Read in the catalogs of the serving log dirs which replicas the other log dirs hold."""
+        """Read the catalogs of serving log dirs, to know the replicas in the other log dirs."""
         self._replicas.catalog = Catalog()
         if self._replicas.is_a_dir_bad():
             good = [log_dir for log_dir in self._replicas.log_dirs if not log_dir.is_offline]
             self._replicas.catalog.load(good, is_a_dir_bad=True)
-            self._replicas.catalog.is_known = False  # the owner writes its catalog with a delay
+            self._replicas.catalog.is_known = False  # the owner writes the file later
 
     def open_log(self, log_dir: LogDir, facts: ReplicaFacts) -> Log:
         """Open one log while its owner may be writing it; raises OSError, LogStoreError."""
@@ -334,7 +334,7 @@ def open_view(
     view = StoreView(state, StoreDirs(replicas, environment))
     for log_dir in opened.log_dirs:
         if not log_dir.is_offline:
-            with suppress(OSError):  # the listing below gets the same error and reports it
+            with suppress(OSError):  # the listing below reports the same error
                 log_dir.load_settings()
     view.refresh()
     check_one_serves(opened.log_dirs)

@@ -33,8 +33,8 @@ from logstore.names import TopicPartition
 from logstore.store.dirs.parallel import for_each
 from logstore.store.replicas import Replicas, key_of
 
-# So many other log dirs record the recovery points of a log dir. They show which records an old
-# copy lacks.
+# The number of other log dirs that record the recovery points of a log dir. Recovery points show
+# which records an old copy lacks.
 WITNESSES = 2
 
 REMEDY = (

@@ -1,7 +1,8 @@
-"""Carry out what the start-up table decides about directories, durably and one step at a time.
+"""Carry out the decisions of the start-up table, durably and one step at a time.
 
 Each function renames one directory or changes one small file. After a crash before the change, the
-facts are the same as before. After a crash that follows it, the table makes the same decision.
+next start finds the same facts as this start. After a crash that follows the change, the table
+makes the same decision again.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from logstore.store.start.startup_table import ReplicaFacts
 
 
 def make_live(log_dir: LogDir, facts: ReplicaFacts) -> ReplicaFacts:
-    """Rename a copy to the live name, unless an earlier attempt did that; raises OSError."""
+    """Rename a copy to the live name, unless an earlier attempt has done so; raises OSError."""
     key = TopicPartition(facts.topic, facts.partition)
-    # If the checkpoints have entries of this name, they are about an earlier replica.
+    # If the checkpoints have entries of this name, the entries belong to an earlier replica.
     log_dir.checkpoints.forget(key)
     name = dir_name(*key)
     try:
@@ -40,7 +41,7 @@ def make_stray(log_dir: LogDir, facts: ReplicaFacts) -> ReplicaFacts:
 
 
 def make_deleted(log_dir: LogDir, facts: ReplicaFacts) -> ReplicaFacts:
-    """Rename a live copy to `.delete` before its purge: half purged, it must never be opened."""
+    """Rename a live copy to `.delete` before its purge: a half purged copy must not be opened."""
     name = delete_dir_name(facts.topic, facts.partition, os.urandom(16).hex())
     return _rename(log_dir, facts, name, "delete")
 
@@ -56,7 +57,7 @@ def mark_copying(log_dir: LogDir, facts: ReplicaFacts) -> None:
 
     Raises:
         OSError: the disk failed.
-        CorruptionError, UnsupportedFormatError: its metadata changed meanwhile.
+        CorruptionError, UnsupportedFormatError: the metadata of the copy changed meanwhile.
     """
     metadata = PartitionMetadata.read(facts.path)
     if metadata is not None and metadata.move_record is not None:
@@ -68,7 +69,7 @@ def outrank(log: Log, generation: int) -> None:
     """Raise the generation of an open log above that of a recorded deletion, durably.
 
     Raises:
-        LogStoreError: the log was closed or deleted meanwhile, or its disk failed.
+        LogStoreError: the log was closed or deleted meanwhile, or the disk failed.
     """
     host.change_metadata(
         log,
@@ -79,9 +80,9 @@ def outrank(log: Log, generation: int) -> None:
 
 
 def lower_high_watermarks(log_dir: LogDir) -> None:
-    """Lower what the disk has of high watermarks to the ends of logs that lost records.
+    """Lower the high watermarks on the disk of logs that lost records to the ends of these logs.
 
-    Without that, the records that are appended next would count as replicated after a crash.
+    Otherwise, after a crash, the records that are appended next would count as replicated.
     """
     if log_dir.is_offline:
         return

@@ -1,4 +1,4 @@
-"""Find out what is at the configured paths, and write the identities that `roster` decided.
+"""Collect the facts of the configured paths, and write the identities that `roster` decided.
 
 Nothing is written before the decision, so an empty mount point stays empty.
 """
@@ -35,14 +35,14 @@ from logstore.store.start.roster import DirFacts, Found, Member, Roll
 
 
 class Configured(NamedTuple):
-    """The configured paths, resolved; if one cannot be resolved, its log dir is bad at once."""
+    """The resolved configured paths. A log dir whose path cannot be resolved is bad at once."""
 
     paths: tuple[str, ...]
     bad: Mapping[str, str]
 
 
 class _Resolved(NamedTuple):
-    """The directory that a name leads to; if that is unknown, `bad` says why."""
+    """The directory that a path leads to; if the directory is unknown, `bad` says why."""
 
     path: str
     inode: tuple[int, int] | None = None
@@ -53,15 +53,16 @@ def resolve(
     log_dirs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
     patience_seconds: float | None = None,
 ) -> Configured:
-    """Resolve the configured paths, so that each directory has only one name.
+    """Resolve the configured paths, so that each directory has only one path.
 
     Args:
         patience_seconds: a path that takes longer is bad; None waits without limit.
 
     Raises:
-        LogDirIdentityError: two names lead to one directory, or one lies inside another.
+        LogDirIdentityError: two paths lead to one directory, or one directory lies inside another.
         LogDirError: retriable; this process lacks a resource, such as descriptors or memory.
-        ValueError: nothing is named, or one path looks like a list that is written as one text.
+        ValueError: there is no path, or the only path looks like a list that is written as one
+            text.
     """
     listed = [log_dirs] if isinstance(log_dirs, str | os.PathLike) else log_dirs
     names = [path_of(log_dir, "a log dir") for log_dir in many(listed, "log_dirs", "paths")]
@@ -102,7 +103,7 @@ def resolve(
 
 
 def _refuse_list_in_one_text(name: str, found: _Resolved) -> None:
-    """Raise if the only path has a comma and leads to nothing: a new store would be made there."""
+    """Raise if the only path has a comma and does not exist: a new store would be made there."""
     if "," in name and found.inode is None and not found.bad:
         several = [part.strip() for part in name.split(",") if part.strip()]
         raise ValueError(
@@ -112,10 +113,10 @@ def _refuse_list_in_one_text(name: str, found: _Resolved) -> None:
 
 
 def check_apart(path: str, other: str) -> None:
-    """Raise if one log dir lies inside another: a deletion in the outer might delete the inner.
+    """Raise if one log dir is inside another: a deletion in the outer could delete the inner.
 
     Raises:
-        LogDirIdentityError: one of them lies inside the other.
+        LogDirIdentityError: one of two log dirs is inside the other.
     """
     outer, inner = sorted((path, other), key=len)
     if inner != outer and inner.startswith(os.path.join(outer, "")):
@@ -125,7 +126,7 @@ def check_apart(path: str, other: str) -> None:
 
 
 def _resolve(name: str) -> _Resolved:
-    """Find the directory that one name leads to; the directory need not exist yet."""
+    """Find the directory that a path leads to; the directory need not exist yet."""
     path = os.path.abspath(name)
     try:
         path = files.real_path(name)
@@ -162,7 +163,7 @@ def look_at(configured: Configured) -> list[DirFacts]:
 
 
 def _look_at(path: str) -> DirFacts:
-    """Read the identity of one dir, or what is left of the identity."""
+    """Read the identity of one dir, or the legible rest of a damaged identity."""
     meta_path = os.path.join(path, FILE_NAME)
     try:
         data = files.read_file(meta_path)
@@ -187,11 +188,12 @@ def _look_at(path: str) -> DirFacts:
 
 
 def own_identities(facts: Sequence[DirFacts]) -> list[DirFacts]:
-    """Treat a `meta.properties` that came from another log dir as damaged.
+    """Treat a `meta.properties` that was copied from another log dir as damaged.
 
-    The `.lock` of the last owner reveals it. `.lock` names an identity of this store, while
+    The `.lock` of the last owner reveals such a file: `.lock` names an identity of this store, and
     `meta.properties` has the identity of another log dir, or of another store. Without this check,
-    two log dirs would have one identity, or belong to two stores, and none would open.
+    two log dirs would have one identity, or would belong to two stores, and the store would not
+    open.
     """
     return [_own_identity(fact, [one for one in facts if one is not fact]) for fact in facts]
 
@@ -212,7 +214,7 @@ def _own_identity(fact: DirFacts, others: Sequence[DirFacts]) -> DirFacts:
 
 
 def _has_replicas(path: str) -> bool:
-    """Check whether a dir, although it has no identity, holds replicas."""
+    """Check whether a dir without identity has replicas."""
     for entry in files.entries(path):
         parsed = parse_dir_name(entry.name) if entry.is_dir else None
         if parsed is not None and files.exists(os.path.join(path, entry.name, PARTITION_METADATA)):
@@ -224,8 +226,8 @@ def make_missing(path: str, check: Callable[[], None]) -> None:
     """Make the directory of a new log dir, and its missing parents, all durably.
 
     Args:
-        check: called before each directory is made. It raises if no thread waits for the result any
-            more.
+        check: a function that is called before each directory is made. It raises if no thread waits
+            for the result any more.
     """
     missing = []
     while not files.exists(path):
@@ -235,20 +237,22 @@ def make_missing(path: str, check: Callable[[], None]) -> None:
         check()
         try:
             files.make_dir(directory)
-        except FileExistsError:  # the thread of another log dir made the same parent first
+        except FileExistsError:  # another log dir's thread made this parent first
             files.sync_dir(os.path.dirname(directory))
 
 
-# Does one step on all given log dirs in parallel; a dir that fails or hangs is offline afterwards.
+# A function that takes one step on several log dirs in parallel. A dir that fails or hangs goes
+# offline.
 Steps = Callable[[Sequence[LogDir], Callable[[LogDir], None]], None]
 
 
 def write_identities(roll: Roll, log_dirs: Mapping[str, LogDir], each: Steps) -> None:
-    """Write the decided identities, so that a crash at any point leaves a known state.
+    """Write the decided identities in an order that leaves a known state after any crash.
 
     A new store is first written as forming on all dirs, then as formed. Only a formed dir may hold
-    data. A dir that joins a store is written before the rosters of other dirs name it. Its own
-    roster names no dir that joins later. If the disk of a dir fails here, the dir goes offline.
+    data. The identity of a dir that joins a store is written before the rosters of other dirs name
+    this dir. The roster of a joining dir does not name dirs that join after it. If the disk of a
+    dir fails here, the dir goes offline.
     """
     members = [member for member in roll.members if not log_dirs[member.path].is_offline]
 
@@ -272,7 +276,7 @@ def write_identities(roll: Roll, log_dirs: Mapping[str, LogDir], each: Steps) ->
 
 
 def _to_update(members: Sequence[Member], joining: Sequence[Member]) -> list[Member]:
-    """List the dirs to write after the joining ones; the last joining dir is complete already."""
+    """List the dirs to write after the joining dirs. The last joining dir is complete already."""
     return [member for member in members if member.is_changed and member not in joining[-1:]]
 
 

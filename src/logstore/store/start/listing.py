@@ -1,7 +1,7 @@
-"""List a log dir: its replicas, what a crash left behind, and files that are not the store's.
+"""List a log dir: replicas, leftovers of a crash, and files that are not the store's.
 
-A name that is not the store's is a warning in the recovery report. It is no error, and nothing
-touches it.
+A name that is not the store's causes a warning in the recovery report, not an error. The file of
+that name is not touched.
 """
 
 from __future__ import annotations
@@ -58,14 +58,15 @@ OUR_FILES = frozenset(
         WITNESS_NAME,
     }
 )
-# While replicas come and go, log dirs are listed at most this often. The last listing is used.
+# If replicas come or go during a listing, the log dirs are listed again, at most this many times in
+# all. The last listing is used.
 LISTINGS_MAX = 5
 
 Found = TypeVar("Found")
 
 NO_LOG = "a directory that holds no log; it is left alone"
 
-# The names of what Spark's writers have staged and committed (logstore.spark.write.commits).
+# The directory in which Spark's writers stage and commit (logstore.spark.write.commits).
 OUR_DIRS = frozenset({".spark"})
 
 
@@ -86,8 +87,8 @@ def list_log_dir(
     """List a log dir without changing it.
 
     Args:
-        beat: called before each entry is read, so that a slow disk with many replicas does not
-            count as hung.
+        beat: a function that is called before each entry is read, so that a slow disk with many
+            replicas does not count as a disk that hangs.
         known: names of entries that are neither read nor listed.
 
     Raises:
@@ -130,10 +131,11 @@ def list_log_dir(
 
 
 def list_at_rest(log_dirs: Iterable[LogDir], list_all: Callable[[], Found]) -> Found:
-    """List log dirs that another process owns; list again if replicas came or went meanwhile.
+    """List log dirs that another process owns; repeat this if replicas came or went meanwhile.
 
-    The log dirs are listed one after the other. If a replica moves meanwhile from a dir that is not
-    listed yet to a listed one, no listing has it. If it moves the other way, two listings have it.
+    The log dirs are listed one after another. If a replica moves meanwhile from a dir that is not
+    listed yet to a dir that is listed already, no listing has it. If it moves in the other
+    direction, two listings have it.
     """
     before = _lasting_names(log_dirs)
     for _ in range(LISTINGS_MAX):
@@ -149,7 +151,7 @@ def _lasting_names(log_dirs: Iterable[LogDir]) -> list[set[str]]:
     found: list[set[str]] = []
     for log_dir in log_dirs:
         found.append(set())
-        with suppress(OSError):  # the listing gets the same error and reports it
+        with suppress(OSError):  # the listing reports the same error
             for name in () if log_dir.is_offline else files.names(log_dir.path):
                 if not name.startswith(PROBE_PREFIX) and not name.endswith(".tmp"):
                     found[-1].add(name)
@@ -168,7 +170,8 @@ def _what_is_foreign(entry: files.Entry) -> str:
 def _take_bare_replica(listing: Listing, facts: ReplicaFacts, path: str) -> None:
     """Judge a directory that is named like a replica and has no metadata file.
 
-    It is a replica that lost the file, a creation that a crash interrupted, or a foreign directory.
+    The directory is a replica that lost this file, or a creation that a crash interrupted, or
+    foreign.
     """
     try:
         inside = files.entries(path)
@@ -184,7 +187,7 @@ def _take_bare_replica(listing: Listing, facts: ReplicaFacts, path: str) -> None
 
 
 def _is_foreign(path: str) -> bool:
-    """Check whether a directory named like a copy of a replica holds only what is not ours.
+    """Check whether a directory that is named like a copy has no file of this store.
 
     A purge removes `partition.metadata` last, and a move writes it first.
     """
@@ -202,7 +205,7 @@ def _is_foreign(path: str) -> bool:
 
 
 def _is_leftover(name: str) -> bool:
-    """Check whether a crash left a file: a small file of the store, half written, or a probe."""
+    """Check whether a file was left by a crash: a half written small file, or a probe."""
     if name.startswith(PROBE_PREFIX):
         return True
     stem, _, unique = name.removesuffix(".tmp").rpartition(".")
@@ -210,7 +213,7 @@ def _is_leftover(name: str) -> bool:
 
 
 def bytes_in(path: str) -> int:
-    """Sum up the sizes of the segments in a directory; raises OSError."""
+    """Give the total size of the segments in a directory; raises OSError."""
     return sum(each.size_bytes for each in files.entries(path) if each.name.endswith(".log"))
 
 
@@ -224,7 +227,7 @@ def segment_paths(path: str) -> list[str]:
 
 
 def with_metadata(facts: ReplicaFacts) -> ReplicaFacts:
-    """Add what `partition.metadata` says; a long topic is cut in a `.move` or `.delete` name."""
+    """Add the facts of `partition.metadata`, as the names of copies may cut a long topic."""
     try:
         document = read_document(os.path.join(facts.path, PARTITION_METADATA))
         if document is None:
@@ -260,7 +263,7 @@ def with_metadata(facts: ReplicaFacts) -> ReplicaFacts:
 
 
 def _without_metadata(facts: ReplicaFacts) -> ReplicaFacts:
-    """Judge a directory without `partition.metadata`: a purge removes this file last."""
+    """Give the facts of a directory without `partition.metadata`, which a purge removes last."""
     is_log_left = any(parse_segment_file_name(entry.name) for entry in files.entries(facts.path))
     return facts._replace(
         is_deleted_by_user=facts.kind == "delete" and not is_log_left,
@@ -272,8 +275,8 @@ def remove_leftovers(listing: Listing, log_dir: LogDir) -> None:
     """Remove the half-written small files and the half-created replicas that a crash left behind.
 
     If the log dir went offline because this thread hung in the listing, nothing is removed: the dir
-    may have another owner now, which may have created a replica of the same name. From a
-    half-created replica, only half-written files are unlinked.
+    may have another owner now, which may have created a replica of the same name. In a half-created
+    replica, only half-written files are unlinked.
     """
     for path in listing.leftovers:
         if log_dir.is_offline:
@@ -293,11 +296,12 @@ def remove_leftovers(listing: Listing, log_dir: LogDir) -> None:
 def purge_tree(path: str, beat: Callable[[], object] = lambda: None) -> None:
     """Remove the directory of a replica, durably; `partition.metadata` is removed last.
 
-    That file may record a deletion, which prevents other copies from coming back. After a crash,
-    the next purge must still find it. If the directory is gone already, that is made durable.
+    The metadata file may record a deletion, which prevents other copies from coming back. After a
+    crash, the next purge must still find this record. If the directory is gone already, its removal
+    is made durable.
 
     Args:
-        beat: called after each file, as a sign that the disk answers.
+        beat: a function that is called after each file, as a sign that the disk answers.
     """
     try:
         for entry in files.entries(path):

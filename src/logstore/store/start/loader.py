@@ -1,7 +1,7 @@
 """Open the logs in the log dirs: decide about each directory, then recover logs in parallel.
 
-`reconcile` lists the directories and carries out what the start-up table decides. Then this module
-opens the logs. Both do the same for a log dir that comes back while the store runs.
+`reconcile` lists the directories and carries out the decisions of the start-up table. Then this
+module opens the logs. Both modules do the same for a log dir that comes back while the store runs.
 """
 
 from __future__ import annotations
@@ -70,14 +70,15 @@ class Loader:
         self._scanned_bytes = 0
         self._broken: BaseException | None = None
         self._is_serving = False
-        # The log that each lane is opening. Only the lanes change it; other threads copy it.
+        # The logs that the lanes are opening. Only the lanes change this set; other threads copy
+        # it.
         self._underway: set[ReplicaFacts] = set()
         self._reserved: dict[ReplicaFacts, Reservation] = {}
         # The logs that were open in a log dir before it went offline.
         self._held: dict[TopicPartition, Log] = {}
 
     def load(self) -> None:
-        """Open every log that can be opened; the report names the others."""
+        """Open every log that can be opened; the report names all other logs."""
         catalog = self.replicas.catalog
         good = [log_dir for log_dir in self.replicas.log_dirs if not log_dir.is_offline]
         is_bad = self.replicas.is_a_dir_bad()
@@ -94,10 +95,11 @@ class Loader:
                 self.report.was_clean = False
 
     def load_dir(self, log_dir: LogDir) -> None:
-        """Open the logs of a log dir that came back, and those that were undecided without it.
+        """Open the logs of a log dir that came back, and logs that could not be decided without it.
 
         The dir is locked, probed and in `replicas` already. A log that is open in another log dir
-        stays open. If a copy in the returned dir outranks it, the report has a DuplicateLogError.
+        stays open. If a copy in the returned dir outranks such a log, the report has a
+        DuplicateLogError.
         """
         known = self.replicas.records_of(log_dir)
         self._is_serving = True
@@ -108,7 +110,7 @@ class Loader:
         self.report.warnings += catalog.load([log_dir], is_a_dir_bad=is_bad, turn=turn)
         said = dict.fromkeys(catalog.on(log_dir.directory_id), log_dir)
         self._load(settle_again(self.replicas, self.environment, log_dir))
-        # A replica may be gone from this dir: for example, a delete failed half way.
+        # A replica may not be in this dir any more: for example, a delete failed half way.
         for key, record in known:
             if isinstance(record, Replica) or not log_dir.is_offline:
                 self.replicas.forget_record(key, record)
@@ -117,12 +119,12 @@ class Loader:
         self.report.was_clean = log_dir.was_clean
 
     def load_again(self, keys: Iterable[TopicPartition]) -> None:
-        """Open what can be opened now of some replicas, and of those that were undecided."""
+        """Open some replicas, and those that were undecided, if they can be opened now."""
         self._is_serving = True
         self._load(settle_again(self.replicas, self.environment, None, keys))
 
     def _conclude(self, said: Mapping[TopicPartition, LogDir], loaded: list[LogDir]) -> None:
-        """Compare the log dirs with what the catalog said is in each, and detect old copies."""
+        """Compare the contents of log dirs with the catalog's entries, and detect old copies."""
         replicas, report = self.replicas, self.report
         for decision in doubts.close_opened(replicas):
             self._take(decision, {})
@@ -157,7 +159,7 @@ class Loader:
         self.report.offline.sort(key=lambda entry: entry.topic_partition)
 
     def _take(self, decision: Decision, queues: dict[str, deque[ReplicaFacts]]) -> None:
-        """Act on one decision in memory; its changes on the disks are done already."""
+        """Apply one decision in memory; the changes on the disks were made before."""
         act, key, first = decision.act, decision.topic_partition, decision.replicas[0]
         log_dir, paths = self.replicas.dir_of(first.log_dir), decision.paths
         self.replicas.copies.forget_move(key, paths)
@@ -193,7 +195,7 @@ class Loader:
             self.report.warnings.append(f"{paths[0]}: {decision.reason}; it is left alone for now")
 
     def _complete(self, key: TopicPartition, log_dir: LogDir, facts: ReplicaFacts) -> None:
-        """Complete a swap that failed when the decision was carried out, and open the log."""
+        """Retry the renaming that completes a swap, after it failed before; then open the log."""
         log_dir.check()
         try:
             with call(log_dir.path, SYNCING):
@@ -203,7 +205,7 @@ class Loader:
         self._open(key, log_dir, live)
 
     def _open_incomplete(self, decision: Decision, log_dir: LogDir) -> None:
-        """Open a copy that may lack records, for reading only; raises as `Log.open` does."""
+        """Open a copy that may lack records, for reading only; raises the errors of an opening."""
         from logstore.log.view import open_view
 
         key, facts = decision.topic_partition, decision.replicas[0]
@@ -229,10 +231,10 @@ class Loader:
         self.report.incomplete.append(entry)
 
     def _recover(self, good: list[LogDir], queues: dict[str, deque[ReplicaFacts]]) -> None:
-        """Open the logs, several threads per dir; a dir that fails stops only its own queue."""
-        # Opening a log of a clean dir is Python code that waits for no disk. Several threads would
-        # wait for each other. If the store serves, they would also slow its callers down, because
-        # they take the interpreter's lock.
+        """Open the logs by several threads per dir. A dir that fails stops only its own queue."""
+        # To open a log of a clean dir, Python code runs that waits for no disk. Several threads
+        # would wait for each other. If the store serves, they would also slow down its callers,
+        # because they take the interpreter's lock.
         lanes = [
             log_dir
             for log_dir in good
@@ -258,7 +260,7 @@ class Loader:
                 lower_high_watermarks(log_dir)
 
     def _leave_hanging(self, log_dir: LogDir, queue: deque[ReplicaFacts]) -> None:
-        """Take a hanging log dir offline; record its logs that are not open yet as offline."""
+        """Take a hanging log dir offline; record its logs as offline that are not open yet."""
         log_dir.take_offline(f"it hangs at the start: {log_dir.reason}")
         underway = [facts for facts in self._underway.copy() if facts.log_dir == log_dir.path]
         for facts in [*underway, *queue]:
@@ -290,7 +292,7 @@ class Loader:
                         self._open(key, log_dir, facts, work)
             except LogStoreError as error:
                 if self.replicas.find_dir(log_dir.path) is not log_dir:
-                    return  # the log dir hung, and another has replaced it meanwhile
+                    return  # meanwhile another object replaced this log dir
                 path = os.path.join(log_dir.path, facts.dir_name)
                 again = partial(self._open, key, log_dir, facts)
                 self._take_offline(key, log_dir, error, [path], again)
@@ -314,7 +316,7 @@ class Loader:
     def _open(
         self, key: TopicPartition, log_dir: LogDir, facts: ReplicaFacts, work: call | None = None
     ) -> None:
-        """Open one log; the opening recovers it."""
+        """Open one log, with its recovery."""
         log_dir.check()
         topic, partition = key
         try:
@@ -334,7 +336,7 @@ class Loader:
             reason = f"opening it failed: {type(error).__name__}: {error}"
             raise ReplicaOfflineError(topic=topic, partition=partition, reason=reason) from error
         log = Log(state)
-        if log_dir.is_offline:  # the log dir hung, and no thread waits for this log any more
+        if log_dir.is_offline:  # it hung, and no thread waits for the log now
             log.detach(log_dir.offline_error())
             raise log_dir.offline_error()
         short = doubts.judge(self.replicas, log_dir, facts, log, self._held.get(key))
@@ -385,8 +387,8 @@ class Loader:
         """Record that a replica is offline; a later close does not mark its log dir as clean.
 
         Args:
-            again: opens the replica. If the error is retriable, it is called when a caller asks for
-                the replica.
+            again: a function that opens the replica. If the error is retriable, this function is
+                called when a caller asks for the replica.
         """
         log_dir.not_loaded.add(key)
         again = again if error.retriable else None

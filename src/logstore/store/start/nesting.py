@@ -1,8 +1,8 @@
-"""Find another log dir that would contain a new log dir, or lie inside of it.
+"""Find a log dir that would contain a new log dir, or would be inside the new log dir.
 
 The deletion of a partition or of a log dir deletes everything below it. So no new log dir is made
-inside a log dir or partition directory of another store, nor around one. Only new log dirs are
-checked.
+inside a log dir or partition directory of another store, or around such a directory. Only new log
+dirs are checked.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from logstore.store.start.roster import DirFacts, Roll
 
 PARTITION_METADATA = "partition.metadata"
 REMEDY = "give it a directory of its own"
-# How deep the search below a new log dir goes. A new log dir is nearly always empty.
+# How many levels below a new log dir are searched. A new log dir is nearly always empty.
 DEPTH_MAX = 2
 
 
 def nested(path: str, *, is_there: bool) -> str:
-    """Say why a new log dir must not be made at a path; "" means that it may be made.
+    """Say why a new log dir must not be made at a path; "" means that it is allowed.
 
-    A directory that cannot be read, such as a parent that belongs to another user, counts as no log
-    dir.
+    A directory that cannot be read, such as a parent that belongs to another user, does not count
+    as a log dir.
 
     Args:
-        path: resolved, without symbolic links.
-        is_there: the path is a directory already, so another log dir may be below it.
+        path: the path, resolved: it has no symbolic links.
+        is_there: whether the path is a directory already, so that another log dir may be below it.
     """
     if any(name.startswith(BENCH_PREFIX) for name in path.split(os.sep)):
-        return ""  # a benchmark measures a log dir's disk in a directory there, and removes it
+        return ""  # a benchmark makes and removes its directory in a log dir
     outer = os.path.dirname(path)
     while outer != os.path.dirname(outer):
         if _has(outer, FILE_NAME):
@@ -68,10 +68,10 @@ def _below(path: str, depth: int) -> Iterator[str]:
 
 
 def refuse_nested(facts: Iterable[DirFacts], roll: Roll) -> None:
-    """Refuse a decision that makes a new log dir inside or around another log dir.
+    """Refuse a decision that would make a new log dir inside or around another log dir.
 
     Raises:
-        LogDirIdentityError: the decision makes such a log dir; nothing was written.
+        LogDirIdentityError: the decision would make such a log dir; nothing was written.
     """
     new = {member.path for member in roll.members if member.is_new}
     for fact in facts:

@@ -2,7 +2,7 @@
 
 Nothing is written into a directory before its identity is known and its lock is held. If a step
 fails or hangs for one dir, only that dir goes offline. The whole opening stops in two cases: no log
-dir is left that serves, or this process is short of a resource, for which no dir is to blame.
+dir serves any more, or this process is short of descriptors or memory.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FailureHandler = Callable[[LogDir], None]
 
 
 class OpenedDirs(NamedTuple):
-    """The configured log dirs, in order, including those that do not serve."""
+    """The configured log dirs in order, including log dirs that do not serve."""
 
     log_dirs: tuple[LogDir, ...]
     missing_ids: tuple[str, ...]
@@ -44,7 +44,7 @@ class OpenedDirs(NamedTuple):
     roll: Roll
 
     def good(self) -> list[LogDir]:
-        """Name the log dirs that serve."""
+        """List the log dirs that serve."""
         return [log_dir for log_dir in self.log_dirs if not log_dir.is_offline]
 
 
@@ -60,13 +60,12 @@ def open_log_dirs(
     """Take possession of all log dirs that can serve.
 
     Args:
-        admin_socket: the address of the owner's admin socket, written into each lock file.
-        patience_seconds: a log dir that takes longer for one step goes offline.
+        admin_socket: the address of the owner's admin socket. It is written into each lock file.
+        patience_seconds: a log dir that takes more seconds than this for one step goes offline.
 
     Raises:
         LogDirLockedError: another process has one of the dirs open; nothing was changed.
-        LogDirIdentityError: the identity of the dirs is unclear, or none of them belongs to this
-            store.
+        LogDirIdentityError: the identity of the dirs is unclear, or no dir belongs to this store.
         LogDirOfflineError: no log dir works.
         LogDirError: retriable; this process is short of descriptors or memory.
     """
@@ -79,7 +78,7 @@ def open_log_dirs(
             log_dir.lock.admin_socket = admin_socket
         try:
             _lock(opened, roll, patience_seconds)
-            # Another process may have formatted a dir before this one locked it.
+            # Another process may have formatted a dir before this process locked the dir.
             serving = tuple(log_dir.path for log_dir in opened.good())
             now = look(configured._replace(paths=serving), patience_seconds)
             if _essence(now) == _essence(fact for fact in facts if fact.path in serving):
@@ -100,7 +99,7 @@ def view_log_dirs(
     on_failure: FailureHandler,
     patience_seconds: float = PATIENCE_SECONDS,
 ) -> OpenedDirs:
-    """Open the log dirs of a store that another process may own, for reading; changes nothing."""
+    """Open the log dirs of a store for reading; another process may own it. Changes nothing."""
     facts = look(configured, patience_seconds)
     if all(fact.found in (Found.BARE, Found.ABSENT) and not fact.has_replicas for fact in facts):
         why = not_mounted(*facts)
@@ -124,7 +123,7 @@ def _check_a_store_is_seen(facts: Sequence[DirFacts]) -> None:
 
 
 def _essence(facts: Iterable[DirFacts]) -> list[tuple[object, ...]]:
-    """Keep the facts that a decision depends on, without those that this opening changes."""
+    """Keep the facts that a decision depends on, without facts that this opening changes."""
     return [(fact.path, fact.meta, fact.found is Found.BAD, fact.has_replicas) for fact in facts]
 
 
@@ -170,7 +169,7 @@ def _make(
 
 
 def _taken_in(facts: Sequence[DirFacts], roll: Roll) -> set[str]:
-    """Name the dirs that were given up, and that their user takes in again."""
+    """List the dirs that were given up, and that their user takes in again."""
     cluster_id = roll.members[0].meta.cluster_id
     metas = [fact.meta for fact in facts if fact.meta and fact.meta.cluster_id == cluster_id]
     epoch = max((meta.roster_epoch for meta in metas), default=0)
@@ -197,7 +196,7 @@ def check_one_serves(log_dirs: Sequence[LogDir]) -> None:
 
 
 def look(configured: Configured, patience_seconds: float) -> list[DirFacts]:
-    """Collect the facts of all configured dirs in parallel; one that does not answer is bad."""
+    """Collect the facts of all configured dirs in parallel; a dir that does not answer is bad."""
     found: dict[str, DirFacts] = {}
 
     def look_at_one(path: str) -> None:
@@ -214,7 +213,7 @@ def look(configured: Configured, patience_seconds: float) -> list[DirFacts]:
 
 
 def _lock(opened: OpenedDirs, roll: Roll, patience_seconds: float) -> None:
-    """Lock every log dir; a bad disk takes its dir offline, another owner stops the opening."""
+    """Lock every log dir; a dir with a bad disk goes offline, another owner stops the opening."""
     new = {member.path for member in roll.members if member.is_new}
     each(opened.good(), lambda d: takeover.lock(d, is_new=d.path in new), patience_seconds)
     check_one_serves(opened.log_dirs)

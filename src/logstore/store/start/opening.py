@@ -26,7 +26,7 @@ from logstore.store.dirs.membership import Membership
 from logstore.store.recovery_report import RecoveryProgress
 from logstore.store.replicas import Replicas
 from logstore.store.start import (
-    preload,  # noqa: F401 - imports what is needed later
+    preload,  # noqa: F401 - imports modules that are needed later
     resurrected,
 )
 from logstore.store.start.fork import watch
@@ -55,8 +55,8 @@ def open_owned(
     """Take possession of the log dirs, open their logs, and serve; see `LogStore.open`.
 
     Args:
-        make_store: makes the `LogStore` of a state. Each log in use refers to it, so that it is not
-            dropped.
+        make_store: a function that makes the `LogStore` of a state. Each log in use refers to the
+            `LogStore`, so that the store is not dropped.
     """
     began = time.monotonic()
     admin, keepers = Admin(), dict[str, DirKeeper]()
@@ -97,7 +97,7 @@ def _serve(
     state.admin.listen()
     state.recovery_report.seconds = time.monotonic() - began
     keepers = [state.keep(log_dir) for log_dir in opened.good()]
-    for keeper in keepers:  # a keeper may use any other keeper, so all exist before one starts
+    for keeper in keepers:  # a keeper may use any other keeper: all must exist
         keeper.start()
     for doomed in loader.purges:
         state.replicas.purge(doomed)

@@ -1,9 +1,9 @@
 """Import the modules that an open store may need later.
 
 An import opens files. If the process has no descriptor left, a `flush` or `close` that must import
-a module would fail with an error that names the module. So an opening imports all modules, and
-`import logstore` alone stays cheap. The modules of an extra are imported when a log that needs them
-is opened.
+a module would fail with an error that names the module. So an opening imports all these modules.
+They are not imported earlier, so that `import logstore` stays cheap. The modules of an extra are
+imported when a log that needs them is opened.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     list -> facts -> decide -> rename, mark        repeated until no log dir failed meanwhile
 
-If a log dir fails during these steps, the decisions that relied on it are void. Then all dirs are
+If a log dir fails during these steps, decisions that relied on this dir are void. Then all dirs are
 listed again, and all decisions are made again. This module opens no log and purges nothing.
 """
 
@@ -38,7 +38,7 @@ from logstore.store.start.startup_table import Act, Decision, ReplicaFacts
 
 
 class Settled(NamedTuple):
-    """The decisions, carried out on the disks, and the swaps that could not be completed."""
+    """The decisions that were carried out, and the swaps that could not be completed."""
 
     decisions: list[Decision]
     failures: list[tuple[Decision, LogStoreError]]
@@ -49,7 +49,7 @@ def settle(replicas: Replicas, environment: LogEnvironment) -> Settled:
     """Decide about every directory of all good log dirs, before any log is open.
 
     Raises:
-        LogDirError: retriable; this process lacks a resource, and no log dir is to blame.
+        LogDirError: retriable; this process lacks a resource, such as descriptors or memory.
     """
 
     def list_one(log_dir: LogDir, beat: Callable[[], object]) -> Listing:
@@ -81,11 +81,11 @@ def settle_again(
     back: LogDir | None,
     keys: Iterable[TopicPartition] = (),
 ) -> Settled:
-    """Decide about a log dir that came back, about `keys`, and about all that is not open.
+    """Decide about a log dir that came back, about `keys`, and about all replicas not open.
 
     If a replica is open, only its directories in the returned dir are touched: its directories in
-    other dirs may belong to a running move. A log dir that hangs is not listed and counts as bad.
-    Raises as `settle` does.
+    other dirs may belong to a running move. A log dir that hangs is not listed, and counts as bad.
+    Raises the errors of `settle`.
     """
     opening, back_path = ([back], back.path) if back is not None else ([], "")
     turns = {log_dir.path: turn for turn, log_dir in enumerate(replicas.log_dirs)}
@@ -102,8 +102,8 @@ def settle_again(
         return listing
 
     def once(this: Pass) -> Settled | None:
-        # Later passes leave no open replica out. So they end even if callers create and delete
-        # replicas all the time.
+        # Only the first pass leaves open replicas out. So the passes end even if callers create and
+        # delete replicas all the time.
         before = {} if passes else dict(replicas.opened)
         passes.append(this)
         open_names.clear()
@@ -114,11 +114,11 @@ def settle_again(
         interesting = {*keys, *_of_interest(replicas, found, back_path)}
         found, is_open = _with_open(replicas, found, interesting, back_path)
         if any(before[key] is not replicas.opened.get(key) for key in interesting & {*before}):
-            return None  # a replica was left out because it was open, and is not open any more
+            return None  # a replica that was left out is not open any more
         found, kept = _outlive_deletions(replicas, found, this)
         found = complete(found, good, environment, this.at)
         recognise(replicas)
-        if close_opened(replicas):  # the returned dir has seen more of a log dir that serves
+        if close_opened(replicas):  # the returned dir shows that a serving dir is old
             return None
         decisions = decide_all(replicas, found, is_all_listed={*replicas.log_dirs} <= {*good})
 
@@ -140,8 +140,8 @@ def settle_again(
 def _until_settled(once: Callable[[Pass], Settled | None], opening: Sequence[LogDir]) -> Settled:
     """Repeat a pass (list, decide, act) until no log dir fails or hangs during it.
 
-    Each repetition has at least one log dir less, so the loop ends. `settle_returned` may repeat
-    its first pass for another reason too.
+    In each repetition, at least one more log dir does not serve, so the loop ends. `settle_again`
+    can repeat its first pass for another reason too.
     """
     while True:
         this = Pass()
@@ -166,7 +166,7 @@ def _until_settled(once: Callable[[Pass], Settled | None], opening: Sequence[Log
 
 
 def _all_serve(listed: Sequence[LogDir], opening: Sequence[LogDir]) -> bool:
-    """Check whether all listed log dirs still serve; one that is opening and hangs goes offline."""
+    """Check whether all listed log dirs still serve; an opening dir that hangs goes offline."""
     for log_dir in listed:
         if log_dir.is_suspect and log_dir in opening:
             log_dir.take_offline(f"it hangs at the start: {log_dir.reason}")
@@ -178,7 +178,7 @@ def _list_all(
     list_one: Callable[[LogDir, Callable[[], object]], Listing],
     opening: Sequence[LogDir],
 ) -> dict[LogDir, Listing]:
-    """List every good log dir; a dir that cannot be listed goes offline, a SUSPECT one is left out.
+    """List every good log dir; a dir that cannot be listed goes offline, a SUSPECT dir is skipped.
 
     Args:
         opening: the dirs that are not open yet. If one of them hangs, it goes offline.
@@ -204,10 +204,10 @@ def _list_all(
 
 
 def _names_by_dir(opened: Iterable[Replica]) -> dict[str, set[str]]:
-    """Give the directory names of open logs by log dir; a listing need not read them.
+    """Give the directory names of open logs, by log dir; a listing need not read these.
 
-    Reading them took a thousand calls on twelve disks. Each call releases the interpreter's lock
-    and takes it again. This made the appends of other threads four times as slow.
+    To read these directories took a thousand calls on twelve disks. Each call releases the
+    interpreter's lock and takes it again. So the appends of other threads took four times as long.
     """
     names: dict[str, set[str]] = defaultdict(set)
     for log, log_dir in opened:
@@ -218,10 +218,10 @@ def _names_by_dir(opened: Iterable[Replica]) -> dict[str, set[str]]:
 def _of_interest(
     replicas: Replicas, found: Iterable[ReplicaFacts], back_path: str
 ) -> set[TopicPartition]:
-    """Name the replicas that a returned dir, or one that was given up, may change."""
+    """List the replicas that may change because a dir returned, or was given up."""
     interesting = {*replicas.offline, *replicas.incomplete}
-    # Replicas that were open in the dir may be gone now. A move may have left a copy of one in
-    # another dir.
+    # Replicas that were open in the returned dir may be gone now, and a move may have left a copy
+    # of such a replica in another dir.
     interesting |= {key for key, (_, d) in list(replicas.opened.items()) if d.path == back_path}
     old = {log_dir.path for log_dir in replicas.log_dirs if log_dir.is_outdated}
     for facts in found:
@@ -236,7 +236,7 @@ def _with_open(
     interesting: set[TopicPartition],
     back_path: str,
 ) -> tuple[list[ReplicaFacts], frozenset[TopicPartition]]:
-    """Keep the facts of the replicas of interest, and add the facts of their open logs."""
+    """Select the facts of the interesting replicas, and add the facts of their open logs."""
     opened: dict[str, ReplicaFacts] = {}
     for key in interesting:
         replica = replicas.opened.get(key)
@@ -255,7 +255,7 @@ def _with_open(
 def _outlive_deletions(
     replicas: Replicas, found: Sequence[ReplicaFacts], this: Pass
 ) -> tuple[list[ReplicaFacts], list[str]]:
-    """Make open logs outrank deletions that came back; else the next start would delete them."""
+    """Make open logs outrank deletions that came back: else a start would delete these logs."""
     deleted: dict[tuple[str, int, str], int] = {}
     for facts in found:
         if facts.is_deleted_by_user and facts.topic_id:
@@ -285,7 +285,7 @@ def _carry_out(
     is_ours: Callable[[ReplicaFacts], bool],
     this: Pass,
 ) -> Settled:
-    """Rename and mark directories; returns the decisions with the new names."""
+    """Rename and mark directories as decided; returns the decisions with the new names."""
     settled = Settled([], [], [])
     for decision in decisions:
         first = decision.replicas[0]
@@ -331,7 +331,7 @@ def _carry_out_one(
 
 
 def _prepare_purge(replicas: Replicas, facts: ReplicaFacts, this: Pass) -> ReplicaFacts:
-    """Mark a directory before its purge, so that half purged it cannot look like a replica."""
+    """Mark a directory before its purge: a half purged one must not look like a replica."""
     log_dir = replicas.dir_of(facts.log_dir)
     with this.at(log_dir):
         if facts.kind == "live":

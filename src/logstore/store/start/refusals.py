@@ -1,4 +1,4 @@
-"""Word why a log dir is offline from the start, and the one remedy for each case."""
+"""Say why a log dir is offline from the start, and what to do in each case."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ READER_REMEDY = "mount the disk, correct the path, or leave it out"
 
 
 def last_at(path: str | None) -> str:
-    """Say, after the id of a missing log dir, where that dir was last, if it is known."""
+    """Give words that follow the id of a missing log dir: its last path, if it is known."""
     return "" if path is None else f" (last at {path})"
 
 
 def missing_remedy(directory_id: str, *, is_configured: bool = False) -> str:
-    """Say what to do about a missing log dir of the store; every message uses these words.
+    """Say what to do about a missing log dir of the store, in the same words in all messages.
 
     Args:
-        is_configured: whether the last path of the missing log dir is a configured one.
+        is_configured: whether the last path of the missing log dir is a configured path.
     """
     first = "mount it" if is_configured else "mount it and add it to --log-dirs"
     return f"{first}, or, if it is lost for good: logstore remove-dir --lost {directory_id}"
 
 
 def replaced_remedy(path: str) -> str:
-    """Say what to do about an empty directory in the place of a log dir of the store."""
+    """Say what to do about an empty directory at the path of a log dir of the store."""
     command = f"logstore reopen {path} --format-new"
     return f"mount it, or, if this empty disk replaces it: {command}"
 
 
 def without_remedy(reason: str) -> str:
-    """Cut the remedy off a reason, for a process that must not act, such as a Spark executor."""
+    """Remove the remedy from a reason, for a process that must not act: a Spark executor."""
     for begin in (LAST_HERE, ": mount "):
         reason = reason.partition(begin)[0]
     return reason
@@ -44,10 +44,11 @@ class Refused(NamedTuple):
     """A dir that is offline from the start, with the reason.
 
     Attributes:
-        remedy: what the owner of the store can do. A reader formats nothing, so for a reader the
-            remedy is `READER_REMEDY`.
-        missing_id: the id of the missing log dir that was last at this path; "" if unknown.
-        is_empty: the directory at this path is empty, so it may be a new disk.
+        remedy: advice for the owner of the store. A reader formats nothing, so a reader gets the
+            advice `READER_REMEDY` instead.
+        missing_id: the id of the missing log dir that was last at this path; "" if the id is
+            unknown.
+        is_empty: whether the directory at this path is empty, so that it may be a new disk.
     """
 
     path: str
@@ -63,7 +64,7 @@ class Refused(NamedTuple):
         return bool(self.remedy or self.missing_id)
 
     def explained(self, *, to_reader: bool = False) -> str:
-        """Give the reason with the remedy that its addressee, the owner or a reader, can apply."""
+        """Give the reason, with the remedy for the owner or the remedy for a reader."""
         if self.missing_id:
             remedy = missing_remedy(self.missing_id, is_configured=True)
             if self.is_empty:

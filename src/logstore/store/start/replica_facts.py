@@ -1,7 +1,8 @@
-"""Complete the facts for the start-up table with what a listing alone does not show.
+"""Add facts to the start-up table's input that a listing does not show.
 
-If a replica has only one directory, and that is live, the table needs no more facts. The directory
-is read when its log opens. So the start of a store with many partitions stays cheap.
+If a replica has only one directory, and the directory is live, the table needs no more facts. Such
+a directory is read only when its log opens. So the start of a store with many partitions stays
+cheap.
 """
 
 from __future__ import annotations
@@ -28,13 +29,14 @@ def complete(
     environment: LogEnvironment,
     at: Callable[[LogDir], AbstractContextManager[None]] = lambda log_dir: nullcontext(),
 ) -> list[ReplicaFacts]:
-    """Add the facts that decide about replicas with several directories, or without a live one.
+    """Add facts about each replica that has several directories, or has no live directory.
 
-    If the disk fails, the fact stays unknown, and the table touches nothing; the opening of the
-    replica meets the error again.
+    If the disk fails, the fact stays unknown, and the table touches nothing. When the replica is
+    opened, the error occurs again.
 
     Args:
-        at: gives a context that is entered around each access to a log dir.
+        at: a function that gives a context manager for a log dir. It is entered for each access to
+            the log dir.
 
     Raises:
         LogDirError: retriable; this process lacks a resource, so nothing can be decided.
@@ -80,13 +82,14 @@ def _complete_one(
 
 
 def _ask_the_disk(facts: ReplicaFacts, log_dir: LogDir) -> None:
-    """Drop a copy that may become the log from the page cache: only data on the disk counts.
+    """Drop the pages of a copy that may become the log from the cache: only the disk counts.
 
-    A sync may have failed while another process made the copy. The data of that sync is lost, but
-    the kernel shows it from memory until the next power cut.
+    A sync may have failed while another process made the copy. The data of the failed sync is lost,
+    but the kernel shows this data from memory until the next power cut.
 
     Raises:
-        LogDirError: the disk failed, and the log dir is offline; or this process lacks a resource.
+        LogDirError: the disk failed, and the log dir went offline. Or this process lacks a
+            resource.
     """
     try:
         for path in segment_paths(facts.path):
@@ -109,7 +112,7 @@ def end_offset_of(log_dir: LogDir, dir_name: str, environment: LogEnvironment) -
 
 
 def was_deleted(replicas: Replicas, log_dir: LogDir, facts: ReplicaFacts) -> bool:
-    """Check whether users opened and deleted a replica since it was listed."""
+    """Check whether a replica was deleted after it was listed."""
     key = TopicPartition(facts.topic, facts.partition)
     if replicas.catalog.directory_of(key) == log_dir.directory_id:
         return False
@@ -134,7 +137,7 @@ def facts_of_open(replica: Replica) -> ReplicaFacts:
         generation=metadata.generation,
         directory_id=log_dir.directory_id,
         moving=metadata.moving,
-        # Data that is not flushed may be lost in a power cut, so no decision relies on it.
+        # Unflushed data can be lost in a power cut, so no decision relies on unflushed data.
         end_offset=log.recovery_point,
         is_open=True,
     )

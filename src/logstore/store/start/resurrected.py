@@ -1,11 +1,11 @@
-"""Recognise an old copy that came back after its partition was deleted, in files of 0.1.0.
+"""Recognise, in files of version 0.1.0, a copy that came back after its partition was deleted.
 
-A swap marks the old copy with the log dir of the copy that replaced it. If that log dir serves and
-has no copy, there are two explanations. The user deleted the partition: version 0.1.0 forgot the
-deletion before the removal of the old copy was durable, so a power cut brought the old copy back.
-Or the directory of the newer copy was lost. Only the user knows which is true, so the old copy is
-reported and nothing else is done. In files of a later version the mark proves nothing, because an
-interrupted swap leaves it.
+A swap records in the old copy the log dir of the copy that replaced it. If that log dir serves and
+has no copy, there are two explanations. Perhaps the user deleted the partition: version 0.1.0
+forgot the deletion before the removal of the old copy was durable, so a power cut brought the old
+copy back. Or the directory of the newer copy was lost. Only the user knows which explanation is
+true, so the old copy is reported and nothing else is done. In files of a later version, such a
+record proves nothing, because an interrupted swap also leaves it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from logstore.store.replicas import Replicas
 
 
 def tell(replicas: Replicas, report: RecoveryReport) -> None:
-    """Report the copies that may have come back, and record that in their logs for `verify`."""
+    """Report each copy that may have come back, and record the finding in its log for `verify`."""
     for key, (log, _) in list(replicas.opened.items()):
         judge(replicas, key, log)
     for key, incomplete in list(replicas.incomplete.items()):
@@ -35,7 +35,7 @@ def tell(replicas: Replicas, report: RecoveryReport) -> None:
 
 
 def judge(replicas: Replicas, key: TopicPartition, log: Log) -> Problem | None:
-    """Record in a log that it may be a copy that came back, if the store has no other copy."""
+    """If the store has no other copy of a log, record in the log that it may have come back."""
     superseded = host.metadata_of(log).superseded_by
     if superseded is None or key in replicas.copies.moves or replicas.is_a_dir_bad():
         return None

@@ -4,16 +4,16 @@
 the store runs, `dirs/membership` changes the roster.
 
     every dir bare                       form a new store
-    all formatted dirs still forming     the last start crashed while forming: complete that
+    all formatted dirs still forming     the last start crashed while forming: complete it
     formatted, our store, in the roster  serve
-    bare, in an existing store           offline, because an empty mount point looks like this;
+    bare, in an existing store           offline, because an empty mount point is also bare;
                                          with `format_new`: a new member
     bare, its disk of fstab not mounted  offline; if no dir is formatted: refuse to open; with
-                                         `format_new`: as any bare dir
-    damaged `meta.properties`            find out which missing member it is: from the rest of that
+                                         `format_new`: like any bare dir
+    damaged `meta.properties`            find out which missing member it is: from the rest of this
                                          file, from its lock file, or because only one is missing
     another store, Kafka, later version  offline
-    one directory id twice               refuse to open, because it is unknown which is right
+    one directory id twice               refuse to open: it is unknown which dir is right
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from logstore.store.start.refusals import FORMAT_REMEDY, TAKE_BACK, Refused
 
 
 class Found(enum.Enum):
-    """What is at a configured path."""
+    """The kinds of findings at a configured path."""
 
     FORMATTED = "formatted"
     DAMAGED = "damaged"
@@ -39,13 +39,14 @@ class Found(enum.Enum):
 
 
 class DirFacts(NamedTuple):
-    """What was found at one configured path.
+    """The facts that were found at one configured path.
 
     Attributes:
-        unmounted: for an empty dir: the mount point in fstab above it, if nothing is mounted there
-            now.
-        last_paths: the paths at which this dir last saw the other log dirs, by directory id.
-        nested: for a dir without identity: why no log dir may be made there; "" if it may.
+        unmounted: if the dir is empty: the mount point in fstab above the dir, if nothing is
+            mounted there now.
+        last_paths: the last paths of the other log dirs that this dir has recorded, by directory
+            id.
+        nested: if the dir has no identity: why no log dir may be made there; "" if one may be made.
     """
 
     path: str
@@ -60,7 +61,7 @@ class DirFacts(NamedTuple):
 
 
 class Member(NamedTuple):
-    """A dir that serves, its identity, and whether that identity must be written."""
+    """A dir that serves, with its identity, and whether the identity must be written."""
 
     path: str
     meta: MetaProperties
@@ -79,7 +80,7 @@ class Roll(NamedTuple):
 
 
 def known_paths(facts: Iterable[DirFacts]) -> dict[str, str]:
-    """Give the last known path of each log dir; the dirs with the latest roster are believed."""
+    """Give the last known path of each log dir, from the dirs with the latest roster."""
     told: dict[str, str] = {}
     for fact in sorted(facts, key=lambda fact: fact.meta.roster_epoch if fact.meta else -1):
         told |= fact.last_paths
@@ -108,14 +109,14 @@ def decide(
 
 
 def _was_ours(fact: DirFacts) -> bool:
-    """Check whether a dir without a sound `meta.properties` is known to have been a log dir."""
+    """Check whether a dir without a valid `meta.properties` is known to have been a log dir."""
     return fact.found is Found.DAMAGED or (
         fact.found is Found.BARE and (fact.has_replicas or fact.hint.directory_id is not None)
     )
 
 
 def _refuse_twins(formatted: Sequence[DirFacts]) -> None:
-    """Refuse two paths with one identity: one is a copy, or one disk is mounted twice."""
+    """Refuse two paths with one identity: a dir was copied, or a disk is mounted twice."""
     paths: dict[str, str] = {}
     for fact in formatted:
         assert fact.meta is not None
@@ -178,7 +179,7 @@ def _without_any_identity(
     format_new: bool,
     new_id: Callable[[], str],
 ) -> Roll:
-    """Restore the identity of a store that lost every `meta.properties`, from what is left."""
+    """Restore the identities of a store that lost every `meta.properties`, from other files."""
     known = [fact.hint.cluster_id for fact in was_ours if fact.hint.cluster_id]
     cluster_id = Counter(known).most_common(1)[0][0] if known else new_id()
     joining = list(bare) if format_new else []
@@ -206,7 +207,7 @@ def _lost(fact: DirFacts) -> str:
 
 
 def not_mounted(*facts: DirFacts) -> str:
-    """Say which disks are not mounted, of those that fstab names above empty dirs; "" if none."""
+    """Name the mount points of fstab above empty dirs that are not mounted; "" if none."""
     points = sorted({fact.unmounted for fact in facts if fact.unmounted})
     is_one = len(points) == 1
     told = f"{', '.join(points)} {'is' if is_one else 'are'} named in /etc/fstab and "
@@ -248,7 +249,8 @@ class _Existing:
                 reason=f"it belongs to broker {self.broker_id}, but the configuration says "
                 f"{broker_id}",
             )
-        # Two rosters of one epoch were each changed while the other disk was away: join them.
+        # If two rosters have one epoch, each was changed while the other's disk was away: join
+        # them.
         self.roster = list(dict.fromkeys(id_ for meta in newest for id_ in meta.roster))
         self.is_roster_changed = any(list(meta.roster) != self.roster for meta in newest)
         self.ids: dict[str, str] = {}
@@ -257,7 +259,7 @@ class _Existing:
         self.refused: list[Refused] = []
 
     def _choose_cluster(self, formatted: Sequence[DirFacts]) -> str:
-        """Choose the store that most dirs belong to; the user must break a tie."""
+        """Choose the store that most dirs belong to; raises if two stores have as many dirs."""
         counts = Counter(fact.meta.cluster_id for fact in formatted if fact.meta).most_common()
         if len(counts) > 1 and counts[0][1] == counts[1][1]:
             by_cluster = {fact.meta.cluster_id: fact.path for fact in formatted if fact.meta}
@@ -270,7 +272,7 @@ class _Existing:
         return counts[0][0]
 
     def decide(self) -> Roll:
-        """Decide about the dirs: first the formatted ones, then the damaged and the bare ones."""
+        """Decide about the dirs: first about formatted dirs, then about damaged and bare dirs."""
         for fact in self.facts:
             if fact.found is Found.BAD:
                 self.refused.append(Refused(fact.path, fact.reason, False))
@@ -315,7 +317,7 @@ class _Existing:
         self.is_roster_changed = True
 
     def _complete_forming(self) -> None:
-        """Complete a forming that a crash interrupted: as there is no data, all given dirs join."""
+        """Complete the forming of a store after a crash: there is no data yet, so all dirs join."""
         gaps = self._gaps()
         for fact in [*self.was_ours, *self.bare]:
             if fact.unmounted and not self.format_new:
@@ -328,7 +330,7 @@ class _Existing:
             self.roster, self.is_roster_changed = roster, True
 
     def _match_damaged(self) -> None:
-        """Find out which member each dir with a lost identity is."""
+        """Find out for each dir that lost its identity which member it is."""
         unsure = []
         for fact in self.was_ours:
             if fact.hint.directory_id in self._gaps():
@@ -387,12 +389,12 @@ class _Existing:
         return Roll(tuple(members), refused, tuple(self._gaps()), self.is_forming)
 
     def _with_missing(self, refusal: Refused) -> Refused:
-        """Add to a refusal the missing log dir that was last at its path, if it is only one."""
+        """Add the id of the missing log dir that was last at the path, if only one was there."""
         paths = known_paths(fact for fact in self.facts if fact.path in self.metas)
         here = [id_ for id_ in self._gaps() if paths.get(id_) == refusal.path]
         return refusal._replace(missing_id=here[0]) if len(here) == 1 else refusal
 
 
 def _is_of_another(fact: DirFacts, cluster_id: str) -> bool:
-    """Check whether the rest of a damaged identity names another store."""
+    """Check whether the legible rest of a damaged identity names another store."""
     return fact.hint.cluster_id is not None and fact.hint.cluster_id != cluster_id

@@ -14,11 +14,11 @@
 | `.delete` by the user, no dir is bad | purge all copies of that topic id, that `.delete` last |
 | `.stray`, or anything unknown | leave it alone, and report it |
 
-A deletion covers live copies too, unless they have a later generation. So if a copy was on a bad
-dir when its partition was deleted, it does not come back with that dir. If a dir comes back while
-the store runs, a copy may be open already. An open copy is never replaced: if another copy outranks
-it, that is an error that names both. An open copy also survives a deletion that comes back, because
-records were appended to that copy.
+A deletion covers live copies too, unless a copy has a later generation. So if a copy was on a bad
+dir when its partition was deleted, the copy is deleted when the dir comes back. If a dir comes back
+while the store runs, a copy may be open already. An open copy is never replaced: if another copy
+outranks the open copy, there is an error that names both. An open copy also survives if a deletion
+comes back, because records were appended to the open copy.
 """
 
 from __future__ import annotations
@@ -39,16 +39,17 @@ from logstore.names import NAME_BYTES_MAX, TopicPartition
 
 
 class ReplicaFacts(NamedTuple):
-    """One replica directory as found.
+    """The facts that were found about one replica directory.
 
     Attributes:
-        topic_id: hex; empty if `partition.metadata` cannot be read, or was not read.
-        record: what a `.move` records about its move.
-        end_offset: -1 if it was not read.
-        is_open: this is the live copy that this process has open.
-        is_empty: this is a `.move` without metadata and segments: nothing was copied yet.
-        size_bytes: for a `.move`, the bytes that it holds.
-        is_bare: this is a live directory with a log, but without `partition.metadata`.
+        topic_id: the topic id in hex; empty if `partition.metadata` cannot be read, or was not
+            read.
+        record: the record of a `.move` about its move.
+        end_offset: the log end offset; -1 if it was not read.
+        is_open: whether this is the live copy that this process has open.
+        is_empty: whether this is a `.move` without metadata and segments: nothing was copied yet.
+        size_bytes: if this is a `.move`: its size in bytes.
+        is_bare: whether this is a live directory with a log, but without `partition.metadata`.
     """
 
     log_dir: str
@@ -76,7 +77,7 @@ class ReplicaFacts(NamedTuple):
 
     @property
     def move_id(self) -> str:
-        """The id of the move that builds this `.move`: the recorded one, or that of its name."""
+        """The id of the move that builds this `.move`: the recorded id, or the id in its name."""
         return self.record.move_id if self.record else self.dir_name.split(".")[-2]
 
     @property
@@ -90,18 +91,18 @@ class Act(enum.Enum):
 
     OPEN = "open"
     COMPLETE = "complete"  # rename `.move` to live, then open it
-    INCOMPLETE = "incomplete"  # open the first for reading only; the others may have more records
+    INCOMPLETE = "incomplete"  # open the first copy for reading only; others may have more
     OFFLINE = "offline"
-    CONFLICT = "conflict"  # the first outranks the second, which is open and stays open
-    RESUME = "resume"  # a caught-up `.move` is first marked as copying again
+    CONFLICT = "conflict"  # the first copy outranks the second, but the second stays open
+    RESUME = "resume"  # before that, mark a caught-up `.move` as copying again
     STRAY = "stray"
-    PURGE = "purge"  # all directories of the decision, in order
-    PURGE_COVERED = "purge covered"  # as soon as the live copy's end offset is not smaller
+    PURGE = "purge"  # remove all directories of the decision, in order
+    PURGE_COVERED = "purge covered"  # as PURGE, once the live copy is as long
     LEAVE = "leave"
 
 
 class Decision(NamedTuple):
-    """One action, the directories that the action is about, and its reason."""
+    """One action, the directories that the action is about, and the reason of the action."""
 
     act: Act
     topic_partition: TopicPartition
@@ -111,7 +112,7 @@ class Decision(NamedTuple):
 
     @property
     def paths(self) -> list[str]:
-        """The directories that the decision is about."""
+        """The paths of the directories that the decision is about."""
         return [replica.path for replica in self.replicas]
 
     def error(self) -> LogStoreError:
@@ -162,7 +163,7 @@ def _decide_one(
     decisions += [
         _leave(key, facts, "a .stray directory") for facts in rest if facts.kind == "stray"
     ]
-    doomed = (*dead, *deletions)  # a deletion goes last: without it, the others would come back
+    doomed = (*dead, *deletions)  # a deletion is last, or the others would come back
     if doomed and is_a_dir_bad:
         reason = "deleted; it is purged once no log dir is bad"
         decisions += [_leave(key, facts, reason) for facts in doomed]
@@ -172,7 +173,7 @@ def _decide_one(
 
 
 def _is_dead(facts: ReplicaFacts, deletions: Sequence[ReplicaFacts]) -> bool:
-    """Check whether a deletion by the user covers a copy."""
+    """Check whether a deletion by the user applies to a copy."""
     if facts.is_deleted_by_user or facts.is_open or facts.kind == "stray" or not facts.topic_id:
         return False
     return any(
@@ -210,7 +211,7 @@ def _with_live(
 
 
 def _top(live: Sequence[ReplicaFacts]) -> ReplicaFacts | None:
-    """Choose among the live copies of one replica; None if none outranks the others."""
+    """Choose among the live copies of one replica; None if no copy outranks all others."""
     for facts in live:
         if facts.is_open:
             return facts
@@ -224,7 +225,7 @@ def _top(live: Sequence[ReplicaFacts]) -> ReplicaFacts | None:
 
 
 def _beside_live(key: TopicPartition, top: ReplicaFacts, facts: ReplicaFacts) -> Decision:
-    """Decide about a `.move` or `.delete` beside the live copy that opens."""
+    """Decide about a `.move` or `.delete` of a replica whose live copy is opened."""
     is_same = facts.topic_id == top.topic_id
     if not top.topic_id:
         return _leave(key, facts, "it is unknown whether the live copy has a move")
@@ -239,7 +240,7 @@ def _beside_live(key: TopicPartition, top: ReplicaFacts, facts: ReplicaFacts) ->
 
 
 def _names(moving: Moving | None, move: ReplicaFacts) -> bool:
-    """Check whether the live copy's `moving` names this `.move`."""
+    """Check whether `moving`, the move that the live copy names, is the move of this `.move`."""
     return moving == Moving(move.move_id, move.directory_id)
 
 
@@ -260,7 +261,7 @@ def _without_live(
     if not copies:
         return decisions
     known = [facts for facts in copies if facts.topic_id]
-    # Without its metadata a copy is that of the partition in its name, unless that is shortened.
+    # A copy without metadata belongs to the partition in its name, unless the name is shortened.
     known = known or [facts for facts in copies if len(facts.dir_name) < NAME_BYTES_MAX]
     if len({facts.topic_id for facts in known}) != 1:
         reason = "are of different topics" if known else "do not say which partition they are of"
@@ -284,7 +285,7 @@ def _without_live(
 
 
 def _is_swapped(move: ReplicaFacts, old: ReplicaFacts) -> bool:
-    """Check whether a crash came between the two renames that replace `old` by a `.move`."""
+    """Check whether a crash came between the two renames of a swap of `old` by a `.move`."""
     return (
         move.kind == "move"
         and move.is_caught_up
@@ -295,7 +296,7 @@ def _is_swapped(move: ReplicaFacts, old: ReplicaFacts) -> bool:
 
 
 def is_covered(old: ReplicaFacts, live: ReplicaFacts) -> bool:
-    """Check whether the live copy has replaced a `.delete` and has as many records."""
+    """Check whether the live copy has replaced a `.delete`, and has as many records as it."""
     return (
         old.superseded_by is not None
         and old.topic_id == live.topic_id != ""
@@ -305,7 +306,7 @@ def is_covered(old: ReplicaFacts, live: ReplicaFacts) -> bool:
 
 
 def _what_is_missing(best: ReplicaFacts, rest: Sequence[ReplicaFacts]) -> str:
-    """Say which records a copy without a live copy may lack, as far as that is known."""
+    """Say which records the best copy may lack, as far as known, if there is no live copy."""
     told = [f"no live copy of it is left; {best.path} ends at offset {best.end_offset}"]
     if not best.topic_id:
         told.append("its partition.metadata is lost, and its configuration with it")

@@ -1,7 +1,8 @@
-"""Decide again about replicas that are not open, because a copy or a log dir is gone for good.
+"""Decide again about replicas that are not open, after a copy or a log dir was given up.
 
-Without it, only the next start would serve them: two copies that contradicted each other, of which
-one is gone now, or what a move left of a replica.
+Otherwise, only the next start would serve them. There are two kinds: a replica with two copies that
+contradicted each other, of which one does not exist any more; and a replica of which only the copy
+of a move is left.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ if TYPE_CHECKING:
 
 
 def decide_again(state: OwnerState, keys: Iterable[TopicPartition]) -> None:
-    """Apply the start-up table to some replicas, and to all that were undecided.
+    """Apply the start-up table to some replicas, and to all replicas that were undecided.
 
-    What stays closed or incomplete is logged. If it cannot be decided now, the next start decides:
-    what has been given up stays given up.
+    If one of the replicas stays closed or incomplete, this is logged. If no decision is possible
+    now, the next start decides: a copy or log dir that was given up stays given up.
     """
     keys, replicas, report = set(keys), state.replicas, RecoveryReport()
     threads_per_dir = state.config.num_recovery_threads_per_data_dir

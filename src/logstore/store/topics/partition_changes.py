@@ -1,6 +1,6 @@
 """Create, configure, delete, promote and repair the partitions of a store.
 
-A change reserves its replicas. Ctrl-C does not interrupt a change.
+Each change reserves its replicas. Ctrl-C does not interrupt a change.
 """
 
 from __future__ import annotations
@@ -101,14 +101,14 @@ def create_topic(
         absent = [key for key in keys if key not in logs]
         try:
             create_all(replicas, state.environment, absent, settings)
-        finally:  # after an error, the partitions before it stay
+        finally:  # after an error, created partitions stay
             _tell_created(state, absent)
         logs |= {key: replicas.opened[key].log for key in absent}
     return [logs[key] for key in keys]
 
 
 def _tell_created(state: OwnerState, keys: Iterable[TopicPartition]) -> None:
-    """Post the partitions of a topic that were created; the caller reserved their keys."""
+    """Post an event for each partition that was created; the caller has reserved the keys."""
     from logstore.store.upkeep.events import StoreEventKind
 
     for key in keys:
@@ -142,9 +142,9 @@ def delete(state: OwnerState, topic: str, partition: int) -> None:
 
 @contextmanager
 def _deciding_if_accepted(state: OwnerState) -> Iterator[None]:
-    """Apply the start-up table to what was undecided, if the last bad log dir is accepted.
+    """Apply the start-up table to undecided replicas if the `with` block accepted the last bad dir.
 
-    It was an old copy. A deletion that is on record may cover a copy in it.
+    The accepted log dir was an old copy. A recorded deletion may cover a copy in it.
     """
     from logstore.store.start.undecided import decide_again
 
@@ -174,7 +174,7 @@ def _delete(state: OwnerState, key: TopicPartition) -> None:
         path = doomed[-1].log_dir.path
         state.events.of_replica(StoreEventKind.REPLICA_DELETED, key, path)
         is_claimed = key in replicas.offline
-    if is_claimed:  # by another live copy: it opens, unless the deletion covers it
+    if is_claimed:  # another live copy: opened if the deletion does not cover it
         decide_again(state, [key])
     else:
         replicas.purge(doomed)
@@ -182,9 +182,9 @@ def _delete(state: OwnerState, key: TopicPartition) -> None:
 
 
 def _note_elsewhere(replicas: Replicas, path: str) -> None:
-    """Write a deletion in one log dir to the catalogs of others, in case that log dir is lost.
+    """Write a deletion to the catalogs of other log dirs, in case that the log dir is lost.
 
-    An old copy is no such log dir: its catalog is lost when the right disk is mounted.
+    Old copies are left out: the catalog of an old copy is lost when the right disk is mounted.
     """
     from logstore.store.dirs.old_copies import WITNESSES
 

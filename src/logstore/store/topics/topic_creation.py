@@ -1,8 +1,8 @@
-"""Create the partitions of a topic that do not exist yet, a batch at a time.
+"""Create the missing partitions of a topic, in batches of many partitions.
 
 Each partition goes to the log dir that `create` would choose. The partitions of a batch that go to
-the same log dir share their syncs. If that log dir fails, they are created one by one on other log
-dirs, as `create` does it.
+the same log dir share their syncs. If that log dir fails, these partitions are created one by one
+on other log dirs, as `create` does it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from logstore.store.placement import choose
 from logstore.store.replicas import Replicas
 from logstore.store.usage import allowance_bytes
 
-# Each partition of a batch needs a descriptor until its file is synced.
+# The number of partitions in a batch. Each of them needs a descriptor until its file is synced.
 BATCH_PARTITIONS = 128
 
 Placed = dict[LogDir, list[PartitionMetadata]]
@@ -33,7 +33,7 @@ Placed = dict[LogDir, list[PartitionMetadata]]
 
 @contextmanager
 def reserved(replicas: Replicas, keys: Sequence[TopicPartition]) -> Iterator[None]:
-    """Reserve several partitions; the keys are in order, so that two callers do not deadlock."""
+    """Reserve several partitions. The keys must be sorted, so that two callers do not deadlock."""
     with ExitStack() as stack:
         for key in keys:
             stack.enter_context(replicas.reserved(key))
@@ -46,10 +46,10 @@ def create_all(
     keys: Sequence[TopicPartition],
     config: LogConfig,
 ) -> None:
-    """Create partitions that do not exist; each is created whole or not. The caller reserved them.
+    """Create partitions, each of them whole or not at all; the caller has reserved all of them.
 
     Raises:
-        LogDirError: no log dir takes a partition; the partitions before it are created.
+        LogDirError: no log dir takes a partition; the partitions before this one are created.
     """
     for key in keys:
         dir_name(*key)
@@ -99,14 +99,15 @@ def _create_on(
         _create_together(log_dir, replicas, environment, free)
         left = [one for one in metadatas if one not in free]
     except LogDirError:
-        # A log dir that failed half way keeps parts of them. The next copies outrank those.
+        # If a log dir failed half way, parts of the partitions are still there. The next copies
+        # outrank these parts.
         left = [one._replace(generation=one.generation + 1) for one in metadatas]
     for metadata in left:
         creation.create_as(replicas, environment, metadata)
 
 
 def _is_free(log_dir: LogDir, metadata: PartitionMetadata) -> bool:
-    """Check whether a log dir has no directory of a partition's name; forget its checkpoints."""
+    """Check that a log dir has no directory with a partition's name; forget the old checkpoints."""
     log_dir.check()
     key = TopicPartition(metadata.topic, metadata.partition)
     path = os.path.join(log_dir.path, dir_name(*key))
@@ -130,7 +131,7 @@ def _create_together(
         logs = create_many(Log, log_dir, metadatas, environment)
         for log in logs:
             replicas.add(TopicPartition(log.topic, log.partition), log, log_dir)
-    except BaseException:  # also if memory ran out: the next start would open what is left
+    except BaseException:  # also if memory ran out: a start would open the incomplete logs
         for metadata in metadatas:
             key = TopicPartition(metadata.topic, metadata.partition)
             path = os.path.join(log_dir.path, dir_name(*key))

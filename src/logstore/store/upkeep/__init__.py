@@ -1,1 +1,1 @@
-"""Keep a store in order while it runs: the thread of each log dir, its work, and the listeners."""
+"""Maintain a running store: the thread of each log dir, the work of this thread, the listeners."""

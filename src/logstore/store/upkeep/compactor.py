@@ -1,9 +1,9 @@
-"""Compact the logs of one log dir, in a thread of its own that ends when nothing is due.
+"""Compact the logs of one log dir, in a thread that ends when no log is due.
 
-The keeper of the log dir looks at intervals whether a log is due, and starts the thread. The log
-that must be compacted comes first, then the one with the largest part that is not compacted yet. A
-log that cannot be compacted is set aside and reported, and tried again later; the others go on. A
-disk that hangs stops only this thread.
+At intervals, the keeper of the log dir checks whether a log is due, and starts the thread. Logs
+that must be compacted now come first. Then comes the log with the largest part that is not
+compacted yet. If a log cannot be compacted, it is reported, and tried again later. The other logs
+are still compacted. A disk that hangs stops only this thread.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
     from logstore.log.environment import Clock
     from logstore.log.log import Log
 
-RETRIES_DOUBLED = 8  # a log that fails again and again is tried every 256 intervals
+RETRIES_DOUBLED = 8  # a log that fails always is retried every 256 intervals
 
 
 class _StoppedError(Exception):
-    """Report that the log dir or the store is to be released. No user sees it."""
+    """Raised if the log dir or the store is to be released. No user sees this error."""
 
 
 class SetAside(NamedTuple):
     """A log that could not be compacted.
 
     Attributes:
-        failures: how many times in a row.
-        retry_ms: when it is tried again.
+        failures: how many compactions of the log failed in a row.
+        retry_ms: when the compaction is tried again.
     """
 
     failures: int
@@ -51,7 +51,7 @@ class Compactor:
     """The compaction of one log dir.
 
     Attributes:
-        set_aside: the logs that could not be compacted; replaced as a whole by the thread.
+        set_aside: the logs that could not be compacted. The thread replaces this dict as a whole.
     """
 
     def __init__(
@@ -62,12 +62,12 @@ class Compactor:
         self._backoff_ms = config.log_cleaner_backoff_ms
         self._table_bytes = config.log_cleaner_dedupe_buffer_size
         self._bytes_per_second = config.log_cleaner_io_max_bytes_per_second
-        self._paid_until = 0.0  # of the monotonic clock: the bytes that were moved are paid for
+        self._paid_until = 0.0  # until this monotonic time, the rate is used up
         self._stopping = threading.Event()
         self._thread: Thread | None = None
 
     def look(self) -> None:
-        """Start the thread if a log is due and none runs; called by the keeper alone.
+        """Start the thread if a log is due and no thread runs; only the keeper may call this.
 
         Raises:
             LogDirError: retriable; this process can start no more threads.
@@ -82,7 +82,7 @@ class Compactor:
             self._thread = thread
 
     def stop(self) -> None:
-        """Ask the thread to end; what it is writing is removed."""
+        """Ask the thread to end; the files that it is writing are removed."""
         self._stopping.set()
 
     def join(self, timeout: float | None) -> bool:
@@ -94,7 +94,7 @@ class Compactor:
         return not thread.is_alive()
 
     def run_due(self) -> None:
-        """Compact what is due, one log after the other."""
+        """Compact all logs that are due, one after another."""
         try:
             while (log := self._next()) is not None:
                 self._compact(log)
@@ -104,8 +104,8 @@ class Compactor:
     # --- one log ----------------------------------------------------------------------------------
 
     def _next(self) -> Log | None:
-        """Choose the log that is to be compacted now; None if none is due."""
-        if self._log_dir.is_outdated:  # nothing in an old copy is changed
+        """Choose the log to compact now; None if no log is due."""
+        if self._log_dir.is_outdated:  # an old copy must not be changed
             return None
         found: list[tuple[Plan, Log]] = []
         now_ms, logs = self._clock.now_ms(), self._replicas.on(self._log_dir)
@@ -133,15 +133,15 @@ class Compactor:
             return
         except _StoppedError:
             raise
-        except Exception as error:  # noqa: BLE001 - one log must not end the thread
+        except Exception as error:  # noqa: BLE001 - an error of one log must not end the thread
             self._set_aside(log, error)
         else:
             self._note({key: one for key, one in self.set_aside.items() if key != key_of(log)})
 
     def _set_aside(self, log: Log, error: Exception) -> None:
-        """Try a log again later, and report it, unless the same was reported before."""
+        """Plan a retry for a log, and report the error, unless it was reported before."""
         if self._log_dir.is_refusing or self._log_dir.is_outdated:
-            return  # its log dir is to blame, and is reported
+            return  # its log dir failed, which is reported
         key, before = key_of(log), self.set_aside.get(key_of(log))
         failures = 1 if before is None else before.failures + 1
         wait_ms = self._backoff_ms << min(failures - 1, RETRIES_DOUBLED)
@@ -158,11 +158,11 @@ class Compactor:
     def _note(self, set_aside: dict[TopicPartition, SetAside]) -> None:
         self.set_aside = set_aside
         figures = self._replicas.figures.get(self._log_dir.path)
-        if figures is not None:  # the log dir is part of the store still
+        if figures is not None:  # the log dir is still part of the store
             figures.uncompacted_logs = len(set_aside)
 
     def _pace(self, size_bytes: int) -> None:
-        """Let other threads run, and keep to the rate; called after each part of the work."""
+        """Let other threads run, and sleep to keep the rate; called after each part of the work."""
         log_dir = self._log_dir
         if self._stopping.is_set() or log_dir.is_refusing or log_dir.is_outdated:
             raise _StoppedError

@@ -3,13 +3,13 @@
     state of a log dir, create, delete, move -> Events.post -> a queue and a thread per listener
 
 A thread that causes an event only appends the event to queues. Each listener has a thread of its
-own, so a listener that blocks delays neither the store nor another listener. A queue has no bound:
-an event takes a hundred bytes, events are rare, and none is ever dropped.
+own, so a listener that blocks delays neither the store nor another listener. A queue has no bound,
+so no event is ever dropped. Events are rare, and an event takes a hundred bytes.
 
-Threads: because of `Events._lock`, all listeners get the events in the same order. The lock is held
-for moments only. A thread may take it while it holds any other lock, and takes no other lock while
-it holds this one. While a listener's thread waits, it refers only to its bell: so a listener that
-refers to the store does not keep the store open.
+Threads: because of `Events._lock`, all listeners get the events in the same order. This lock is
+held only for moments. A thread may take it while it holds any other lock. A thread that holds it
+takes no other lock. While a listener's thread waits, the thread refers only to its bell. So a
+listener that refers to the store does not keep the store open.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LAST_SECONDS_MAX = 5.0
 
 
 class StoreEventKind(enum.Enum):
-    """What happened to a store. Ignore unknown members, because later versions may add some."""
+    """The kind of an event. Ignore unknown members, because later versions may add members."""
 
     LOG_DIR_OFFLINE = "a log dir failed or was taken offline"
     LOG_DIR_SUSPECT = "a log dir does not answer"
@@ -53,14 +53,14 @@ class StoreEventKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class StoreEvent:
-    """One thing that happened to a store.
+    """One event in a store.
 
     Attributes:
-        log_dir: the log dir; for a moved replica, its new log dir. None if a partition was deleted
-            whose log dir is unknown.
-        reason: why the log dir is offline, suspect or full; else empty.
-        topic, partition: the replica, if the event is about one; else None.
-        source, target: the log dirs of a move; else None.
+        log_dir: the log dir of the event; for a moved replica, its new log dir. None if a deleted
+            partition's log dir is unknown.
+        reason: why the log dir is offline, suspect or full; "" for other events.
+        topic, partition: the replica of the event; None if the event is about a log dir.
+        source, target: the old and new log dir of a move; None for other events.
     """
 
     kind: StoreEventKind
@@ -83,8 +83,8 @@ class _Listening:
         self.bell = Bell()
         self.is_over = False
         self._events: deque[StoreEvent] = deque()
-        # `end` adds this object if the last events are to be delivered. While the thread waits, it
-        # refers to this list and not to this object.
+        # If the last events must still be delivered, `end` adds this object to the list. While the
+        # thread waits, the thread refers to this list, and not to this object.
         self._kept: list[_Listening] = []
         entry = ref(self, partial(_ring, self.bell))
         arguments = (entry, self._kept, self.bell)
@@ -96,7 +96,7 @@ class _Listening:
         self.bell.ring()
 
     def end(self, *, is_to_finish: bool) -> None:
-        """Make the thread end, at once or after all events are delivered."""
+        """Make the thread end, now or after all events are delivered."""
         self.is_over = True
         if is_to_finish:
             self._kept.append(self)
@@ -129,7 +129,7 @@ def _listen(entry: ref[_Listening], kept: list[_Listening], bell: Bell) -> None:
     """Deliver events until the listener is removed, or dropped with its store.
 
     Args:
-        kept: keeps the listener alive if its last events must still be delivered.
+        kept: a list that keeps the listener alive if its last events must still be delivered.
     """
     is_open = True
     while is_open:
@@ -158,7 +158,7 @@ class Events:
         """Add a listener, unless it was added before.
 
         Args:
-            path: a log dir, for the error.
+            path: the path of a log dir, for the error's text.
 
         Raises:
             LogDirError: retriable; the process cannot start another thread.
@@ -193,7 +193,7 @@ class Events:
                     one.put(event)
 
     def close(self, timeout: float | None) -> None:
-        """End the listeners after their last events; waits for that for a limited time."""
+        """End the listeners after their last events; wait for the end for a limited time."""
         with self._lock:
             listeners, self._listeners, self._is_closed = self._listeners, (), True
         for one in listeners:
@@ -206,7 +206,7 @@ class Events:
     # --- what is posted ---------------------------------------------------------------------------
 
     def follow(self, replicas: Replicas) -> None:
-        """Post from now on the moves of a store's replicas, and the changes of its log dirs."""
+        """From now on, post the moves of a store's replicas, and the changes of its log dirs."""
         entry = ref(self)
 
         def moved(key: TopicPartition, source: str, target: str) -> None:
@@ -219,9 +219,9 @@ class Events:
             self.watch(log_dir)
 
     def watch(self, log_dir: LogDir) -> None:
-        """Post from now on the changes of a log dir's state.
+        """From now on, post the changes of a log dir's state.
 
-        The log dir does not keep this object alive.
+        The log dir's reference to this object does not keep the object alive.
         """
         entry, path = ref(self), log_dir.path
 
@@ -233,7 +233,7 @@ class Events:
         log_dir.on_change = changed
 
     def _changed(self, path: str, before: Conditions, after: Conditions, reason: str) -> None:
-        """Post what changed; the caller holds the log dir's lock, so the events are in order."""
+        """Post a change of state; the caller holds the log dir's lock, to keep the order."""
         kind, added, ended = StoreEventKind, after - before, before - after
         if LogDirState.OFFLINE in after:
             if LogDirState.OFFLINE in added:
@@ -251,14 +251,14 @@ class Events:
             self.post(StoreEvent(kind.LOG_DIR_HAS_ROOM, path))
 
     def removed(self, path: str | None) -> None:
-        """Post that a log dir was taken out of the store; its path may be unknown."""
+        """Post that a log dir was removed from the store; perhaps its path is unknown."""
         self.post(StoreEvent(StoreEventKind.LOG_DIR_REMOVED, path))
 
     def of_replica(self, kind: StoreEventKind, key: TopicPartition, path: str | None) -> None:
-        """Post that a partition was created or deleted; the caller reserved its key."""
+        """Post that a partition was created or deleted; the caller has reserved the key."""
         self.post(StoreEvent(kind, path, topic=key.topic, partition=key.partition))
 
     def _moved(self, key: TopicPartition, source: str, target: str) -> None:
-        """Post that a replica was moved; the caller reserved its key."""
+        """Post that a replica was moved; the caller has reserved the key."""
         kind = StoreEventKind.REPLICA_MOVED
         self.post(StoreEvent(kind, target, "", key.topic, key.partition, source, target))

@@ -1,9 +1,11 @@
-"""Maintain one log dir in a thread of its own: flush, retain, checkpoint, purge, scrub.
+"""Maintain one log dir in a thread of its own: flush, apply retention, checkpoint, purge, scrub.
 
-Compaction takes long, so it has a further thread (`compactor`), which this one starts when needed.
+Compaction takes long, so it has another thread (`compactor`), which the keeper's thread starts when
+a log is due.
 
-There is one thread per dir, so a disk that hangs stops only its own housekeeping. The thread sleeps
-on a condition until a duty is due or a removal is requested. No exception ends it, only `stop`.
+There is one keeper per log dir, so a disk that hangs stops only the upkeep of its own log dir. The
+thread sleeps on a condition until a duty is due or a removal is requested. Only `stop` ends the
+thread; no exception does.
 """
 
 from __future__ import annotations
@@ -40,11 +42,11 @@ from logstore.units import format_count
 USAGE_INTERVAL_SECONDS = 10.0
 PACE_INTERVAL_SECONDS = 10.0
 PROBE, PRESSURE = "probe", "pressure"
-# The interval of the probes of a SUSPECT dir; a probe begins only after the one before returned.
+# The interval of the probes of a SUSPECT dir. A probe begins only after the previous one returned.
 SUSPECT_PROBE_SECONDS = 1.0
-SHORTAGE_SECONDS = 0.05  # the pause after a turn that had no memory
+SHORTAGE_SECONDS = 0.05  # the pause after a turn that failed for lack of memory
 
-# The directory of a replica to be removed, and the function to call after its removal.
+# The directory of a replica that must be removed, and the function to call after the removal.
 Purge = tuple[str, Callable[[], object]]
 
 
@@ -59,8 +61,8 @@ class Duty(NamedTuple):
 def warn(text: str, *arguments: object, exc_info: bool = False) -> None:
     """Log a warning; the first call imports `logging`.
 
-    Errors are logged as text. Otherwise a log record that a handler keeps would keep the frames of
-    the error alive, with the descriptors in them.
+    Errors are logged as text. Otherwise, if a handler keeps the log record, the error's stack
+    frames would stay alive, with the descriptors in them.
     """
     import logging
 
@@ -69,7 +71,7 @@ def warn(text: str, *arguments: object, exc_info: bool = False) -> None:
 
 
 class DirKeeper:
-    """The housekeeping of one log dir."""
+    """The upkeep of one log dir."""
 
     def __init__(
         self, log_dir: LogDir, replicas: Replicas, config: StoreConfig, clock: Clock
@@ -103,11 +105,11 @@ class DirKeeper:
         self._suspect_seconds = config.log_dir_suspect_ms / 1000
         now = time.monotonic()
         self._due = {duty.name: now + duty.interval_seconds for duty in self._duties}
-        # Entered directly, because Ctrl-C may interrupt the entering of a Condition.
+        # This lock is entered directly, because Ctrl-C could interrupt the entering of a Condition.
         self._waking = threading.RLock()
         self._wakeup = threading.Condition(self._waking)
         self._purges: deque[Purge] = deque()
-        self._unpurged: deque[Purge] = deque()  # removals that failed; tried again later
+        self._unpurged: deque[Purge] = deque()  # failed removals; they are tried again later
         self._is_stopped = False
         self._is_idle = False
         self._thread = Thread(
@@ -118,7 +120,7 @@ class DirKeeper:
         )
 
     def start(self) -> None:
-        """Start the thread; it begins with superseded copies, whose removal may need a flush.
+        """Start the thread. It first purges superseded copies, which can need a flush.
 
         Raises:
             LogDirError: retriable; this process can start no more threads.
@@ -136,32 +138,32 @@ class DirKeeper:
         """Wait for the end of the thread; returns whether it ended."""
         if self._thread.ident is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout)
-        # It starts the other thread, so that one ends later.
+        # The keeper's thread starts the compactor's thread, so it must end first.
         return not self._thread.is_alive() and self.compactor.join(timeout)
 
     def purge(self, path: str, then: Callable[[], object] = lambda: None) -> None:
-        """Request the removal of a replica's directory; `then` is called after the removal."""
+        """Request the removal of a replica's directory; the thread calls `then` after it."""
         self._replicas.copies.doomed[path] = self.log_dir
         with self._waking:
             self._purges.append((path, then))
             self._wakeup.notify_all()
 
     def wait_idle(self, timeout: float | None = None) -> bool:
-        """Wait until all requested removals are done; returns False if the timeout passed first."""
+        """Wait until all requested removals are done; returns False if the timeout is over."""
         with self._waking:
             return self._wakeup.wait_for(lambda: self._is_idle and not self._purges, timeout)
 
     # --- the duties -------------------------------------------------------------------------------
 
     def flush_due(self) -> None:
-        """Flush the logs whose `flush_ms` has passed, and those with rolled segments."""
+        """Flush the logs whose `flush_ms` has passed, and the logs with rolled segments."""
         now_ms = self._clock.now_ms()
         for log in self._replicas.on(self.log_dir):
             self._guard("flush", partial(log.flush_if_due, now_ms))
 
     def retain(self) -> None:
-        """Roll the active segments that are too old; remove old segments, forget old producers."""
-        if self.log_dir.is_outdated:  # its logs refuse every change
+        """Roll active segments that are too old; drop old segments, and forget old producers."""
+        if self.log_dir.is_outdated:  # the logs in it refuse every change
             return
         now_ms = self._clock.now_ms()
         for log in self._replicas.on(self.log_dir):
@@ -179,11 +181,11 @@ class DirKeeper:
         purge_postponed(self._replicas)
 
     def write_offsets(self, *, is_last: bool = False) -> None:
-        """Write the log dir's offsets checkpoints; the offsets in them are durable already.
+        """Write the log dir's offsets checkpoints, which contain only offsets that are durable.
 
         Args:
-            is_last: the log dir is being closed or taken offline. The generation grows even if no
-                offset changed, so that an older copy of the log dir is recognised.
+            is_last: whether the log dir is being closed or taken offline. If so, the generation
+                grows even if no offset changed, so that an older copy of the log dir is recognised.
         """
         with call(self.log_dir.path, SYNCING):
             self.log_dir.ballast.use(partial(self._write_offsets, is_last))
@@ -191,7 +193,8 @@ class DirKeeper:
     def _write_offsets(self, is_last: bool) -> None:
         self.log_dir.check_place()
         points = {key_of(log): log.recovery_point for log in self._replicas.on(self.log_dir)}
-        # The logs of an old copy are not open for writing: their rows stay until it is accepted.
+        # The logs of an old copy are not open for writing: their rows stay until the copy is
+        # accepted.
         if not self.log_dir.is_outdated:
             self._write_checkpoints()
         self._replicas.catalog.write(self.log_dir)
@@ -221,12 +224,12 @@ class DirKeeper:
         )
 
     def _replicated(self) -> list[tuple[Log, int]]:
-        """List the logs that are replicated, with their high watermarks."""
+        """Give the high watermarks of the logs that are replicated."""
         found = [(log, replicated_to(log)) for log in self._replicas.on(self.log_dir)]
         return [(log, at) for log, at in found if at is not None]
 
     def _write_catalog(self) -> None:
-        """Bring the catalog file up to date; if the disk is full, a later checkpoint does it."""
+        """Bring the catalog file up to date; if the disk is full, a later checkpoint does this."""
         try:
             with call(self.log_dir.path, SYNCING):
                 self.log_dir.ballast.use(partial(self._replicas.catalog.write, self.log_dir))
@@ -260,9 +263,10 @@ class DirKeeper:
         judge(log_dir, [one for one in self._replicas.log_dirs if one is not log_dir])
 
     def keep_pace(self) -> None:
-        """Probe a disk that is in use or slow, to compare it with the others.
+        """Probe a disk that is in use or SLOW, to compare it with the other disks.
 
-        An idle disk is skipped: a sleeping disk need not wake, and no caller waits for an idle one.
+        An idle disk is not probed: a sleeping disk need not wake up, and no caller waits for an
+        idle disk.
         """
         flushes = self.log_dir.flush_count
         if flushes != self._flushes_seen or self.log_dir.is_slow:
@@ -270,11 +274,11 @@ class DirKeeper:
             self.probe()
 
     def probe_soon(self) -> None:
-        """Make the thread probe the dir as soon as it is free, because the dir became SUSPECT."""
+        """Make the thread probe the dir as soon as possible, because the dir became SUSPECT."""
         self._do_soon(PROBE)
 
     def relieve_soon(self) -> None:
-        """Make the thread look for room as soon as it is free, because the dir became full."""
+        """Make the thread look for room as soon as possible, because the dir became full."""
         self._do_soon(PRESSURE)
 
     def _do_soon(self, duty: str) -> None:
@@ -283,7 +287,7 @@ class DirKeeper:
             self._wakeup.notify_all()
 
     def run_due(self, now: float) -> None:
-        """Do the requested removals, and the duties due at `now` of the monotonic clock."""
+        """Do the requested removals, and the duties that are due at `now`, a monotonic time."""
         while self._purges and not self.log_dir.is_suspect:
             self._guard("purge", self._purge_next)
         for duty in self._duties:
@@ -308,10 +312,10 @@ class DirKeeper:
 
     def _purge(self, purge: Purge) -> None:
         path, then = purge
-        self._write_catalog()  # so this log dir knows where the remaining copy is
+        self._write_catalog()  # the catalog names the remaining copy's log dir
         try:
             with call(path, WORKING) as work:
-                self.log_dir.check_place()  # an empty mount point looks as if the removal was done
+                self.log_dir.check_place()  # on an empty mount point, the directory is missing too
                 purge_tree(path, work.beat)
         except (OSError, MemoryError):
             self._unpurged.append(purge)
@@ -320,7 +324,7 @@ class DirKeeper:
         then()
 
     def _purge_again(self) -> None:
-        """Retry removals that failed; their failure was reported the first time."""
+        """Retry failed removals; the first failure of each removal was reported."""
         for _ in range(len(self._unpurged)):
             try:
                 self._purge(self._unpurged.popleft())
@@ -329,11 +333,11 @@ class DirKeeper:
                 self.log_dir.check()
 
     def purge_covered(self) -> None:
-        """Request the removal of copies that a live copy on this log dir has replaced."""
+        """Request the removal of superseded copies whose live copy is on this log dir."""
         purge_covered(self._replicas, self.log_dir)
 
     def _guard(self, name: str, work: Callable[[], object]) -> None:
-        """Do some work; an exception is converted or logged, and the thread continues."""
+        """Do some work; convert or log an exception, so that the thread continues."""
         try:
             work()
         except FileNotFoundError:
@@ -351,15 +355,15 @@ class DirKeeper:
     # --- the thread -------------------------------------------------------------------------------
 
     def _next_due(self) -> float:
-        """Give the time of the next duty; on a SUSPECT dir only the next probe counts."""
+        """Give the time of the next duty; if the dir is SUSPECT, the time of the next probe."""
         return self._due[PROBE] if self.log_dir.is_suspect else min(self._due.values())
 
     def begin(self) -> None:
-        """Request the removal of superseded copies, once when the thread starts."""
+        """Request the removal of superseded copies; called once, when the thread starts."""
         self._guard("purge", self.purge_covered)
 
     def pause_seconds(self) -> float | None:
-        """Give the seconds until the next duty: 0.0 if there is work now, None if the thread ends.
+        """Give the seconds until the next duty: 0.0 if there is work, None if the thread must end.
 
         The caller holds the lock.
         """
@@ -379,7 +383,7 @@ class DirKeeper:
 def _keep_house(
     entry: ref[DirKeeper], waking: threading.RLock, wakeup: threading.Condition
 ) -> None:
-    """Do the work of a keeper until its end; while this thread waits, the store may be dropped."""
+    """Do a keeper's work until its end; a waiting keeper does not keep the store alive."""
     keeper = entry()
     if keeper is not None:
         keeper.begin()
@@ -395,6 +399,6 @@ def _keep_house(
         if keeper is not None:
             try:
                 keeper.run_due(time.monotonic())
-            except MemoryError:  # not enough even to log an error; the next turn may have more
+            except MemoryError:  # too little to log an error; the next turn may have more
                 time.sleep(SHORTAGE_SECONDS)
             keeper = None

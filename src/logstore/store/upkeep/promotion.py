@@ -1,4 +1,4 @@
-"""Accept an incomplete replica as complete, because its user says so; durable.
+"""Accept an incomplete replica as complete, durably, because its user decided so.
 
 1. In `partition.metadata`, remove the marks of a move and of a deletion that was not completed, and
    raise the generation above all known.
@@ -28,12 +28,13 @@ from logstore.store.start import dir_actions
 
 
 def promote(replicas: Replicas, environment: LogEnvironment, key: TopicPartition) -> bool:
-    """Accept an incomplete replica as complete; returns False if it is complete already.
+    """Accept an incomplete replica as complete; returns False if the replica is complete already.
 
     Raises:
-        UnknownPartitionError, LogDirOfflineError, ReplicaOfflineError: as for a lookup.
+        UnknownPartitionError, LogDirOfflineError, ReplicaOfflineError: as in a lookup.
         LogDirFullError: retriable; the replica stays incomplete.
-        LogDirError: it is in an old copy, and no other log dir could record that it is accepted.
+        LogDirError: the replica is in an old copy of a log dir, and no other log dir could record
+            that the copy is accepted.
     """
     replicas.lookup(*key)
     with replicas.reserved(key):
@@ -57,9 +58,9 @@ def promote(replicas: Replicas, environment: LogEnvironment, key: TopicPartition
 
 
 def _rewrite_metadata(incomplete: IncompleteReplica, key: TopicPartition) -> None:
-    """Remove the marks of a move, and raise the generation above that of every known copy.
+    """Remove the records of a move, and raise the generation above that of every known copy.
 
-    A copy that cannot be reached counts if another copy names its generation.
+    A copy that cannot be read is known too if another copy names its generation.
     """
     metadata = _metadata_of(incomplete, key)
     known = [metadata.generation]
@@ -69,18 +70,19 @@ def _rewrite_metadata(incomplete: IncompleteReplica, key: TopicPartition) -> Non
         for facts in (incomplete.facts, *incomplete.others)
         if facts.superseded_by is not None
     ]
-    # A deletion that failed or crashed may have left its mark: the next start would act on it.
+    # A deletion that failed or crashed may have left its record: the next start would delete the
+    # replica.
     metadata = metadata.with_move_record(None).with_superseded_by(None).without_deletion()
     metadata._replace(moving=None, generation=max(known) + 1).write(incomplete.facts.path)
 
 
 def _metadata_of(incomplete: IncompleteReplica, key: TopicPartition) -> PartitionMetadata:
-    """Read the metadata; if they are lost, make them as the opening of a live log does."""
+    """Read the metadata; if they are lost, make new metadata like the opening of a live log."""
     log_dir, facts = incomplete.log_dir, incomplete.facts
     metadata = metadata_or_stand_in(facts.path, ReplicaDirName(*key, facts.kind, ""))
     if any(metadata.topic_id):
         return metadata
-    checkpointed = Checkpointed()  # of a replica that was live in this log dir
+    checkpointed = Checkpointed()  # if the replica was live in this log dir
     if facts.kind == "live":
         start = log_dir.checkpoints.log_start_offset(key)
         checkpointed = Checkpointed(None, start, log_dir.checkpoints.topic_ids(key))

@@ -1,8 +1,9 @@
-"""Decide which directories may be removed in the background, and in which order.
+"""Decide which directories are removed in the background, and in which order.
 
 A superseded copy is removed as soon as the live copy durably has as many records. If a user deleted
-a partition, its copies are removed first and the `.delete` with the record of the deletion last.
-That one is removed only while no log dir is bad: a copy on a bad dir would come back without it.
+a partition, its copies are removed first, and the `.delete` with the record of the deletion is
+removed last. This `.delete` is removed only while no log dir is bad: without it, a copy on a bad
+dir would come back.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ class Purger(Protocol):
     """Removes directories of one log dir in the background: its keeper."""
 
     def purge(self, path: str, then: Callable[[], object] = ..., /) -> None:
-        """Remove a directory, and call `then` after that."""
+        """Remove a directory, and call `then` after the removal."""
 
 
 def doomed(replicas: Replicas, copies: Iterable[ReplicaFacts]) -> list[Doomed]:
-    """List the directories to purge; each is removed after the one before it is gone."""
+    """List the directories to purge; each directory is removed after the previous one."""
     copies = list(copies)
     is_deletion = any(facts.is_deleted_by_user for facts in copies)
     return [Doomed(replicas.dir_of(facts.log_dir), facts.path, is_deletion) for facts in copies]
@@ -44,7 +45,7 @@ def forget_purged(
     decisions: Iterable[Decision],
     before: Mapping[TopicPartition, OfflineReplica],
 ) -> None:
-    """Forget replicas that were offline and are purged; what is left of one has a new record."""
+    """Forget old records of offline replicas whose directories are purged; keep new records."""
     for decision in decisions:
         record = before.get(decision.topic_partition)
         if decision.act is Act.PURGE and record is not None and not record.is_missing:
@@ -54,11 +55,11 @@ def forget_purged(
 def purge_in_order(
     replicas: Replicas, keepers: Mapping[str, Purger], doomed: Sequence[Doomed]
 ) -> None:
-    """Remove directories in the background, each one after the one before it is gone.
+    """Remove directories in the background, each directory after the previous one is gone.
 
     Directories of a deletion are not removed while a log dir is bad: a copy may come back with that
-    dir, and then the start-up table decides again. While a log dir hangs, or is being brought in,
-    their removal is postponed.
+    dir, and then the start-up table decides again. While a log dir hangs, or is being opened or
+    removed, the removal of directories of a deletion is postponed.
     """
     if not doomed:
         return
@@ -80,10 +81,10 @@ def purge_in_order(
 
 
 def outlive_deletions(replicas: Replicas, keepers: Mapping[str, Purger], log_dir: LogDir) -> None:
-    """Record deletions in the copies that they cover, because their own log dir is given up.
+    """Record each deletion of a log dir that is given up in the copies that the deletion covers.
 
-    A copy on another bad log dir does not get the record. If that log dir returns, the copy counts
-    as the rest of the partition, and the user decides about it.
+    A copy on another bad log dir does not get this record. If that log dir returns, the copy counts
+    as the rest of the partition, and the user decides about the copy.
     """
     orphans = []
     for last, doomed in list(replicas.copies.deletions.items()):
@@ -105,9 +106,9 @@ def outlive_deletions(replicas: Replicas, keepers: Mapping[str, Purger], log_dir
 
 
 def note_deletion(doomed: Doomed) -> bool:
-    """Record in a directory, durably, that its user deleted it; returns whether that is recorded.
+    """Record durably in a directory that its user deleted it; returns whether this succeeded.
 
-    It is not recorded if the disk fails, or if the directory has no readable `partition.metadata`.
+    It fails if the disk fails, or if the directory has no readable `partition.metadata`.
     """
     log_dir = doomed.log_dir
     try:
@@ -129,14 +130,14 @@ def note_deletion(doomed: Doomed) -> bool:
 
 
 def purge_postponed(replicas: Replicas) -> None:
-    """Request all postponed removals again; those that must still wait are postponed again."""
+    """Request all postponed removals again; removals that must still wait are postponed again."""
     for _ in range(len(replicas.copies.postponed)):
         with suppress(IndexError):  # the keeper of another log dir took the last one
             replicas.purge(replicas.copies.postponed.popleft())
 
 
 def forget_postponed(replicas: Replicas, decided: Iterable[Sequence[Doomed]]) -> None:
-    """Drop postponed removals that the start-up table decided about again, with more copies."""
+    """Drop postponed removals that a new decision of the start-up table has replaced."""
     last = {doomed[-1].path for doomed in decided if doomed}
     for _ in range(len(replicas.copies.postponed)):
         with suppress(IndexError):
@@ -148,7 +149,7 @@ def forget_postponed(replicas: Replicas, decided: Iterable[Sequence[Doomed]]) ->
 def purge_covered(replicas: Replicas, log_dir: LogDir) -> None:
     """Request the removal of superseded copies whose live copy is on this log dir.
 
-    The live copy is flushed first if it needs that to cover the superseded one.
+    If a live copy has enough records, but not enough of them are flushed, it is flushed first.
     """
     for path, old in list(replicas.copies.superseded.items()):
         replica = replicas.opened.get(TopicPartition(old.topic, old.partition))
@@ -157,11 +158,11 @@ def purge_covered(replicas: Replicas, log_dir: LogDir) -> None:
 
 
 def purge_superseded_on(replicas: Replicas, log_dir: LogDir) -> None:
-    """Request the removal of superseded copies on this log dir, wherever their live copies are."""
+    """Request the removal of superseded copies on this log dir. Live copies can be anywhere."""
     for path, old in list(replicas.copies.superseded.items()):
         replica = replicas.opened.get(TopicPartition(old.topic, old.partition))
         if replica is not None and old.log_dir == log_dir.path:
-            with suppress(LogStoreError):  # if the flush fails, the superseded copy is still needed
+            with suppress(LogStoreError):  # if the flush fails, the copy is still needed
                 _purge_if_covered(replicas, replica, path, old)
 
 
@@ -176,10 +177,10 @@ def _purge_if_covered(replicas: Replicas, replica: Replica, path: str, old: Repl
 
 
 def companions(replicas: Replicas, key: TopicPartition) -> list[Doomed]:
-    """List the other copies of a replica, which must be removed before the record of its deletion.
+    """List the other copies of a replica. They must be removed before the record of its deletion.
 
-    Copies that are being removed already are included. Without the record, a start would take a
-    half removed copy for the rest of the replica.
+    Copies that are being removed already are in the list. Without the record, a start would treat a
+    half removed copy as the rest of the replica.
     """
     known = replicas.copies
     copies = [old for old in known.superseded.values() if (old.topic, old.partition) == key]
@@ -195,7 +196,7 @@ def companions(replicas: Replicas, key: TopicPartition) -> list[Doomed]:
 
 
 def _may_be_of(path: str, key: TopicPartition) -> bool:
-    """Check whether a directory may belong to a replica; its name may have only part of a topic."""
+    """Check whether a directory may belong to a replica; a long topic is cut in its name."""
     base = os.path.basename(path)
     name = parse_dir_name(base)
     if name is None or name.partition != key.partition:

@@ -1,10 +1,10 @@
 """Find rot in data that nobody reads: check every flushed batch of a log dir at a bounded rate.
 
-The keeper of the dir calls `step` once a second. A pass checks the sealed segments of all logs.
-The order is random, so that a process that is often restarted checks all of them in time. After a
-pass the scrubber rests. A replica that a move has just brought is checked first, with its active
-segment, because the move verified it only from the kernel's cache. Rot is reported and counted.
-Nothing is cut, and no log dir goes offline because of rot. If a segment is deleted, truncated or
+The keeper of the dir calls `step` once a second. A pass checks the sealed segments of all logs. The
+order is random, so that a process that is often restarted checks all of them in time. After a pass
+the scrubber rests. A replica that just arrived by a move is checked first, also its active segment,
+because the move verified the replica only from the kernel's cache. Rot is reported and counted. No
+record is removed, and no log dir goes offline because of rot. If a segment is deleted, truncated or
 moved meanwhile, it is skipped.
 """
 
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from logstore.log.log import Log
 
 STEP_SECONDS = 1.0
-# How long after the opening of a log dir the scrubber leaves the disk to other callers.
+# After the opening of a log dir, the scrubber waits this long, so that other work has the disk.
 QUIET_MS = 60_000
 # After this many bytes, the scrubber checks whether the keeper has other work.
 SLICE_BYTES = 1 << 20
-# Opening a segment costs this part of the budget.
+# The opening of a segment counts as this many bytes.
 OPEN_BYTES = 4096
 
 
 class Piece(NamedTuple):
-    """One segment that is to be checked."""
+    """One segment that must be checked."""
 
     log: Log
     base_offset: int
@@ -46,7 +46,7 @@ class Scrubber:
     """The scrubber of one log dir.
 
     Attributes:
-        passes: how many passes over the whole dir are complete.
+        passes: the number of complete passes over the whole log dir.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Scrubber:
         self._step_bytes = max(int(config.log_scrub_bytes_per_second * STEP_SECONDS), 1)
         self._interval_ms = config.log_scrub_interval_ms
         self._is_wanted_elsewhere = is_wanted_elsewhere
-        # The bytes read beyond the last budget, because a batch is always read whole.
+        # How many bytes the last step read beyond its budget. A batch is always read whole.
         self._debt = 0
         # The logs that this pass has not begun; None between two passes.
         self._logs: list[Log] | None = None
@@ -73,7 +73,7 @@ class Scrubber:
         self._reported: set[tuple[str, int]] = set()
 
     def step(self) -> None:
-        """Check as many bytes as one second allows; raises the errors of a log."""
+        """Check as many bytes as the rate allows in one second; raises the errors of a log."""
         budget = self._step_bytes - self._debt
         while budget > 0 and not self._is_wanted_elsewhere():
             if self._check is None:
@@ -88,7 +88,7 @@ class Scrubber:
     # --- what to check ----------------------------------------------------------------------------
 
     def _next(self) -> Piece | None:
-        """Give the next segment to check; None while there is nothing to do."""
+        """Give the next segment to check; None if there is no work now."""
         if self._clock.now_ms() < self._quiet_until_ms:
             return None
         for log in self._replicas.take_arrived(self._log_dir):
@@ -101,7 +101,7 @@ class Scrubber:
         return self._pieces.popleft()
 
     def _turn(self) -> bool:
-        """End the pass, or begin the next one after the rest; returns whether a pass began."""
+        """End the pass, or begin the next pass after the rest; returns whether a pass began."""
         now_ms = self._clock.now_ms()
         if self._logs is not None:
             self._logs = None
@@ -128,11 +128,11 @@ class Scrubber:
             self._log = log
 
     def _go_on(self, budget_bytes: int) -> int:
-        """Check more of the segment; returns the bytes read."""
+        """Check more of the segment; returns how many bytes were read."""
         check, log = self._check, self._log
         if check is None or log is None:
             return 0
-        self._check = None  # if `run` raises, the rest of the segment is not checked in this pass
+        self._check = None  # if `run` raises, this pass skips the rest of the segment
         known = len(check.found)
         with call(self._log_dir.path, SYNCING) as reading:
             done_bytes = check.run(budget_bytes, lambda _: reading.beat())
@@ -159,7 +159,7 @@ class Scrubber:
 
 
 def _pieces_of(log: Log, *, with_active: bool = False) -> list[Piece]:
-    """List the flushed segments of a log; the active one only if `with_active`."""
+    """List the flushed segments of a log; the active segment only if `with_active` is true."""
     flushed_to = log.recovery_point
     segments = host.segments_of(log)
     chosen = segments if with_active else segments[:-1]
