@@ -1,11 +1,12 @@
 """Accept move requests from outside the process: the commands `move.*` of the admin socket.
 
-The first `ReplicaMover` of a store registers the commands, or the first client that asks for one.
-If a store has no mover, the first request for a move makes one. A client that only reads starts no
-mover. `mover.registration` names the class of that mover.
+The store's first `ReplicaMover` registers the commands. If a client asks for one of the commands
+earlier, they are registered then. If a store has no mover, the first request for a move makes a
+mover. A client that only reads starts no mover. `mover.registration` names the class of the mover
+that a request makes.
 
-Results and progress are plain documents. Their field `moves` has one entry for each move, see
-`facts_of`.
+Results and progress are plain documents. Their field `moves` has one entry for each move.
+`facts_of` makes an entry.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ Row = dict[str, Any]
 
 
 class RunningMover(Protocol):
-    """What the commands need of a store's mover."""
+    """List the members of a store's mover that the commands use."""
 
     changed: threading.Condition
 
@@ -55,10 +56,11 @@ class RunningMover(Protocol):
         """Limit all moves, or those of one log dir, to a rate."""
 
 
-MakeMover = Callable[[LogStore, int, Rate], RunningMover]  # store, number of threads, rate
+# The store, the number of threads, the rate.
+MakeMover = Callable[[LogStore, int, Rate], RunningMover]
 
-# Both references are weak. A store holds its handlers, these hold the commands, and the commands
-# refer to the store.
+# Both references are weak, so they keep neither the store nor its commands in memory. A store
+# refers to its command handlers, the handlers to these commands, and the commands to the store.
 _COMMANDS: weakref.WeakKeyDictionary[LogStore, weakref.ref[MoveCommands]] = (
     weakref.WeakKeyDictionary()
 )
@@ -66,7 +68,7 @@ _MAKING = threading.Lock()
 
 
 def commands_of(store: LogStore, make_mover: MakeMover) -> MoveCommands:
-    """Return the commands of a store; the first call registers them.
+    """Return the commands of a store; the first call for a store registers the commands.
 
     Args:
         make_mover: makes the mover that the first request for a move needs.
@@ -117,8 +119,8 @@ class MoveCommands:
         return store
 
     def _mover(self, threads: int | None = None, rate: Rate = None) -> RunningMover:
-        """Return the store's mover, or make one with the rate that an earlier mover left."""
-        with self._making:  # requests run in parallel, but the store must have one mover only
+        """Return the store's mover, or make a mover with the rate that an earlier mover stored."""
+        with self._making:  # requests run in parallel, but a store must have only one mover
             if self.mover is None or self.mover.is_closed:
                 rate = rate or rate_left(self.store)
                 threads = threads or NUM_REPLICA_MOVE_THREADS
@@ -140,15 +142,15 @@ class MoveCommands:
         threads: int | None = None,
         is_dry: bool = False,
     ) -> Row:
-        """Run moves and report their progress until they end or the client has gone.
+        """Run moves and report their progress until they end or the client disconnects.
 
         Args:
             moves: topic, partition and target of each move, in the order in which they are to run.
-            reassignment: the moves as JSON of kafka-reassign-partitions, instead of `moves`.
+            reassignment: the moves as JSON of kafka-reassign-partitions, used instead of `moves`.
             throttle: the rate of all moves of the store. "none" removes the ceiling; None leaves
                 the rate unchanged.
-            threads: how many threads the mover gets, if this request makes it.
-            is_dry: only report what would be moved.
+            threads: the number of threads of the mover, if this request makes the mover.
+            is_dry: whether to report the moves without running them.
         """
         store = self.store
         plan = MovePlan(tuple(PlannedMove(*one) for one in moves))
@@ -165,7 +167,7 @@ class MoveCommands:
         return plan_facts(plan) | self._follow(mover, mover.execute(plan), request)
 
     def status(self, request: Request, is_followed: bool = False) -> Row:
-        """Report the moves; if there is no mover, report those that an earlier process left."""
+        """Report the mover's moves; without a mover, report the moves that were left unfinished."""
         mover = self.mover
         if mover is None or mover.is_closed:
             return {"pid": os.getpid(), "moves": left_moves(self.store), "throttled_rate": None}
@@ -185,7 +187,8 @@ class MoveCommands:
             is_followed: bool = False,
         ) -> Row:
             is_new = self.mover is None or self.mover.is_closed
-            # A new mover resumes moves at once. A move must not finish before it is stopped here.
+            # A new mover resumes moves at once. Here it begins at `HOLD_RATE`, so that no move ends
+            # before it is cancelled or paused.
             is_held = is_new and verb in ("cancel", "pause")
             rate = rate_left(self.store)
             mover = self._mover(rate=HOLD_RATE if is_held else None)
@@ -205,7 +208,7 @@ class MoveCommands:
     # --- reporting --------------------------------------------------------------------------------
 
     def _follow(self, mover: RunningMover, moves: Sequence[Move], request: Request) -> Row:
-        """Report the progress of moves, until none of them runs or the client has gone."""
+        """Report the progress of moves, until none of them runs or the client disconnects."""
         while any(not _is_at_rest(move) for move in moves) and not request.is_abandoned:
             request.progress(self._facts(mover, moves))
             with mover.changed:
@@ -247,7 +250,7 @@ _MEANT: dict[str, Callable[[Move], bool]] = {
 def _chosen(
     moves: Iterable[Move], partitions: Sequence[Sequence[Any]] | None, verb: str
 ) -> list[Move]:
-    """Return the newest move of each named partition, or all moves that the verb applies to."""
+    """Return the newest move of each named partition, or, without names, all moves of the verb."""
     newest = {(move.topic, move.partition): move for move in moves}
     if partitions is None:
         return [move for move in newest.values() if _MEANT[verb](move)]
@@ -260,7 +263,7 @@ def _chosen(
 
 
 def facts_of(move: Move) -> Row:
-    """Describe a move in JSON's types."""
+    """Describe a move as a document that JSON can represent."""
     return {
         "topic": move.topic,
         "partition": move.partition,
@@ -274,7 +277,7 @@ def facts_of(move: Move) -> Row:
 
 
 def rate_left(store: LogStore) -> Rate:
-    """Return the rate that an earlier mover set for all moves; its unfinished moves record it."""
+    """Return the rate of all moves that an earlier mover stored with its unfinished moves."""
     for _, (log, _) in sorted(store.host.replicas.opened.items()):
         rate = (
             None
@@ -323,8 +326,9 @@ def located(store: LogStore, plan: MovePlan, *, may_wish: bool) -> MovePlan:
     """Complete a plan that was read from a document: add each replica's log dir and size.
 
     Args:
-        may_wish: whether a partition may be missing. Its target is then returned as a wish: the
-            log dir in which to create the partition later (KIP-113).
+        may_wish: whether a partition that does not exist is accepted. The target of such a
+            partition is returned as a wish: the log dir in which to create the partition later
+            (KIP-113).
 
     Raises:
         LogStoreError: a replica or a log dir does not exist; no move of the plan is begun.
@@ -344,7 +348,7 @@ def located(store: LogStore, plan: MovePlan, *, may_wish: bool) -> MovePlan:
 
 
 def plan_facts(plan: MovePlan) -> Row:
-    """Describe a plan in JSON's types."""
+    """Describe a plan as a document that JSON can represent."""
     return {
         "bytes_to_move": plan.bytes_to_move,
         "planned": [move._asdict() for move in plan.moves],

@@ -1,6 +1,7 @@
-"""Admit moves: reserve room for each one before its first byte is copied, or fail it.
+"""Admit moves: reserve room for each move before its first byte is copied, or fail the move.
 
-If a move of a plan has no room, it waits while other moves run, because these may free some room.
+If there is no room for a move of a plan, the move waits while other moves run, because those moves
+may free room.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ PURGE_SECONDS_MAX = 30.0
 
 
 def admit(moves: Moves, move: Move, target: LogDir) -> None:
-    """Queue a move, or fail it before its first byte."""
+    """Queue a move; if its target cannot take the move, fail the move before a byte is copied."""
     try:
         check_fit(move, target)
         if not move.waits_for_room:
@@ -28,7 +29,7 @@ def admit(moves: Moves, move: Move, target: LogDir) -> None:
 
 
 def has_room(moves: Moves, move: Move) -> bool:
-    """Reserve room for a move of a plan; fail it if no running move can free any more room."""
+    """Reserve room for a move of a plan; fail the move if no running move can free room for it."""
     is_last_try = not any(one.state.is_running for one in moves.all())
     try:
         target = moves.host.dir_of(move.target_dir)
@@ -37,7 +38,7 @@ def has_room(moves: Moves, move: Move) -> bool:
         except TargetFullError:
             if not is_last_try:
                 return False
-            moves.host.wait_purged(PURGE_SECONDS_MAX)  # old copies of moved replicas are purged now
+            moves.host.wait_purged(PURGE_SECONDS_MAX)  # until old copies are purged
             _reserve(moves, move, target)
     except LogStoreError as error:
         moves.refuse(move, error)
@@ -46,7 +47,7 @@ def has_room(moves: Moves, move: Move) -> bool:
 
 
 def _reserve(moves: Moves, move: Move, target: LogDir) -> None:
-    """Reserve room for a move; give the room back if a caller cancels the move meanwhile."""
+    """Reserve room for a move; give the room back if a caller cancels the move at the same time."""
     moves.reservations.reserve(move, target)
     if move.is_ending:
         moves.reservations.release(move)

@@ -15,7 +15,7 @@ from mover.state import MoveState
 
 IDLE, MOVING, MOVE = 0, 1, 2
 PACE_SECONDS = 0.005
-SECONDS_FACTOR_MAX = 4  # a slower move is cut short: the bench measures appends, not moves
+SECONDS_FACTOR_MAX = 4  # a move that takes longer is cancelled: the bench measures appends
 THROTTLED_SHARE = 0.5
 
 

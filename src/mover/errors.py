@@ -62,6 +62,6 @@ class TargetUnfitError(MoveError):
 
 
 class MoveCancelledError(MoveError):
-    """Report that a move was cancelled; the reason says why, or at whose request."""
+    """Report that a move was cancelled; `reason` gives the cause of the cancellation."""
 
     _template = "the move of {topic}-{partition} was cancelled: {reason}"

@@ -1,4 +1,4 @@
-"""Run one move in the thread that took it: set marks, copy, catch up, swap. Or give the move up.
+"""Run one move in the thread that took it: set marks, copy, catch up, swap; or give the move up.
 
 marks     first the field `moving` in the live copy's metadata, then the `.move` directory with its
           record of the move
@@ -41,8 +41,8 @@ def check_fit(move: Move, target: LogDir) -> None:
     """Check that the target of a move accepts new replicas now.
 
     Raises:
-        LogDirOfflineError, LogDirSuspectError, LogDirFullError: the target has that state.
-        LogDirError: the target is an old copy of itself.
+        LogDirOfflineError, LogDirSuspectError, LogDirFullError: the target is in that state.
+        LogDirError: the target is an old copy of the log dir.
         TargetUnfitError: the target is cordoned.
     """
     target.check_current()
@@ -58,7 +58,7 @@ class Job:
     """Run a move once, from its first byte or from where the last run stopped.
 
     Args:
-        purge: called with a log dir and the path of a directory in it that is to be removed.
+        purge: removes a directory; it is called with the log dir and the path of the directory.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Job:
             self.catch_up()
 
     def begin(self) -> None:
-        """Set the marks; if an earlier run left a copy, take that copy over."""
+        """Set the marks of the move; if an earlier run left a copy, continue that copy."""
         self.ends.check()
         check_fit(self.move, self.ends.target)
         self.target.check_vacant()
@@ -119,14 +119,14 @@ class Job:
         relocation.set_moving(self.log, mark, rates)
 
     def note_rates(self) -> None:
-        """Update the rates that are stored with the mark; do nothing if the mark was cleared."""
+        """Update the rates that are stored with the mark `moving`; without the mark, do nothing."""
         mark = relocation.moving_of(self.log)
         if mark is not None and mark.move_id == self.move.move_id:
             with suppress(LogStoreError):
                 self._claim()
 
     def _forget_left(self) -> None:
-        """Purge the copies that earlier moves left; the replica's live copy names none of them."""
+        """Purge the copies of earlier moves; the replica's live copy names none of these."""
         copies, key = self.replicas.copies, self.move.key
         left = copies.moves.pop(key, None)
         others = {} if left is None else {left.path: left.log_dir}
@@ -146,9 +146,10 @@ class Job:
         self.move.go(MoveState.CATCHING_UP)
 
     def catch_up(self) -> None:
-        """Copy what was appended meanwhile, until the copy misses little."""
+        """Copy the records that were appended meanwhile, until the copy misses only a few bytes."""
         while True:
-            # A truncation clears the mark. The copy is truncated here; then the mark is set again.
+            # A truncation clears the mark `moving`. Here the copy is truncated too, and then the
+            # mark is set again.
             missing = copy_all(self.log, self.target, self.ends)
             self.target.sync()
             self._claim()
@@ -171,7 +172,8 @@ class Job:
             relocation.tell_end(self.log)
         self._count()
         self.target.let_go()
-        with suppress(LogStoreError):  # marks that stay do no harm; the next change drops them
+        # Marks that are not removed do no harm; the next change of the metadata removes them.
+        with suppress(LogStoreError):
             relocation.settle(self.log)
         self.purge(self.source, self._swap.doomed_path)
         return True
@@ -179,7 +181,7 @@ class Job:
     # --- giving up --------------------------------------------------------------------------------
 
     def give_up(self, *, is_cancelled: bool) -> None:
-        """Remove the copy and its marks, if that is safe and as far as the disks allow it."""
+        """Remove the copy and its marks, if that is safe, and as far as the disks allow."""
         self.target.let_go()
         if self._swap is not None and self._swap.is_undecided:
             return
@@ -201,7 +203,7 @@ class Job:
         self.move.bytes_done = 0
 
     def _keep_for_nobody(self) -> None:
-        """Keep the copy, as it may be the better one, but make sure that it is never resumed."""
+        """Keep the copy, because it may be the better copy, but ensure that it is never resumed."""
         with suppress(LogStoreError):
             self.target.disown()
         self.replicas.copies.moves.pop(self.move.key, None)
@@ -217,7 +219,7 @@ class Job:
 
 
 def unmark(replicas: Replicas, key: TopicPartition) -> None:
-    """Clear the mark of a move from the live copy, if there is one."""
+    """Clear the mark `moving` from the live copy, if the replica has a live copy."""
     replica = replicas.opened.get(key)
     if replica is not None:
         with suppress(LogStoreError):
@@ -241,10 +243,10 @@ def run(move: Move, job: Job, end: End) -> None:
             job.leave()
             job.note_rates()
             state = MoveState.PAUSED
-    except LogClosedError:  # the store was closed meanwhile: the next mover resumes the move
+    except LogClosedError:  # the store was closed during the move: the next mover resumes the move
         job.leave()
         state = MoveState.PAUSED
-    except LogDirSuspectError:  # one of its disks hangs: the move resumes when that disk answers
+    except LogDirSuspectError:  # a disk of the move hangs: the move resumes when that disk answers
         job.leave()
         state, move.is_held_up = MoveState.PAUSED, True
     except LogStoreError as failure:
@@ -259,7 +261,7 @@ def run(move: Move, job: Job, end: End) -> None:
 
 
 def without_frames(error: LogStoreError) -> LogStoreError:
-    """Drop the frames of a stored error, because they can hold descriptors of a dead disk open."""
+    """Drop a stored error's stack frames, because they can keep a dead disk's descriptors open."""
     links: list[BaseException | None] = [error]
     while links:
         link = links.pop()

@@ -1,8 +1,8 @@
 """Represent one move to its user: state, progress, pause, resume, cancel and retry.
 
 Threads: the state changes under the mover's condition. The thread that runs the move writes
-`bytes_done` and similar fields, and any thread may read them. A request to a running move sets a
-flag. The move's thread reads the flag before each chunk.
+`bytes_done` and similar fields. Any thread can read these fields safely. A request to a running
+move sets a flag. The move's thread reads the flag before each chunk.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LOOK_SECONDS = 0.5
 
 
 class Wanted(enum.Enum):
-    """What a caller requested of a running move."""
+    """Name what a caller requested of a running move."""
 
     PAUSE = "pause"
     CANCEL = "cancel"
@@ -56,7 +56,7 @@ class MoveProgress(NamedTuple):
 
 
 class Controller(Protocol):
-    """What a move needs from the mover that runs it."""
+    """List the methods of a mover that its moves call."""
 
     changed: threading.Condition
 
@@ -70,17 +70,17 @@ class Controller(Protocol):
         """Make sure that the copy of a failed move is never resumed."""
 
     def wake(self) -> None:
-        """Wake the moves that wait for their throttle, so that they see a pause or cancel."""
+        """Wake the moves that wait for a throttle, so that they notice a pause or a cancel."""
 
     def renew(self, move: Move) -> None:
-        """Queue a move that is tried again; cancel any other move of its replica first."""
+        """Queue a move that is retried; cancel any other move of its replica first."""
 
     def holds(self, move: Move) -> bool:
-        """Report whether the move still belongs to this mover, and not to the next mover."""
+        """Report whether the move belongs to this mover; after a close, the next mover owns it."""
 
     @property
     def is_closed(self) -> bool:
-        """Whether the mover is closed and runs nothing any more."""
+        """Whether the mover is closed and runs no more moves."""
 
 
 class Move:
@@ -104,11 +104,12 @@ class Move:
         self.error: LogStoreError | None = None
         self.bytes_done = 0
         self._size_of: Callable[[], int] = lambda: size_bytes
-        # Whether the move waits until earlier moves free some room. If not, it fails without room.
+        # Whether the move waits until earlier moves free enough room. If this is False and there is
+        # no room, the move fails.
         self.waits_for_room = False
         self.cancel_reason = ""
         self.wanted: Wanted | None = None
-        # Whether the move is paused because a log dir hangs, and not because a caller paused it.
+        # Whether the move is paused because a log dir hangs. False if a caller paused the move.
         self.is_held_up = False
         self._controller = controller
         self._pid = os.getpid()
@@ -142,11 +143,11 @@ class Move:
 
     @property
     def bytes_total(self) -> int:
-        """Bytes of the log: now while the move is not over, else at the end of the move."""
+        """Bytes of the log: its present size, or its size when the move ended."""
         return self._size_of()
 
     def measure(self, size_of: Callable[[], int]) -> None:
-        """Set the function that returns the log's size; the move's thread calls this."""
+        """Set the function that returns the log's size; the move's thread calls this method."""
         self._size_of = size_of
 
     @property
@@ -169,7 +170,7 @@ class Move:
         return (last - first) / (ended - began) if ended > began else 0.0
 
     def advance(self, size_bytes: int) -> None:
-        """Count copied bytes; the thread that runs the move calls this."""
+        """Count copied bytes; the thread that runs the move calls this method."""
         self.bytes_done += size_bytes
         now, samples = time.monotonic(), self._samples
         if not samples or now - samples[-1][0] >= SAMPLE_SECONDS:
@@ -194,7 +195,7 @@ class Move:
 
     @uninterruptible
     def _wait_until(self, deadline: float) -> bool:
-        """Wait only briefly, because Ctrl-C is held back; return whether the wait is over."""
+        """Wait briefly, because Ctrl-C is blocked meanwhile; return whether the wait is over."""
         seconds = max(0.0, deadline - time.monotonic())
         with self._changed:
             is_over = self._changed.wait_for(
@@ -255,13 +256,14 @@ class Move:
         """Resume the move if it was paused only because a log dir hung."""
         with self._changed:
             is_paused = self._state is MoveState.PAUSED and not self._is_ending
-            is_asked = self.wanted is not None  # a caller made a request during the pause
+            # During the pause, a caller requested something else.
+            is_asked = self.wanted is not None
             if self.is_held_up and is_paused and not is_asked and not self._controller.is_closed:
                 self._resume()
 
     @uninterruptible
     def cancel(self, reason: str = "by its user") -> None:
-        """Give the move up, and remove its copy before returning; no effect on an ended move.
+        """Give the move up, and remove its copy before returning; a move that ended is unchanged.
 
         A FAILED move stays FAILED, but its copy is never resumed.
 
@@ -283,13 +285,13 @@ class Move:
                 self._discard()
                 return
             self._controller.wake()
-            with self._changed:  # if its thread has paused the move instead, the loop ends it here
+            with self._changed:  # if the thread paused the move instead, this loop cancels it next
                 self._changed.wait_for(lambda: self._state.is_end or self.is_idle)
 
     def _discard(self) -> None:
         try:
             self._controller.discard(self)
-        except BaseException:  # Ctrl-C: a later cancel must not wait for this one
+        except BaseException:  # on Ctrl-C, too: a later `cancel` must not wait for this call
             with self._changed:
                 self._is_ending = self._state.is_end
                 self._changed.notify_all()
@@ -311,12 +313,12 @@ class Move:
             raise MoveError(topic=self.topic, partition=self.partition, reason=reason)
 
     def _check_process(self) -> None:
-        """Refuse a call in a forked child, where no thread runs moves; this takes no lock."""
+        """Refuse a call in a forked child, where no thread runs moves; this check takes no lock."""
         if self._pid != os.getpid():
             raise LogClosedError(reason=REASON)
 
     def stop(self, reason: str) -> None:
-        """Cancel the move for another reason, such as the deletion of its partition."""
+        """Cancel the move for a reason that its user did not give, such as a deleted partition."""
         self.cancel(reason)
 
     @uninterruptible
@@ -356,7 +358,7 @@ class Move:
         check_transition(self._state, wanted)
 
     def go(self, state: MoveState, error: LogStoreError | None = None) -> None:
-        """Change the state; the thread that runs the move calls this."""
+        """Change the state; the caller is the thread that runs the move."""
         with self._changed:
             check_transition(self._state, state)
             self._state = state

@@ -42,8 +42,8 @@ class ReplicaMover:
         intra_broker_throttled_rate: bytes per second for all moves together.
         order: "name" (topic, then partition, as in KIP-113) or "smallest" first.
         moves_per_disk_max: how many moves may read from or write to one log dir at the same time.
-        verify: check every batch while copying. If False, only the frames are checked, and a batch
-            with a bad checksum is found when it is read.
+        verify: whether every batch is checked while it is copied. If False, only the headers of the
+            batches are checked. Then a batch with a bad checksum is found only when it is read.
 
     A new mover resumes the unfinished moves of an earlier process at once. If the mover or the
     store is closed, the running moves are paused, and the next mover resumes them.
@@ -72,7 +72,7 @@ class ReplicaMover:
         self._order = ORDERS[order]
         self._moves_per_disk_max = moves_per_disk_max
         self._taking = threading.Lock()
-        self._is_to_look = False  # whether a log dir answers again or was brought back
+        self._is_to_look = False  # whether a log dir answers again or came back since the last look
         self._pool: ReplicaMoveThreadPool[Move] = ReplicaMoveThreadPool(
             num_replica_move_threads,
             self._take,
@@ -92,7 +92,7 @@ class ReplicaMover:
 
     @uninterruptible
     def _begin(self) -> None:
-        """Register with the store, and resume the moves that were left."""
+        """Register with the store, and resume the moves that an earlier process left unfinished."""
         self.host.check()
         self.host.before_close(self.close)
         self.host.on_answer(self._look_again)
@@ -120,7 +120,7 @@ class ReplicaMover:
     def move(
         self, topic: str, partition: int, log_dir: StrPath, *, throttled_rate: Rate = None
     ) -> Move:
-        """Move a replica to another log dir; its move to a different log dir is cancelled first.
+        """Move a replica to another log dir; first cancel its running move to a different log dir.
 
         If a disk refuses (the target is full, cordoned or offline), the move is FAILED and has the
         error. If the replica is already in the log dir, the move is DONE.
@@ -140,7 +140,7 @@ class ReplicaMover:
         """Run the moves of a plan in its order; a move waits until earlier moves free enough room.
 
         Raises:
-            The errors of `move`. The moves that were begun before the error continue.
+            The errors of `move`. The moves that were requested before the error continue.
         """
         return [
             self._submit(one.topic, one.partition, one.target, None, waits_for_room=True)
@@ -265,7 +265,7 @@ class ReplicaMover:
         jobs.run(move, job, self._moves.end)
 
     def _broke(self, move: Move, error: Exception) -> None:
-        """Fail a move whose thread met an unexpected error; the error is logged and kept."""
+        """Fail a move whose thread met an unexpected error; log and store the error."""
         from logstore.store.upkeep.keeper import warn
 
         warn("the move of %s broke off", move.key, exc_info=True)
@@ -277,10 +277,10 @@ class ReplicaMover:
     # --- life -------------------------------------------------------------------------------------
 
     def _look_again(self) -> None:
-        """Resume the moves that had to wait for a log dir, after it answers again or is back."""
+        """Resume the moves that had to wait for a log dir which now answers again or came back."""
         self._moves.go_on()
         self._is_to_look = True
-        with suppress(LogDirError):  # no thread can be started; the next requested move resumes
+        with suppress(LogDirError):  # no thread can be started; the next requested move tries again
             self._pool.wake()
 
     @uninterruptible
@@ -297,7 +297,7 @@ class ReplicaMover:
                 move.pause()
         self._pool.close()
         self.throttle.stop()
-        for move in self.moves():  # includes the moves that were admitted meanwhile
+        for move in self.moves():  # also the moves that were admitted during the close
             self._moves.release(move)
         self.host.forget(self.close)
         self.host.forget(self._look_again)

@@ -1,10 +1,10 @@
-"""Hold the moves of one mover, the queue of those that wait for a thread, and their reservations.
+"""Hold the moves of one mover, the queue of moves that wait for a thread, and their reservations.
 
 A `ReplicaMover` owns one `Moves`. Admission and resumption take the `Moves` as an argument, and
 each `Move` calls it as its controller.
 
 Threads: `changed` guards the queue, `is_closed` and the state of every move. The list of all moves
-only grows, and a thread copies the list before it walks it.
+only grows. A thread copies this list before it walks over the moves.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Moves:
 
     Args:
         changed: notified when the state of a move changes.
-        wake_threads: makes the mover's threads look at the queue; raises LogDirError if there is
-            no thread and no thread can be started.
+        wake_threads: makes the mover's threads check the queue; raises LogDirError if there is no
+            thread and no thread can be started.
         is_verified: whether every batch is checked while it is copied.
     """
 
@@ -85,13 +85,13 @@ class Moves:
         """Queue a planned move."""
         with self.changed:
             if not move.is_idle:
-                return  # cancelled meanwhile
+                return  # the move was cancelled before this
             self.replicas.running_moves.setdefault(move.key, move)
             if move not in self._queue:
                 self._queue.append(move)
         try:
             self._wake_threads()
-        except LogDirError as error:  # no thread can run it
+        except LogDirError as error:  # no thread can run the move
             self.dequeue(move)
             self.refuse(move, error)
 
@@ -102,7 +102,7 @@ class Moves:
                 self._queue.remove(move)
 
     def renew(self, move: Move) -> None:
-        """Queue a move that is tried again, or end it if the replica is already at the target."""
+        """Queue a move that is retried, or end the move if the replica is already at the target."""
         reason = f"a new move to {move.target_dir} replaces it"
         with self.letting_in(move), self.replicas.reserved_unmoved(move.key, reason):
             replica = self.replicas.opened.get(move.key)
@@ -112,18 +112,18 @@ class Moves:
                 self.end(move, MoveState.DONE, None)
 
     def holds(self, move: Move) -> bool:
-        """Report whether a move still belongs to this mover, and not to the next mover."""
+        """Report whether a move belongs to this mover; after a close, the next mover owns it."""
         return not self.is_closed or self.replicas.running_moves.get(move.key) is move
 
     def wake(self) -> None:
-        """Wake the moves that wait for their throttle, so that they see a pause or cancel."""
+        """Wake the moves that wait for a throttle, so that they notice a pause or a cancel."""
         self.throttle.wake()
 
     # --- admitting them ---------------------------------------------------------------------------
 
     @contextmanager
     def letting_in(self, move: Move) -> Iterator[None]:
-        """Fail the move if admitting it raises (Ctrl-C too): no thread would ever run the move."""
+        """Fail a move if admitting it raises (Ctrl-C too), because no thread would ever run it."""
         try:
             yield
         except BaseException as error:
@@ -152,11 +152,11 @@ class Moves:
     def end(self, move: Move, state: MoveState, error: LogStoreError | None) -> None:
         """End or pause a move: release what the move no longer needs, then change its state."""
         if state.is_end:
-            if state is not MoveState.FAILED:  # a failed move may be tried again
+            if state is not MoveState.FAILED:  # a failed move can be retried
                 move.throttle.end()
             self.release(move)
         move.go(state, error)
-        self.go_on()  # the log dir that held the move up may have answered already
+        self.go_on()  # the log dir for which the move was paused may answer already
 
     def release(self, move: Move) -> None:
         """Give back a move's room and its claim on the replica; a second call has no effect."""
@@ -165,7 +165,7 @@ class Moves:
             del self.replicas.running_moves[move.key]
 
     def go_on(self) -> None:
-        """Resume the moves that hanging log dirs held up, if their log dirs answer again."""
+        """Resume moves that were paused because log dirs hung, if those log dirs answer again."""
         hanging = {log_dir.path for log_dir in self.replicas.log_dirs if log_dir.is_suspect}
         for move in [move for move in self._all if move.is_held_up]:
             if not self.is_closed and hanging.isdisjoint((move.source_dir, move.target_dir)):
@@ -182,7 +182,8 @@ class Moves:
             mark = relocation.moving_of(self.replicas.opened[move.key].log)
             is_run = self.is_closed or move.key in self.replicas.running_moves
             if mark is not None and not is_run:
-                move.move_id = mark.move_id  # the copy has the id from before a failed retry
+                # The copy has the id that the move had before a failed retry.
+                move.move_id = mark.move_id
                 self._give_up(move)
 
     def _give_up(self, move: Move) -> None:

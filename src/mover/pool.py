@@ -1,4 +1,4 @@
-"""Run moves in a few threads; these start with the first move and end when the pool is closed."""
+"""Run moves in a few threads, which start with the first move and end when the pool is closed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from logstore.errors import LogDirError
 Task = TypeVar("Task")
 
 NUM_REPLICA_MOVE_THREADS = 2
-# A waiting thread checks at this interval whether its pool is still in use.
+# At this interval, a waiting thread checks whether its pool is still in use.
 IDLE_SECONDS = 5.0
 
 
@@ -46,10 +46,10 @@ class ReplicaMoveThreadPool(Generic[Task]):
         self._is_closed = False
 
     def wake(self) -> None:
-        """Wake the threads to look for a task.
+        """Wake the threads, so that they look for a task.
 
         Raises:
-            LogDirError: there is no thread and no thread can be started; this is retriable.
+            LogDirError: the pool has no thread, and no thread can be started; this is retriable.
         """
         with self._changed:
             self._wakeups += 1

@@ -1,4 +1,4 @@
-"""Register the commands of moves in a store when the first client asks for one.
+"""Register the commands of moves in a store when a client first asks for one of the commands.
 
 The admin socket of a store imports this module by its name, because a store does not know movers.
 """
@@ -11,5 +11,5 @@ from mover.mover import ReplicaMover
 
 
 def commands_of(store: LogStore) -> administration.MoveCommands:
-    """Return the commands of a store, which make a `ReplicaMover` if a move is requested."""
+    """Return the commands of a store; a request for a move makes a `ReplicaMover` if needed."""
     return administration.commands_of(store, ReplicaMover)

@@ -1,7 +1,7 @@
-"""Reserve room at the targets for admitted moves, because two moves may fit alone but not together.
+"""Reserve room at the targets of moves, because two moves may fit alone but not together.
 
 Log dirs on one file system share its room. A reservation covers only the bytes that a move still
-has to write. The bytes that the move has written no longer count as free on the disk.
+has to write, because the bytes that it has written are not free any more.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from logstore.disk import files
 from logstore.disk.log_dir import LogDir
 from mover.errors import TargetFullError
 
-# Room for more than the segments: index files, small files, and records appended during the move.
+# Room for other bytes than the segments: index files, small files, and records that are appended
+# during the move.
 ALLOWANCE_BYTES = 1 << 20
-INDEX_SHARE = 256  # bytes of batches per byte of index files, if an entry is made each 4 KiB
+INDEX_SHARE = 256  # bytes of batches for each byte of index files, with an index entry each 4 KiB
 
 
 class Occupant(Protocol):
-    """The facts of a move that decide how much room it needs."""
+    """Hold the facts of a move that decide how much room it needs."""
 
     topic: str
     partition: int
@@ -30,7 +31,7 @@ class Occupant(Protocol):
 
 
 def need_of(size_bytes: int) -> int:
-    """Compute how many bytes of room a replica with this size needs."""
+    """Compute how many bytes of room the move of a replica with this size needs."""
     return size_bytes + size_bytes // INDEX_SHARE + ALLOWANCE_BYTES
 
 
@@ -40,15 +41,17 @@ def device_of(target: LogDir) -> int:
 
 
 class Reservations:
-    """Record how many bytes each move may still write, and to which file system."""
+    """Record how many bytes each move still has to write, and to which file system."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # never held during a disk call, because release() takes it
-        self._held: dict[Occupant, int] = {}  # the file system on which each move has room
-        self._asking: dict[int, threading.Lock] = {}  # by file system; one move reserves at a time
+        # Never held during a disk call, so that `release` never waits for a disk.
+        self._lock = threading.Lock()
+        self._held: dict[Occupant, int] = {}  # for each move that has room: the file system
+        # A lock for each file system, because one move reserves at a time.
+        self._asking: dict[int, threading.Lock] = {}
 
     def reserve(self, occupant: Occupant, target: LogDir) -> None:
-        """Reserve room for a move; if it has room already, do nothing.
+        """Reserve room for a move; if the move has room already, do nothing.
 
         Raises:
             TargetFullError: the free bytes minus the other reservations are too few.

@@ -1,4 +1,4 @@
-"""Handle moves that no thread runs: at a start, and when a log dir answers again or is back.
+"""Handle moves that no thread runs: at a start, and when a log dir answers again or came back.
 
 The metadata of a live copy names the move that was begun, and so the `.move` copy:
 
@@ -9,7 +9,7 @@ The metadata of a live copy names the move that was begun, and so the `.move` co
 | does not exist, because it was not begun yet or was given up | the name is cleared |
 | is in a log dir that no longer belongs to the store | the name is cleared |
 
-If a move failed because its source or its target did not serve, it is resumed as a new move,
+If a move failed because its source or its target did not serve, a new move continues its copy,
 because the old move was already reported as failed (KIP-113, section 3). A move that failed for
 another reason waits for its `retry`. If a move was cancelled while its source was unreachable, its
 copy is deleted now.
@@ -97,7 +97,7 @@ def _path_of(move: Move) -> str:
 
 
 def _left_moves(replicas: Replicas, moves: Iterable[Move]) -> Iterator[Left]:
-    """Find the moves to resume or to fail; a replica is reserved until the next one is yielded."""
+    """Find moves to resume or to fail; each replica is reserved until the next move is yielded."""
     errors = {move.move_id: move.error for move in moves if move.state is MoveState.FAILED}
     by_id = {log_dir.directory_id: log_dir for log_dir in replicas.log_dirs}
     for key, (log, source) in sorted(replicas.opened.items()):
@@ -114,7 +114,8 @@ def _left_moves(replicas: Replicas, moves: Iterable[Move]) -> Iterator[Left]:
             if key in replicas.running_moves or target in replicas.returning:
                 continue
             if target is None and mark.target_directory_id not in replicas.missing_ids:
-                unmark(replicas, key)  # it was given up or removed: the move can never end
+                # The move was given up, or its target was removed: it can never end.
+                unmark(replicas, key)
             elif target is None or target.is_refusing:
                 if mark.move_id not in errors:
                     yield Left(key, log, source, mark, target)
@@ -125,7 +126,7 @@ def _left_moves(replicas: Replicas, moves: Iterable[Move]) -> Iterator[Left]:
 
 
 def _stands(replicas: Replicas, key: TopicPartition, mark: Moving, target: LogDir) -> bool:
-    """Report whether the `.move` copy that a live copy names exists."""
+    """Report whether a live copy's `.move` copy exists."""
     found = replicas.copies.moves.get(key)
     path = os.path.join(target.path, move_dir_name(*key, mark.move_id))
     return found is not None and found.path == path

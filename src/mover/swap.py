@@ -8,7 +8,8 @@
     2                 rename the source to `.delete`, sync its log dir with a probe
     3                 rename the `.move` to the live name, sync its log dir with a probe
     4                 point the log at the new segments
-    after the lock    remove the marks from the new metadata; purge the `.delete` directory
+after the lock    remove the marks of the move from the new metadata; purge the `.delete`
+                      directory
 
 If a crash comes before step 2 is durable, the source stays live, and the `.move` directory is still
 only a copy, whether or not it is marked. If a crash comes between steps 2 and 3, no directory has
@@ -46,8 +47,8 @@ class Swap:
     """Try once to put a copy in the place of its source.
 
     Attributes:
-        is_undecided: whether only the next start can find out which of the two copies is the log.
-            While this is True, neither copy may be removed.
+        is_undecided: True while only the next start can find out which of the two copies is the
+            log. Until then, neither copy may be removed.
     """
 
     def __init__(self, log: Log, target: Target, ends: Ends, key: TopicPartition) -> None:
@@ -65,11 +66,11 @@ class Swap:
     # --- before the lock --------------------------------------------------------------------------
 
     def prepare(self) -> None:
-        """Do every step that needs no lock; raise as `copy_all` does."""
+        """Do every step that needs no lock; raise the errors that `copy_all` raises."""
         target, log_dir = self.target, self.ends.target
         try:
             log_dir.check_place()
-            # The entries may be those of a deleted replica with the same name.
+            # The checkpoints may have entries of a deleted replica with the same name.
             log_dir.checkpoints.forget(self.key)
         except OSError as error:
             raise log_dir.failed(error, self.new_path, *self.key) from error
@@ -95,7 +96,7 @@ class Swap:
         self._follow()
 
     def _follow(self) -> int:
-        """Copy and sync until little is missing; return the offset at which the copy ends."""
+        """Copy and sync until little is missing; return the end offset of the copy."""
         for _ in range(FLUSHES_MAX):
             end_offset = self.log.log_end_offset
             missing = copy_all(self.log, self.target, self.ends)
@@ -110,7 +111,8 @@ class Swap:
         """Swap; return False if the log grew or changed so much that the copy must catch up again.
 
         Raises:
-            LogStoreError: a disk failed. The log is where it was, unless `is_undecided` is True.
+            LogStoreError: a disk failed. Unless `is_undecided` is True, the log is still the
+                source.
         """
         self.prepare()
         source_names = self._open_dir(self.ends.source)
@@ -148,11 +150,12 @@ class Swap:
         if relocation.metadata_of(self.log) != self._metadata:
             return False  # the log was truncated, or the metadata of the copy is out of date
         if relocation.epochs_of(self.log) != self._epochs:
-            return False  # a leader epoch began meanwhile, and the target's file lacks it
+            return False  # a leader epoch began after the epochs were copied to the target
         if relocation.has_producers(self.log) and self.target.snapshot_offset is None:
-            return False  # its first producer came meanwhile, or the copy was cut
+            return False  # the log got its first producer after that, or the copy was cut
         if [segment.base_offset for segment in segments] != sorted(self.target.copies):
-            return False  # the log rolled meanwhile, and the new file's name is not durable yet
+            # The log rolled, and the name of the new segment's file is not durable yet.
+            return False
         copied = sum(copy.position for copy in self.target.copies.values())
         if sum(segment.size_bytes for segment in segments) - copied > LOCKED_BYTES_MAX:
             return False
@@ -175,7 +178,8 @@ class Swap:
         try:
             files.sync_names(names.fd)
         except OSError as error:
-            raise source.failed(error, source.path) from error  # a failed sync makes it OFFLINE
+            # A failed sync takes the log dir OFFLINE.
+            raise source.failed(error, source.path) from error
 
     def _rename_target(self, names: Handle, source_names: Handle) -> None:
         target = self.ends.target
@@ -188,7 +192,7 @@ class Swap:
             raise failure from error
 
     def _return(self, names: Handle) -> None:
-        """Rename the source back, and raise its generation above that of any copy at the target."""
+        """Rename the source back, with a higher generation than any live copy at the target has."""
         source = self.ends.source
         try:
             files.rename(self.doomed_path, self.live_path)

@@ -1,4 +1,4 @@
-"""Show running moves, each and in total: bytes, rate, time left, lag and throttle."""
+"""Show the running moves, each move and all together: bytes, rate, time left, lag and throttle."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def line_of(row: Row) -> str:
 
 @contextmanager
 def live_view() -> Iterator[Callable[[Any], None]]:
-    """Draw on stderr if it is a terminal; yield the function that takes a `moves` document."""
+    """Draw progress bars if stderr is a terminal; yield a function that takes `moves` documents."""
     if not sys.stderr.isatty():
         yield lambda facts: None
         return

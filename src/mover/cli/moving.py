@@ -39,8 +39,8 @@ def plan_options(function: Any) -> Any:
 def move() -> None:
     """Move replicas between the log dirs of a store, while it is being written.
 
-    If a process has the store open, the moves run in that process. Otherwise they run in this
-    command. Then Ctrl-C pauses them, and `move resume` continues them.
+    If a process has the store open, the moves run in that process. Otherwise the moves run in this
+    command. Then Ctrl-C pauses the moves, and `move resume` continues them.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""Reach the store whose replicas are to be moved: through its owner, or by opening it here.
+"""Reach the store whose replicas are to be moved: through its owner, or by opening the store here.
 
 If the store is opened here, Ctrl-C pauses the running moves, and the next mover resumes them. If
 an owner has the store open, Ctrl-C only stops showing the moves.
@@ -38,7 +38,7 @@ class Caller:
 @contextmanager
 def moves_of(log_dirs: tuple[str, ...]) -> Iterator[Caller]:
     """Yield a caller for the store; open the store here if it has no owner."""
-    import mover.errors  # noqa: F401 - so that an owner's errors are known by their class
+    import mover.errors  # noqa: F401 - imported so that an owner's errors get their classes
 
     owner = find_owner(named_log_dirs(log_dirs))
     if owner is not None:
@@ -61,7 +61,7 @@ def moves_of(log_dirs: tuple[str, ...]) -> Iterator[Caller]:
 
 
 def text_of(file: IO[str]) -> str:
-    """Read a document; if it is not text, report wrong usage."""
+    """Read a document; if the document is not text, report wrong usage."""
     try:
         return file.read()
     except UnicodeDecodeError as error:
@@ -69,7 +69,7 @@ def text_of(file: IO[str]) -> str:
 
 
 def exit_code_of(facts: Row) -> int:
-    """Return 0 if all moves are done or planned, even if a dir stays away from its share."""
+    """Return 0 if all moves are done or planned, even if a log dir stays far from its share."""
     is_left_out = any(
         one["topic"] is not None and not one["is_unasked"] for one in facts.get("skipped", ())
     )
@@ -78,6 +78,6 @@ def exit_code_of(facts: Row) -> int:
 
 
 def finish(code: int) -> None:
-    """End the command with a code, unless it is 0."""
+    """End the command with an exit code; if the code is 0, just return."""
     if code:
         click.get_current_context().exit(code)

@@ -54,7 +54,7 @@ def reassign(
 ) -> None:
     """Run, check or cancel the moves of FILE, in the JSON of kafka-reassign-partitions.
 
-    Only the entries of this store's broker id count. The log dir "any" asks for no move. If a
+    Only entries with this store's broker id count. The log dir "any" asks for no move. If a
     partition does not exist yet, the store notes the log dir in which to create the partition.
 
     Before --execute moves anything, it prints the present log dirs in the same JSON. Execute that
@@ -131,7 +131,7 @@ def verify(log_dirs: tuple[str, ...], text: str, output_format: str) -> None:
 
 
 def verified(store: LogStore, topic: str, partition: int, wanted: str) -> Row:
-    """Report whether a replica has arrived, is on its way, or neither."""
+    """Report whether a replica has arrived, is being moved, or neither."""
     row: Row = {"topic": topic, "partition": partition, "wanted": wanted, "log_dir": None}
     target = files.real_path(wanted)
     try:

@@ -30,7 +30,7 @@ DIR_COLUMNS = [
 
 
 def print_plan(facts: Row, output_format: str) -> None:
-    """Print a plan; as JSON it is one document that includes the reassignment."""
+    """Print a plan; as JSON, a plan is one document that includes the reassignment."""
     if output_format != "table":
         print_document(facts, output_format)
         return
@@ -52,7 +52,7 @@ def print_plan(facts: Row, output_format: str) -> None:
 
 
 def tell_of_the_rest(facts: Row) -> None:
-    """Print the partitions to be created; print on stderr what is not done, and why."""
+    """Print the partitions to be created; print on stderr which moves are left out, and why."""
     for wish in facts.get("wishes", ()):
         if wish["state"] == "withdrawn":
             click.echo(f"{name_of(wish)} will not be created in {wish['target']} any more")

@@ -1,9 +1,9 @@
 """Bring a copy up to date with its log: copy new bytes, drop old segments, seal rolled ones.
 
-One pass takes the log's list of segments at one moment, without a lock. The next pass finds later
-changes of the log, or `is_caught_up` finds them under the lock. After a truncation, a repair or a
-compaction the list has another object for the segment. A segment that retention removed is no
-longer in the list.
+One pass takes the log's list of segments at one moment, without a lock. Later changes of the log
+are found by the next pass, or by `is_caught_up` under the lock. After a truncation, a repair or a
+compaction of a segment, the list has another object for the segment. A segment that retention
+removed is no longer in the list.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mover.copying.target import Target
 
 
 def copy_all(log: Log, target: Target, ends: Ends, *, is_throttled: bool = True) -> int:
-    """Make one pass over the log; return how many bytes were missing.
+    """Make one pass over the log; return how many bytes the copy missed before the pass.
 
     Raises:
         StoppedError: the move is to stop.
@@ -46,7 +46,7 @@ def _copy_once(log: Log, target: Target, ends: Ends, is_throttled: bool) -> int:
             continue
         source = _open(log, segment, ends)
         copy = target.copy_of(segment, source.fd)
-        # These are the bytes published so far. Only the active segment still grows.
+        # This size counts the bytes published so far. Only the active segment still grows.
         end = segment.size_bytes
         missing += end - copy.position
         copy.copy_to(end, source.fd, ends, is_throttled=is_throttled)

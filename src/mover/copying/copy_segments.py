@@ -2,9 +2,10 @@
 
 The bytes have the same positions in both files. As soon as a chunk is copied, it is read back from
 the page cache and walked batch by batch. The walk also makes the indexes. If `verify` is off and
-the batches are large, the walk reads only their frames. Then the kernel is asked to write the chunk
-to the disk. From time to time, a thread makes the copied bytes durable while the copying continues,
-so that the sync at the end is short. Nothing in this module holds a lock of the log.
+the batches are large, the walk reads only the batches' headers. After the walk the kernel is asked
+to write the chunk to the disk. From time to time, a thread makes the copied bytes durable while the
+copying continues, so that the sync at the end is short. Nothing in this module holds a lock of the
+log.
 
 Invariant: `scan.good_end <= position`. The bytes before `good_end` were checked.
 """
@@ -35,7 +36,7 @@ COMPARE_BYTES = 1 << 20
 
 
 class StoppedError(Exception):
-    """Report that the move was paused or cancelled and has to stop; no user sees this error."""
+    """Tell the move's thread that the move was paused or cancelled; no user sees this error."""
 
 
 class SourceChangedError(Exception):
@@ -48,8 +49,9 @@ class Ends:
     Attributes:
         is_stopped: returns whether the move is to stop.
         progress: called with the number of bytes copied since the last call.
-        is_verified: whether the batches' checksums are checked while copying. The frames are
-            always checked, because they give the ends and the indexes of the new segments.
+        is_verified: whether the batches' checksums are checked while copying. The headers are
+            always checked, because the ends and the indexes of the new segments are derived from
+            the headers.
     """
 
     def __init__(
@@ -183,7 +185,7 @@ class SegmentCopy:
         return ends.target.failed(error, self.segment.log_path)
 
     def _source_ended(self, source_fd: int, ends: Ends) -> NoReturn:
-        """Raise the error that says why the source's file is shorter than its segment."""
+        """Raise the error that explains why the source's file is shorter than its segment."""
         source = self.source
         assert source is not None
         if source.is_dropped:
@@ -195,7 +197,7 @@ class SegmentCopy:
         )
 
     def _judge(self, end: int, source_fd: int, ends: Ends) -> None:
-        """Check that all bytes up to `end` are whole batches; the error names the first bad one."""
+        """Check that all bytes up to `end` are whole batches; an error names the first bad one."""
         source = self.source
         assert source is not None
         try:
@@ -221,9 +223,9 @@ class SegmentCopy:
         """Take another segment as the source: keep the bytes that agree, and cut off the rest.
 
         A resumed copy calls this. So does a copy whose source was truncated, repaired or compacted.
-        The decision depends on the bytes only. If an earlier run left the copy, its bytes on the
-        disk are compared, not those in the page cache. A sync of that copy may have failed since,
-        and that failure may not be recorded anywhere.
+        Only the bytes decide what is kept. If an earlier run left the copy, the comparison reads
+        the copy from the disk, not from the page cache: a sync of the copy may have failed, and the
+        failure may not be recorded anywhere.
         """
         was_left, self.source = self.source is None, source
         try:
@@ -236,7 +238,8 @@ class SegmentCopy:
             self.scan.is_checked = ends.is_verified
             self.scan.run(self.fd, same)
             position = self.scan.good_end
-            # The old indexes may cover bytes that are cut off here. `seal` makes new indexes.
+            # The old indexes may have entries for bytes that are cut off here. `seal` makes new
+            # indexes.
             files.remove_if_there(self.segment.index_path)
             files.remove_if_there(self.segment.time_index_path)
             if position < size_bytes:
@@ -250,13 +253,14 @@ class SegmentCopy:
     # --- making it durable ------------------------------------------------------------------------
 
     def _sync_early(self, ends: Ends) -> None:
-        """Start a sync beside the copying, unless a sync is running or there is little to sync."""
+        """Start a sync beside the copying, unless a sync is running or few bytes are new."""
         is_busy = self._early_sync is not None and not self._early_sync.is_over
         if is_busy or self.position - self._synced_early < EARLY_SYNC_BYTES:
             return
         self._finish_early_sync()
         self._synced_early = self.position
-        with suppress(RuntimeError):  # no thread can be started: the sync at the end covers it
+        # No thread can be started: the sync at the end covers these bytes.
+        with suppress(RuntimeError):
             self._early_sync = EarlySync(self.handle, ends.target, self.segment.log_path)
 
     def _finish_early_sync(self) -> None:
@@ -265,7 +269,7 @@ class SegmentCopy:
             self._early_sync = None
 
     def sync(self, ends: Ends) -> None:
-        """Make the copied bytes durable, with a probe (R1)."""
+        """Make the copied bytes durable, with a system call that also tests the disk (R1)."""
         if not self.is_synced:
             self._finish_early_sync()
             try:
@@ -276,12 +280,12 @@ class SegmentCopy:
             self._synced_early = self.position
 
     def take(self) -> Segment:
-        """Return the segment with the facts that the walk over its batches found."""
+        """Return the segment, completed with the facts that the walk over its batches found."""
         self.segment.take(self.scan)
         return self.segment
 
     def seal(self, metadata: PartitionMetadata, ends: Ends) -> None:
-        """Sync a segment that grows no more, then write its indexes with their trailer.
+        """Sync a segment that no longer grows, then write its index files, each with a trailer.
 
         The trailer states what the segment contains. So the segment's bytes are made durable before
         the trailer is written.
@@ -314,7 +318,7 @@ class SegmentCopy:
 def _common_bytes(
     source_fd: int, target_fd: int, start: int, end: int, ends: Ends, check: Callable[[], None]
 ) -> int:
-    """Find the position up to which two files agree; an OSError comes from the target's disk."""
+    """Find the position up to which two files agree; an OSError is about the target's file."""
     position = start
     while position < end:
         check()

@@ -2,12 +2,11 @@
 
 A disk needs long to make a GiB durable, and the processor is idle meanwhile. So a thread syncs what
 was copied so far, while the next bytes are copied and checked. Only one such sync runs at a time.
-Nothing relies on these early syncs: the sync at the end covers all bytes. It begins after the early
-syncs have ended.
+Nothing relies on these early syncs, because the sync at the end covers all bytes. The sync at the
+end begins after the early syncs have ended.
 
 If the kernel cannot write some bytes, it reports that only once, to the first sync. So if an early
-sync fails, its own thread takes the log dir offline, whether or not a move still waits for the
-sync.
+sync fails, its own thread takes the log dir offline, even if no move waits for the sync any more.
 """
 
 from __future__ import annotations
@@ -33,7 +32,8 @@ class EarlySync:
         self._handle = handle
         self._log_dir = log_dir
         self._path = path
-        self._failure: LogStoreError | None = None  # read only after the writing thread has ended
+        # Other threads read this only after the syncing thread has ended.
+        self._failure: LogStoreError | None = None
         self._thread = Thread(target=self._run, name="ReplicaMoveSync", daemon=True)
         self._thread.start()
 

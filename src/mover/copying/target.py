@@ -1,9 +1,9 @@
-"""Build a `.move` directory: its metadata and marks, and the copies of the segments in it.
+"""Build a `.move` directory: its metadata with the marks of the move, and copies of the segments.
 
 The contents of a `.move` directory count only after the caught-up mark is set. The mark counts only
 after the source was renamed from its live name. That rename is done under the log's lock, when the
-copy is complete. If a `.move` directory exists already, it is compared with the source byte by
-byte, and copying continues after the bytes that agree.
+copy is complete. If a `.move` directory exists already, its files are compared with the source byte
+by byte. Then copying continues after the bytes that agree.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ class Target:
         """Remove copies of this replica that earlier moves could not remove from the disk."""
         ours = os.path.basename(self.path)
         beginning, end = ours.split(self.move_id)
-        # Compare names first. With thousands of replicas, a disk call for each would take too long.
+        # Compare the names first. With thousands of replicas, a disk call for each name would take
+        # too long.
         for name in files.names(self.log_dir.path):
             if name.startswith(beginning) and name.endswith(end) and name != ours:
                 path = os.path.join(self.log_dir.path, name)
@@ -99,13 +100,13 @@ class Target:
                     bulk.remove_tree(path)
 
     def _is_of_this_topic(self, path: str) -> bool:
-        """Report whether a copy is of this replica; if its name is cut, read its metadata."""
+        """Report whether a copy is of this replica; if the name is cut, read its metadata."""
         if len(os.path.basename(path)) < NAME_BYTES_MAX:
             return True
         try:
             found = PartitionMetadata.read(path)
         except CorruptCheckpointError:
-            return False  # the next start handles it
+            return False  # the next start handles this copy
         return found is not None and found.topic == self.key.topic
 
     def _is_ours(self, expected: PartitionMetadata) -> bool:
@@ -146,9 +147,10 @@ class Target:
     # --- following the segments of the source -----------------------------------------------------
 
     def follow_start(self, source: PartitionMetadata) -> None:
-        """Record, durably, that the source's log start rose: all that is before it is deleted.
+        """Record the source's higher log start durably: all records before this start are deleted.
 
-        If the source is lost, the copy is read from there, and nothing deleted comes back with it.
+        If the source is lost, the copy becomes the log. It then begins at the recorded log start,
+        and no deleted record comes back.
         """
         if source.log_start_offset > self._log_start_offset:
             try:
@@ -165,7 +167,7 @@ class Target:
             self._names_changed = True
 
     def copy_of(self, source: Segment, source_fd: int) -> SegmentCopy:
-        """Return the copy of a segment; begin it if it is new, else compare it with its source."""
+        """Return a segment's copy: begin a new copy, or compare the old one with its source."""
         copy = self.copies.get(source.base_offset)
         if copy is None:
             copy = SegmentCopy(self.path, source.base_offset, self.interval_bytes)
@@ -231,7 +233,7 @@ class Target:
         All bytes before `end_offset` must be durable before this call.
 
         Returns:
-            The metadata of the copy without the marks of its move.
+            The metadata of the copy, without the move's marks.
         """
         metadata = self._metadata(source, CAUGHT_UP, end_offset)
         try:
@@ -279,15 +281,15 @@ class Target:
                 files.sync_dir(self.path)
                 bulk.remove_tree(self.path)
         except FileNotFoundError:
-            pass  # the thread of its log dir removed it first
+            pass  # the thread of the log dir has removed the directory already
         except OSError as error:
             raise self.log_dir.failed(error, self.path) from error
 
 
 def bytes_standing(log_dir: LogDir, key: TopicPartition, move_id: str) -> int:
-    """Count the bytes of a copy that an earlier run left; return 0 if the disk call fails."""
+    """Count the bytes of a copy that an earlier run left; return 0 if a disk call fails."""
     try:
         listing = list_partition(os.path.join(log_dir.path, move_dir_name(*key, move_id)))
-    except OSError:  # the copy does not exist yet, or the move meets the same error and handles it
+    except OSError:  # no copy exists yet, or the move meets this error again and handles it
         return 0
     return sum(row.log_bytes for row in listing.segments)

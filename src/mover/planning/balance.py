@@ -1,9 +1,10 @@
 """Choose which replica goes where: move the fewest bytes that bring every log dir near its share.
 
 The input and the output are plain numbers. A log dir's *share* is its part of all bytes, in
-proportion to its capacity. A log dir's *band* is its share plus or minus the tolerance. If a log
-dir would have to give but may not give, or would have to receive but may not receive, it keeps what
-it has, and the others share the rest. Log dirs on one disk count as equally large.
+proportion to its capacity. A log dir's *band* is its share plus or minus the tolerance. Some log
+dirs are not allowed to give or to receive replicas. If the plan would need such a log dir to give
+or receive, that log dir keeps its replicas, and the other log dirs share the rest. Log dirs on one
+disk count as equally large.
 
 A greedy choice comes first: it moves one replica at a time, to close the widest gap. If there are
 at most `EXACT_REPLICAS_MAX` replicas, a search for a cheaper answer follows. The search ends when
@@ -28,7 +29,7 @@ class DirFacts(NamedTuple):
     may_give: bool = True
     may_receive: bool = True
     is_leaving: bool = False  # whether all replicas are to be moved away
-    why_not: str = ""  # the reason why the log dir may not give or receive
+    why_not: str = ""  # the reason why the log dir is not allowed to give or receive
 
 
 class ReplicaFacts(NamedTuple):
@@ -59,7 +60,7 @@ Assignment = dict[int, str]
 def bytes_on(
     dirs: Sequence[DirFacts], replicas: Sequence[ReplicaFacts], assignment: Assignment
 ) -> dict[str, int]:
-    """Sum up the bytes that each log dir holds after an assignment is done."""
+    """Sum up the bytes that each log dir will hold after an assignment is carried out."""
     sizes = {one.path: 0 for one in dirs}
     for number, replica in enumerate(replicas):
         sizes[assignment.get(number, replica.log_dir)] += replica.size_bytes
@@ -69,7 +70,7 @@ def bytes_on(
 def bands(
     dirs: Sequence[DirFacts], replicas: Sequence[ReplicaFacts], tolerance: float
 ) -> dict[str, Band]:
-    """Compute the bands of the log dirs that take part; other log dirs keep what they have."""
+    """Compute the bands of the log dirs that take part; the replicas of other log dirs stay."""
     sizes = bytes_on(dirs, replicas, {})
     room = _capacities(dirs, sizes)
     leaving = [one for one in dirs if one.is_leaving and one.may_give]
@@ -151,7 +152,7 @@ class _Table:
 def choose(
     dirs: Sequence[DirFacts], replicas: Sequence[ReplicaFacts], tolerance: float
 ) -> Assignment:
-    """Choose log dirs that meet every band at the lowest cost, or miss the bands by little.
+    """Choose target log dirs at the lowest cost, so that all bands are met, or nearly met.
 
     If no log dir can receive the replicas of a leaving dir, these replicas stay where they are.
     """
@@ -170,7 +171,7 @@ def choose(
 
 
 def _empty_the_leaving(table: _Table) -> None:
-    """Place the replicas that must leave, largest first, each in the dir with the widest gap."""
+    """Place the replicas of leaving dirs, largest first, in the dirs furthest below their share."""
     numbers = [n for n in table.movable if table.replicas[n].log_dir in table.leaving]
     for number in sorted(numbers, key=lambda n: -table.replicas[n].size_bytes):
         table.place(number, _widest_gap(table, table.replicas[number].size_bytes))
@@ -195,7 +196,7 @@ def _close_gaps(table: _Table) -> None:
 
 
 def _close_one(table: _Table, miss: float) -> bool:
-    """Make one move that helps, from as full a giver to as empty a receiver as possible."""
+    """Make one move that helps, from a dir that is as full as possible to an emptier dir."""
     surplus = {path: table.sizes[path] - table.wanted[path].share for path in table.wanted}
     givers = table.givers - table.leaving
     for target in sorted(table.targets, key=lambda path: surplus[path]):
@@ -214,7 +215,7 @@ def _close_one(table: _Table, miss: float) -> bool:
 
 
 def _fitting(table: _Table, source: str, target: str) -> int | None:
-    """Find the smallest replica that closes the gap, or else the replica that closes most of it."""
+    """Find the smallest replica that closes the gap, or else the one that closes most of it."""
     here = [
         n
         for n in table.movable
@@ -248,7 +249,7 @@ def _take_back(table: _Table) -> None:
 
 
 class _Search:
-    """Search all assignments, largest replicas first; skip assignments that cannot be cheaper."""
+    """Search all assignments, largest replicas first; skip those that cannot cost less."""
 
     def __init__(self, table: _Table, best_cost: int | None) -> None:
         self._table = table
@@ -256,14 +257,18 @@ class _Search:
         self._best: Assignment | None = None
         self._nodes = 0
         self._order = sorted(table.movable, key=lambda n: -table.replicas[n].size_bytes)
-        self._open = dict.fromkeys(table.wanted, 0)  # bytes of each dir that are not decided yet
+        # Bytes of each dir's replicas that the search has not placed yet.
+        self._open = dict.fromkeys(table.wanted, 0)
         for number in table.movable:
             replica = table.replicas[number]
             self._open[replica.log_dir] += replica.size_bytes
         self._open_bytes = sum(self._open.values())
 
     def run(self) -> Assignment | None:
-        """Find the cheapest assignment that meets every band; None if none beats the known cost."""
+        """Find the cheapest assignment that meets every band.
+
+        Return None if no such assignment costs less than the known one.
+        """
         self._visit(0)
         return self._best
 

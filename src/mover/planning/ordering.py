@@ -1,8 +1,8 @@
 """Put moves into an order in which no move overfills its target.
 
-Before a move copies its first byte, the target's disk must have room for all of the move's bytes.
-When the move is done, it frees as many bytes on the source's disk. So a move may have to wait for
-the room that another move frees.
+Before a move copies its first byte, the target's disk must have room for all of the move's bytes. A
+move that is done frees the same number of bytes on the source's disk. So a move may have to wait
+until another move frees room.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ SEARCH_MOVES_MAX = 12
 
 
 class Transfer(NamedTuple):
-    """Describe the bytes of a move, and the disks that it fills and frees."""
+    """Describe the bytes of a move, the disk that the move fills, and the disk that it frees."""
 
     source_disk: str
     target_disk: str
@@ -24,7 +24,7 @@ class Transfer(NamedTuple):
 def in_order(
     transfers: Sequence[Transfer], usable_bytes: dict[str, int]
 ) -> tuple[list[int], list[int]]:
-    """Return the numbers of the transfers in an order that fits, and of those that never fit.
+    """Return the numbers of the transfers in an order that fits, then the numbers that never fit.
 
     Args:
         usable_bytes: the free bytes of each disk before the first transfer.
@@ -55,7 +55,7 @@ def _by_greed(
 
 
 def _by_search(transfers: Sequence[Transfer], usable_bytes: dict[str, int]) -> list[int]:
-    """Search for the longest order; the free bytes depend on the set of transfers that are done."""
+    """Search for the longest order; the free bytes depend only on which transfers are done."""
     best: list[int] = []
     seen: set[frozenset[int]] = set()
     waiting: list[tuple[list[int], dict[str, int]]] = [([], dict(usable_bytes))]

@@ -1,7 +1,7 @@
 """Plan moves: which replicas go where, and in what order, to bring every log dir near its share.
 
 `plan_moves` takes the facts from a store, `plan_of` from plain numbers. A `MovePlan` can be
-inspected, written as JSON, read back and executed. Nothing is moved here.
+inspected, written as JSON, read back and executed. Making a plan moves nothing.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class DirChange(NamedTuple):
 
 
 class MovePlan(NamedTuple):
-    """Hold moves in the order in which they run, the moves that are left out, and the result.
+    """Hold the moves in the order in which they run, the moves that are left out, and the result.
 
     Attributes:
         wishes: partitions that do not exist yet, each with the log dir in which to create it.
@@ -144,7 +144,7 @@ def _why_left(store: LogStore, one: ReplicaFacts, target: str) -> str:
 
 
 def _facts(one: LogDirDescription, leaving: set[str], reserved_bytes: int) -> DirFacts:
-    """Describe a log dir for planning; bytes that running moves will need do not count as free."""
+    """Describe a log dir for planning; bytes that running moves still need do not count as free."""
     is_leaving = one.path in leaving
     return DirFacts(
         one.path,
@@ -215,7 +215,7 @@ def _planned(replica: ReplicaFacts, target: str) -> PlannedMove:
 def _no_room(
     replicas: Sequence[ReplicaFacts], wanted: Assignment, numbers: Iterable[int]
 ) -> Iterable[SkippedMove]:
-    """Name the moves that have no room, whatever moves run before them."""
+    """Name the moves for which there is never room, in whatever order the moves run."""
     for number in numbers:
         one = replicas[number]
         reason = f"{wanted[number]} never has room for its {one.size_bytes} bytes"
@@ -225,7 +225,7 @@ def _no_room(
 def _not_leaving(
     dirs: Sequence[DirFacts], replicas: Sequence[ReplicaFacts], wanted: Assignment
 ) -> Iterable[SkippedMove]:
-    """Name the replicas that cannot leave a leaving dir, and why."""
+    """Name the replicas that cannot leave a log dir that is to be emptied, and why."""
     leaving = {one.path: one for one in dirs if one.is_leaving}
     for number, one in enumerate(replicas):
         if one.log_dir in leaving and number not in wanted:

@@ -1,4 +1,4 @@
-"""Name what a plan moves, and what it leaves out."""
+"""Name the moves of a plan, and the moves that it leaves out."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class PlannedMove(NamedTuple):
-    """Name one replica and its target; if a document gave the plan, source and size are None."""
+    """Name a replica and its target; source and size are None if the plan is from a document."""
 
     topic: str
     partition: int
@@ -16,7 +16,7 @@ class PlannedMove(NamedTuple):
 
 
 class SkippedMove(NamedTuple):
-    """Name a move that a plan leaves out, and why; `topic` is None if a whole log dir is left out.
+    """Name a move that a plan leaves out, and why; `topic` is None if this is a whole log dir.
 
     Attributes:
         is_unasked: whether the plan's document asks for no move of this replica.

@@ -83,7 +83,7 @@ def _check_once(entries: Sequence[_Entry]) -> None:
 
 
 class _Entry:
-    """Check one element of the list "partitions"; a ValueError names the place of a wrong one."""
+    """Check one element of the list "partitions"; a ValueError names the place of a fault."""
 
     def __init__(self, place: int, entry: Any) -> None:
         self.place = place
@@ -115,7 +115,7 @@ class _Entry:
         return cells
 
     def read(self, broker_id: int) -> PlannedMove | SkippedMove:
-        """Return the move that this entry asks of a broker, or the reason why there is no move."""
+        """Return the move that this entry asks of a broker, or the reason why it asks for none."""
         if broker_id not in self.replicas:
             reason = f"broker {broker_id} is not among its replicas {self.replicas}"
             return SkippedMove("", reason, self.topic, self.partition)

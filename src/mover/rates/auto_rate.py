@@ -1,24 +1,25 @@
 """Find the highest rate that does not slow foreground calls down: `throttled_rate="auto"`.
 
 The measure is the latency of the store's own appends, and of the flushes that a caller waits for.
-A probe is not used: it would wait for the move's own write-back, and so slow the move down on an
-idle disk.
+There is no separate probe of the disk, because a probe would wait for the write-back of the move
+itself. So a probe would slow the move down even on an idle disk.
 
 Before a move copies, and briefly every `LEARN_EVERY_TICKS` during the copying, the rate drops to
-`RATE_MIN`. In that time the p99 of writes and the p99 of syncs are learned. After that, each tick
-counts the slow calls. A call is slow if it takes longer than `factor` times the sum of its learned
-p99 and `APPEND_SECONDS`. Some calls may be slow: the same part of all calls as on the idle disk,
-plus `SLOW_PART`. The slow calls above that part add up to the excess, which never falls below 0.
-When the excess reaches `EXCESS_MAX`, the rate falls. If many calls are slow, this happens at once.
-If only slightly too many are slow, this happens after some ticks. If one or two calls are slow by
-chance, later ticks soon reduce the excess again.
+`RATE_MIN`. In that time the pilot learns two baselines: the p99 of writes and the p99 of syncs.
+After that, each tick counts the slow calls. A call is slow if it takes longer than `factor` times
+the sum of its learned p99 and `APPEND_SECONDS`. Some slow calls are allowed: the same part of all
+calls as on the idle disk, plus `SLOW_PART`. The slow calls above that part add up to the excess,
+which never falls below 0. When the excess reaches `EXCESS_MAX`, the rate falls. If many calls are
+slow, the excess reaches this limit in one tick. If only slightly too many calls are slow, this
+takes several ticks. If one or two calls are slow by chance, later ticks soon reduce the excess
+again.
 
-While the excess is smaller, the rate rises, but only if the copy uses the present rate. For
+While the excess is below the limit, the rate rises, but only if the copy uses the present rate. For
 example, a copy that waited for a sync needs no higher rate. The rate rises by half in each tick
-until it is close to the rate that was too high last time. There the rate stays, and a slightly
+until it is close to the last rate that was too high. Then the rate stays there, and a slightly
 higher rate is tried now and then. Each failed try makes the next try rarer. If a higher rate does
-no harm, the old limit is forgotten. If there are no foreground calls, there is nothing to protect,
-and so no ceiling.
+no harm, the old limit is forgotten. If there are no foreground calls, nothing has to be protected,
+so there is no ceiling.
 """
 
 from __future__ import annotations
@@ -39,34 +40,34 @@ if TYPE_CHECKING:
     from logstore import LogStore
     from mover.rates.throttle import Throttle
 
-FACTOR = 1.7  # the promise is at most twice the p99; so a call close to that counts as slow
+FACTOR = 1.7  # the aim is at most twice the p99, so a call close to twice the p99 counts as slow
 QUANTILE = 0.99
-# Parts of all calls. A p99 allows one slow call in a hundred. These parts leave room for the calls
-# that are slow before the rate falls.
+# Parts of all calls. A p99 allows one slow call in a hundred. These parts are smaller, because some
+# calls are slow before the rate falls.
 SLOW_PART, SLOW_PART_MAX = 0.003, 0.006
 EXCESS_MAX = 4.0
-APPEND_SECONDS = 25e-6  # the least time that an append needs besides its write, which is timed
+APPEND_SECONDS = 25e-6  # the least time that an append takes besides the timed write
 
 TICK_SECONDS = 0.1
-LEARN_TICKS = 3  # in the first of them, chunks end that were begun before the learning
+LEARN_TICKS = 3  # chunks that began before the learning still end in the first of these ticks
 LEARN_TICKS_MAX = 10
 LEARN_SAMPLES, LEARN_SAMPLES_FIRST = 50, 1000
 LEARN_EVERY_TICKS = 100
 BASELINES = 5
-IDLE_TICKS = 10  # after this many ticks without an append, there are no appends to protect
+IDLE_TICKS = 10  # after this many ticks without appends, no appends need protection
 SETTLE_TICKS = 2
 RECENT_TICKS = 10
 REMEMBER_SECONDS = 30.0
 
 RATE_MIN = RATE_BEFORE_PILOT
 RATE_FIRST = 64 << 20
-RATE_NONE = 16 << 30  # above this rate there is no ceiling
+RATE_NONE = 16 << 30  # a rate above this is no ceiling
 FALL, RISE = 0.7, 1.5
-CLOSE = 0.9  # below this part of the rate that was too high, the rate rises fast
+CLOSE = 0.9  # if the rate is below this part of the last rate that was too high, it rises fast
 TRY = 1.1
 TRY_TICKS, TRY_TICKS_MAX = 2, 64  # ticks between two tries of a higher rate
-CALM_TICKS = 10  # if the rate did not fall for this many ticks, the next fall counts as chance
-FALLS_MAX = 6  # if the rate falls more often than this, the cause is not the copy: learn again
+CALM_TICKS = 10  # after this many ticks without a fall, the next fall counts as chance
+FALLS_MAX = 6  # after more falls than this, the copy is not the cause: learn again
 
 
 class _Kind:
@@ -74,8 +75,8 @@ class _Kind:
 
     def __init__(self, factor: float) -> None:
         self._factor = factor
-        # Latencies while nothing was copied. A few of them may come from a calm moment, so the p99
-        # is computed from all of them.
+        # Latencies while nothing was copied. The p99 is computed from all of them, because some of
+        # them may come from a calm moment.
         self._quiet: deque[list[int]] = deque(maxlen=BASELINES)
         self._slow_seconds: float | None = None
         self._slow_part = SLOW_PART
@@ -87,7 +88,7 @@ class _Kind:
         self._heard = [a + b for a, b in zip(self._heard or [0] * len(counts), counts, strict=True)]
 
     def heard(self) -> int:
-        """Count the latencies that were added since learning began."""
+        """Count the latencies that were added since the learning began."""
         return sum(self._heard)
 
     def learn(self) -> None:
@@ -115,7 +116,7 @@ class _Kind:
         return slow > 0 and self._excess >= EXCESS_MAX
 
     def forget(self, *, is_all: bool) -> None:
-        """Reset the excess after the rate fell; if `is_all`, also drop the baselines."""
+        """Reset the excess after the rate fell; if `is_all` is True, also drop the baselines."""
         self._excess = 0.0
         if is_all:
             self._quiet.clear()
@@ -132,7 +133,7 @@ class AutoRate:
     def __init__(self, factor: float = FACTOR) -> None:
         self._kinds = (_Kind(factor), _Kind(factor))
         self._best = float(RATE_FIRST)
-        self._learning = 1  # ticks spent on learning; 0 when not learning
+        self._learning = 1  # ticks spent on learning; 0 while the rate is not being learned
         self._since_learned = 0
         self._quiet = 0
         self._settling = 0
@@ -169,7 +170,7 @@ class AutoRate:
         return any(kind.is_known for kind in self._kinds)
 
     def _learn(self, counts: Sequence[list[int]]) -> None:
-        if self._learning > 1:  # chunks that were begun before the learning end in the first tick
+        if self._learning > 1:  # in the first tick, chunks that began before the learning still end
             for kind, counted in zip(self._kinds, counts, strict=True):
                 kind.hear(counted)
         self._learning += 1
@@ -186,7 +187,7 @@ class AutoRate:
 
     def _judge(self, counts: Sequence[list[int]]) -> None:
         self._since_fell += 1
-        if self._settling:  # chunks that were begun at the earlier rate still end in this tick
+        if self._settling:  # chunks that began at the earlier rate still end in this tick
             self._settling -= 1
             return
         verdicts = [kind.judge(each) for kind, each in zip(self._kinds, counts, strict=True)]
@@ -197,8 +198,8 @@ class AutoRate:
             self._climb()
 
     def _fall(self) -> None:
-        # The new rate is a part of the rate that the copy reached, not of a ceiling above that
-        # rate. One tick is not enough to measure the reached rate: a copy that pauses to sync
+        # The new rate is a part of the rate that the copy reached, not of the ceiling, which may be
+        # higher. The reached rate cannot be measured in one tick: a copy that pauses for a sync
         # copies more in the next tick.
         reached = sorted(self._copied)[-2:][0]
         rate = max(reached, self._copied[-1])
@@ -231,7 +232,7 @@ class AutoRate:
             self._since_tried = 0
 
     def _rise(self, by: float, *, is_free: bool = False) -> None:
-        """Raise the ceiling, unless the copy uses less than half of it."""
+        """Raise the ceiling, unless the copy uses less than half of the present ceiling."""
         if self.rate is None:
             return
         if is_free or self._copied[-1] > self.rate / 2:
@@ -251,7 +252,7 @@ class Pilot:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
-        # The rate learned by the last moves is kept for moves that follow soon.
+        # Moves that begin soon after others use the rate that was learned for those.
         self._auto = AutoRate(factor)
         self._ended_at = -REMEMBER_SECONDS
 

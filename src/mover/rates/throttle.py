@@ -1,16 +1,17 @@
-"""Limit the rate of moves: one ceiling for the store, one for each log dir, and one for each move.
+"""Limit the rate of moves: one ceiling for the store, one for each log dir, one for each move.
 
-Before a move copies a chunk, it asks every ceiling that applies to the move. The ceiling gives the
-chunk a ticket: the sum of the bytes of all chunks that asked before. The chunk may be copied when
-the ceiling has *served* that number of bytes, at `rate` per second. So chunks are copied in the
-order in which they asked, for any number of threads. If the rate changes, the waits of all moves
-change with it. If a move is held up elsewhere, no later move waits for that.
+Before a move copies a chunk, it asks every ceiling that applies to the move. Each ceiling gives the
+chunk a ticket: the sum of the bytes of all chunks that asked before. A ceiling *serves* `rate`
+bytes per second. The chunk can be copied when every ceiling has served as many bytes as its ticket
+says. So chunks are copied in the order in which they asked, for any number of threads. If the rate
+changes, the waits of all moves change with it. If something else delays a move, later moves do not
+wait for that move.
 
 In any span of time, at most `rate` x span bytes are copied, plus one chunk, plus the bytes that
-were saved up in `BURST_SECONDS` of idling. The saved bytes make up for a late wake-up.
+were saved up in `BURST_SECONDS` of idling. The saved-up bytes make up for late wake-ups of threads.
 
-Threads: the lock of the store's `Throttle` guards everything here. A thread that holds this lock
-waits only on the lock's own condition, which releases the lock.
+Threads: the lock of the store's `Throttle` guards all state of this module. A thread that holds
+this lock waits only on the lock's own condition, and that wait releases the lock.
 """
 
 from __future__ import annotations
@@ -29,16 +30,19 @@ BURST_SECONDS = 0.1
 CHUNK_SECONDS = 0.02
 CHUNK_BYTES_MIN = 4 << 10
 CHUNK_BYTES_MAX = 4 << 20
-HOLD_RATE = 1  # keeps new moves from ending before they can be paused; this rate is never stored
-WAIT_SECONDS_MAX = 3600.0  # a longer wait is done in several waits: the system limits one wait
-SECONDS_MIN = 1e-6  # a shorter wait counts as none, because sums of floats are not more exact
+# At this rate, new moves do not end before they can be paused; the rate is never stored.
+HOLD_RATE = 1
+# The system limits one wait, so a longer wait is divided into several waits.
+WAIT_SECONDS_MAX = 3600.0
+# A shorter wait counts as none, because sums of floats are not more exact than this.
+SECONDS_MIN = 1e-6
 
 Clock = Callable[[], float]
 Rate = int | str | None
 
 
 def kept_rate(rates: object, name: str) -> Rate:
-    """Return the named one of the rates that an earlier process left; None if there is none."""
+    """Return one of the rates that an earlier process stored; None if the rate was not stored."""
     rate = rates.get(name) if isinstance(rates, dict) else None
     if rate == AUTOMATIC:
         return AUTOMATIC
@@ -67,20 +71,24 @@ class Pilot(Protocol):
     """Set the rates of automatic ceilings."""
 
     def start(self, throttle: Throttle) -> None:
-        """Adjust the ceilings while moves take chunks; `MoveThrottle.take` calls this each time."""
+        """Adjust the ceilings while moves take chunks; `MoveThrottle.take` calls `start`."""
 
     def stop(self) -> None:
         """Stop adjusting the ceilings."""
 
 
 class _Ceiling:
-    """Compare the bytes that moves ask for with the bytes of a rate; needs the throttle's lock."""
+    """Compare the bytes that moves asked for with the bytes that a rate allows.
+
+    The throttle's lock guards the ceiling.
+    """
 
     def __init__(self, rate: Rate, now: float) -> None:
         self.is_automatic = isinstance(rate, str) and rate == AUTOMATIC
         self.rate = RATE_BEFORE_PILOT if self.is_automatic else check_rate(rate)
         self._served = 0.0  # bytes that the rate has allowed up to `_at`
-        self._asked = 0.0  # bytes of all tickets; at most BURST_SECONDS of the rate below `_served`
+        # Bytes of all tickets; at least `_served` minus BURST_SECONDS of the rate.
+        self._asked = 0.0
         self._at = now
 
     def _advance(self, now: float) -> None:
@@ -97,10 +105,11 @@ class _Ceiling:
         return AUTOMATIC if self.is_automatic else self.rate
 
     def set_rate(self, rate: int | None, now: float) -> None:
-        """Change the rate; without a rate, all waiting moves may copy their chunks."""
+        """Change the rate; if it becomes None, all waiting moves can copy their chunks."""
         self._advance(now)
         self.rate = rate
-        # Bytes that were saved up or owed at the old rate do not count at the new rate.
+        # Bytes that were saved up at the old rate do not count at the new rate. If there is no new
+        # rate, no chunk waits any more.
         self._served = self._asked if rate is None else min(self._served, self._asked)
 
     def ask(self, size_bytes: int, now: float) -> float:
@@ -129,7 +138,7 @@ class Throttle:
             or text like "50MB/s". None sets no ceiling. "auto" sets a ceiling that a pilot adjusts.
         pilot: adjusts each "auto" ceiling; without a pilot, such a ceiling stays at 1 MiB/s.
         clock: returns seconds that never go back.
-        changed: notified when a wait may be over sooner. Its waits are measured in the seconds of
+        changed: notified when a wait can end sooner. Waits on it are measured in the seconds of
             `clock`.
     """
 
@@ -207,7 +216,7 @@ class Throttle:
         return ceiling
 
     def _set_rate(self, ceiling: _Ceiling, rate: Rate) -> None:
-        """Set the rate of a ceiling, or make it automatic; the lock is held."""
+        """Set the rate of a ceiling, or make the ceiling automatic; the caller holds the lock."""
         is_automatic = isinstance(rate, str) and rate == AUTOMATIC
         bytes_per_second = RATE_BEFORE_PILOT if is_automatic else check_rate(rate)
         if not (is_automatic and ceiling.is_automatic):
@@ -245,8 +254,8 @@ class MoveThrottle:
         """Return the rates that a later process should use; None if there is no ceiling.
 
         Args:
-            before: the rates that an earlier process left. If the store's rate is `HOLD_RATE`,
-                these are returned unchanged.
+            before: the rates that an earlier process stored. While the store's rate is `HOLD_RATE`,
+                they are returned unchanged.
         """
         with self._changed:
             own, store = self._own.wanted, self._throttle._store.wanted
@@ -255,10 +264,10 @@ class MoveThrottle:
         return None if own is store is None else {"move": own, "store": store}
 
     def set_dirs(self, log_dirs: Iterable[str]) -> None:
-        """Apply the ceilings of the move's source and target, instead of any other log dirs.
+        """Apply the ceilings of the move's source and target, in place of the log dirs set before.
 
-        The source changes if another move of the replica ended first. A chunk that already waits
-        keeps waiting for the ceilings that it has asked.
+        The source changes if another move of the replica ended first. A chunk that waits already
+        continues to wait for the earlier ceilings.
         """
         throttle = self._throttle
         with self._changed:
@@ -276,9 +285,9 @@ class MoveThrottle:
             self._throttle._automatic.discard(self._own)
 
     def take(self, size_bytes: int, is_stopped: Callable[[], bool]) -> bool:
-        """Wait until a chunk may be copied; return False if `is_stopped` returns True before that.
+        """Wait until a chunk can be copied; return False if `is_stopped` returns True before that.
 
-        `is_stopped` is called before the wait, and again whenever the wait is woken, as by
+        `is_stopped` is called before the wait, and again whenever the wait is woken, for example by
         `Throttle.wake`. The throttle's lock is held then, so `is_stopped` must not wait. If the
         result is False, no bytes are counted.
         """
