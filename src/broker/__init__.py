@@ -1,1 +1,1 @@
-"""Serve a store to Kafka's clients. Only `broker.wire`, the protocol as bytes, exists so far."""
+"""Serve a store to Kafka's clients. So far, only `broker.wire` exists: the protocol as bytes."""

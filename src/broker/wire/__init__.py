@@ -1,4 +1,4 @@
 """Convert Kafka's wire protocol between bytes and messages. Nothing in this package does I/O.
 
-Schemas are read and compiled when they are first used, so that importing this package is cheap.
+A schema is read and compiled when it is first used, so that importing this package is cheap.
 """

@@ -1,6 +1,6 @@
 """Step through the bytes of one message without trusting them.
 
-Every length is compared with the number of bytes that are left before anything is allocated. The
+Before anything is allocated, every length is compared with the number of bytes that are left. The
 memory of a decoded message is limited too, because an array element of one byte can become an
 object of a hundred bytes.
 """
@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NoReturn
 
-OBJECT_BYTES_MAX = 256 << 20  # for the objects of one message; a frame of 8 MiB can need as much
+OBJECT_BYTES_MAX = 256 << 20  # for the objects of one message; a frame of 8 MiB can need this much
 VARINT_MAX = 2**31 - 1
 
 Data = bytes | bytearray | memoryview
 
 
 class WireError(ValueError):
-    """Report bytes that are no message of the protocol.
+    """Report bytes that are not a message of the protocol.
 
     Attributes:
         position: the byte of the message at which the decoder stopped.
@@ -42,7 +42,7 @@ class WireError(ValueError):
 
 
 class Cursor:
-    """Hold the bytes of a message, and the place up to which they were read."""
+    """Hold the bytes of a message, and the position up to which they were read."""
 
     __slots__ = ("at", "budget_bytes", "data", "end")
 
@@ -53,7 +53,7 @@ class Cursor:
         self.budget_bytes = OBJECT_BYTES_MAX
 
     def refuse(self, reason: str) -> NoReturn:
-        """Raise a `WireError` with the cursor's present place."""
+        """Raise a `WireError` with the cursor's present position."""
         raise WireError(self.at, reason)
 
     def finish(self) -> None:
@@ -104,7 +104,7 @@ class Cursor:
             yield tag, size
 
     def skip_tags(self) -> None:
-        """Step over all tagged fields of a struct, because its schema has no tagged field."""
+        """Step over all tagged fields of a struct whose schema has no tagged field."""
         for _, size in self.tags():
             self.at += size
 

@@ -4,9 +4,9 @@
     data = encode(message, 12)
 
 When a version of a message is first used, a plan is compiled from the schema. The plan has a step
-for each field: the field's slot in the named tuple, and a function. Fields of a fixed size that
-follow one another share one step. A decoder raises only `WireError`. An encoder raises ValueError
-if a value does not fit its type.
+for each field. A step has the field's slot in the named tuple, and a function. Neighbouring fields
+of a fixed size share one step. A decoder raises only `WireError`. An encoder raises ValueError if a
+value does not fit its type.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from broker.wire.byte_cursor import Cursor, Data, WireError
 from broker.wire.primitives import Kind, Read, Write
 from broker.wire.schemas import Field, Schema, schema_of
 
-_OUT_OF_BYTES = (struct.error, IndexError)  # raised if a number is read past the end of the bytes
+_OUT_OF_BYTES = (struct.error, IndexError)  # raised when a number is read past the end of the bytes
 
 
 class Step(NamedTuple):
-    """A field, or several fields of a fixed size: the place in the message, and the functions."""
+    """Hold one field, or several of a fixed size: the slot in the message, and the functions."""
 
     name: str
     slot: int | slice
@@ -36,7 +36,7 @@ class Step(NamedTuple):
 
 
 class Tagged(NamedTuple):
-    """A tagged field."""
+    """Hold one tagged field."""
 
     tag: int
     name: str
@@ -91,7 +91,7 @@ def plan_of(name: str, version: int) -> Kind:
 
 
 def compile_plan(name: str, version: int, by_hand: Mapping[str, Kind]) -> Kind:
-    """Compile a version of a message, in which some structs are read and written by hand."""
+    """Compile a version of a message; some structs are read and written by given functions."""
     schema = schema_of(name)
     if version not in schema.versions:
         raise ValueError(f"{name} has no version {version}")
@@ -216,7 +216,7 @@ def _kind(schema: Schema, field: Field, version: int, by_hand: Mapping[str, Kind
 
 
 def _nullable(kind: Kind) -> Kind:
-    """Extend a struct's kind by the byte before it: -1 for null, 1 for a struct."""
+    """Extend a struct's kind by the byte that comes before it: -1 for null, 1 for a struct."""
 
     def read(cursor: Cursor) -> Any:
         mark = cursor.data[cursor.at]
@@ -247,7 +247,7 @@ def _struct_reader(
         values = defaults.copy()
         name = ""
         try:
-            for name, slot, read_step in moves:  # noqa: B007 - the path of an error
+            for name, slot, read_step in moves:  # noqa: B007 - an error's path uses the name
                 values[slot] = read_step(cursor)
             if tagged is not None:
                 name = "tags"
@@ -263,7 +263,7 @@ def _struct_reader(
 
 
 def _refuse(cursor: Cursor, error: Exception, name: str) -> NoReturn:
-    """Raise a `WireError` that says in which field of a struct the decoder stopped."""
+    """Raise a `WireError` that names the field of a struct in which the decoder stopped."""
     if not isinstance(error, WireError):
         error = WireError(cursor.at, "the bytes end inside a field")
     error.inside(name)

@@ -1,4 +1,4 @@
-"""Name the error codes of the protocol, and list those after which a client retries."""
+"""Name the error codes of the protocol, and list the codes after which a client retries."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """An error code of a response; a client knows it by its number."""
+    """Name an error code of a response; a client knows the code by its number."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -146,12 +146,12 @@ class ErrorCode(IntEnum):
 
     @property
     def is_retriable(self) -> bool:
-        """Report whether Kafka's clients send the same request again after a while."""
+        """Report whether Kafka's clients wait and send the same request again after this error."""
         return self in RETRIABLE
 
     @property
     def refreshes_metadata(self) -> bool:
-        """Report whether Kafka's clients fetch metadata first, which may name another broker."""
+        """Report whether clients first fetch metadata again, which may name another broker."""
         return self in REFRESHING
 
 
@@ -162,5 +162,5 @@ RETRIABLE = frozenset(
         83, 84, 88, 89, 100, 103, 106, 122, 123, 133,
     }
 )  # fmt: skip
-# The retriable codes that also make a client's metadata invalid.
+# The retriable codes that also make the client's metadata invalid.
 REFRESHING = frozenset({3, 5, 6, 9, 13, 56, 72, 74, 80, 83, 84, 100, 103})

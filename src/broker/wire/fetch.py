@@ -2,11 +2,11 @@
 
     pieces = split_response(13, correlation_id, response)
 
-The records of a partition may be bytes or a `FileRange`. The sender of the pieces calls `sendfile`
-for a `FileRange`, so these records never come into the memory of this process. Functions in this
-module read the partitions of a request, which is faster, and write the partitions of a response
-without their records. The codec does the rest. The codec alone would give the same messages and
-bytes.
+The records of a partition can be bytes or a `FileRange`. The sender of the pieces calls `sendfile`
+for a `FileRange`, so these records never come into the memory of this process. For speed, functions
+in this module read the partitions of a request. Functions in this module also write the partitions
+of a response, but not their records. The codec reads and writes everything else. The codec alone
+would give the same messages and bytes.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from broker.wire.frames import SIZE, response_header
 from broker.wire.primitives import Kind, Write
 from broker.wire.versions import FETCH
 
-COPIED_BYTES_MAX = 4096  # records up to this size are copied, not sent as a piece of their own
+COPIED_BYTES_MAX = 4096  # larger records are a piece of their own, and are not copied
 PARTITION_BYTES = 512  # memory of a tuple with eight numbers
-LOG_START_OFFSET = 5  # the version in which this field was added; likewise the constants below
+LOG_START_OFFSET = 5  # the first version with this field; the next constants are versions, too
 PREFERRED_REPLICA = 11
 FLEXIBLE = 12
 
 
 class FileRange(NamedTuple):
-    """Records in a file: the range to send, and the object by which the sender knows the file."""
+    """Name records in a file: their range, and the object by which the sender knows the file."""
 
     file: Any
     position: int
@@ -36,14 +36,14 @@ class FileRange(NamedTuple):
 
 
 class _Pieces(bytearray):
-    """Collect the bytes that are written, and the records that belong between these bytes."""
+    """Collect the bytes that are written, and the records that belong between them."""
 
     def __init__(self) -> None:
         super().__init__(SIZE.size)
         self.cuts: list[tuple[int, Data | FileRange]] = []
 
     def pieces(self) -> list[Data | FileRange]:
-        """Write the size of the frame, and return the pieces in order, without empty pieces."""
+        """Write the frame's size into it, and return the pieces in order, without empty pieces."""
         size = len(self) - SIZE.size + sum(_size_of(records) for _, records in self.cuts)
         SIZE.pack_into(self, 0, size)
         view = memoryview(self)

@@ -22,10 +22,10 @@ SIZE = struct.Struct(">i")
 
 
 class FrameSplitter:
-    """Collect the bytes of a socket and cut them into frames; the size before a frame is removed.
+    """Collect the bytes of a socket and cut them into frames, without the size before each frame.
 
-    Memory grows with the bytes that arrived, never with a size that was only declared. If a whole
-    frame arrives in one piece, it is returned as a view of that piece.
+    Only bytes that arrived take memory. The size that a frame declares takes none. If a whole frame
+    arrives in one piece, it is returned as a view of that piece.
     """
 
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
@@ -38,7 +38,7 @@ class FrameSplitter:
         return not self._partial
 
     def feed(self, data: Data) -> list[memoryview]:
-        """Add bytes and return the completed frames; after a `WireError`, close the connection."""
+        """Add bytes and return the complete frames; after a `WireError`, close the connection."""
         left = memoryview(data)
         frames = []
         while left:
@@ -67,7 +67,7 @@ class FrameSplitter:
 
 
 class Request(NamedTuple):
-    """A request whose header was read and whose body is not decoded yet."""
+    """Hold a request whose header was read and whose body is not decoded yet."""
 
     key: int
     version: int
@@ -77,7 +77,10 @@ class Request(NamedTuple):
 
     @property
     def is_unknown_version(self) -> bool:
-        """Report whether this is an ApiVersions request to answer with error 35 in version 0."""
+        """Report whether this is an ApiVersions request of an unknown version.
+
+        Answer such a request with error 35, in version 0 of the response.
+        """
         return self.key == API_VERSIONS and self.version not in _versions(API_VERSIONS)
 
     def message(self) -> Any:
@@ -89,8 +92,9 @@ def parse_request(frame: Data, accepted: ApiVersions) -> Request:
     """Read the header of a request.
 
     Raises:
-        WireError: the header is damaged, or the version is not accepted; close the connection. But
-            an ApiVersions request of an unknown version is returned (`is_unknown_version`).
+        WireError: the header is damaged, or the version is not accepted; close the connection.
+            There is one exception: an ApiVersions request of an unknown version is returned (see
+            `is_unknown_version`).
     """
     view = memoryview(frame)
     if len(view) < 4:

@@ -1,10 +1,6 @@
 """Provide the class of each message: `from broker.wire.messages import MetadataResponse`.
 
-A message is a named tuple with the fields of all its versions, in snake_case. The classes of its
-structs are attributes of its class, such as `MetadataResponse.MetadataResponseBroker`. If a field
-is not given, or if the version of a decoded message does not have the field, the field has the
-default of the schema. An encoder leaves out the fields that the version does not have, so that one
-message can be encoded in every version (ADR 21).
+a type checker cannot know the fields, because they are read from a file
 """
 
 from __future__ import annotations
@@ -24,7 +20,7 @@ EMPTY: dict[str, Any] = {
 
 
 def default_of(field: schemas.Field, classes: dict[str, Any]) -> Any:
-    """Return the value of a field that is not given."""
+    """Return the value of a field for which no value was given."""
     default = field.default
     if default == "null":
         return None
@@ -47,7 +43,7 @@ def classes_of(name: str) -> dict[str, Any]:
     while waiting:
         for struct, fields in list(waiting.items()):
             if any(not field.is_array and field.type in waiting for field in fields):
-                continue  # a default is an instance of a struct whose class does not exist yet
+                continue  # the default is an instance of a struct whose class does not exist yet
             kind = _namedtuple(
                 struct,
                 [field.name for field in fields],

@@ -1,4 +1,4 @@
-"""Read and write the types that are no structs: numbers, strings, bytes, records, uuids, arrays."""
+"""Read and write types that are not structs: numbers, strings, bytes, records, uuids, arrays."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from broker.wire.byte_cursor import Cursor, WireError
 Read = Callable[[Cursor], Any]
 Write = Callable[[bytearray, Any], None]
 
-# Types of a fixed size, by the letter that the struct module has for them.
+# Types of a fixed size, each with its letter in the struct module.
 LETTERS = {
     "bool": "?", "int8": "b", "int16": "h", "int32": "i", "int64": "q", "uint16": "H",
     "uint32": "I", "float64": "d", "uuid": "16s",
@@ -27,12 +27,12 @@ _INT32 = struct.Struct(">i")
 
 
 class Kind(NamedTuple):
-    """The functions that read and write values of one type in one version."""
+    """Hold the functions that read and write values of one type in one version."""
 
     read: Read
     write: Write
     size_bytes_min: int  # the size of the shortest encoded value
-    object_bytes: int  # roughly the memory of a decoded value
+    object_bytes: int  # the approximate memory of a decoded value
 
 
 def write_uvarint(out: bytearray, value: int) -> None:
@@ -44,12 +44,12 @@ def write_uvarint(out: bytearray, value: int) -> None:
 
 
 def fixed(letters: str) -> struct.Struct:
-    """Return the struct of fields of a fixed size that follow one another."""
+    """Return the struct that reads and writes neighbouring fields of a fixed size."""
     return struct.Struct(">" + letters)
 
 
 def number(letter: str) -> Kind:
-    """Return the kind of one value of a fixed size."""
+    """Return the kind of one number of a fixed size."""
     layout = fixed(letter)
     unpack, pack, size = layout.unpack_from, layout.pack, layout.size
 
@@ -66,10 +66,10 @@ def number(letter: str) -> Kind:
 
 @functools.cache
 def length(letter: str, is_nullable: bool) -> tuple[Read, Write, int]:
-    """Return the functions that read and write a length, and its least size; None means null.
+    """Return functions that read and write a length, and its least size; None means null.
 
     Args:
-        letter: `h` or `i` for a number of a fixed size, "" for a compact length.
+        letter: `h` or `i` if the length has a fixed size; "" if the length is compact.
         is_nullable: whether null is allowed.
     """
     if letter:
@@ -133,7 +133,7 @@ def text(is_compact: bool, is_nullable: bool) -> Kind:
 
 
 def binary(is_compact: bool, is_nullable: bool, as_view: bool) -> Kind:
-    """Return the kind of bytes, which are copied; with `as_view`, they are a view of the frame."""
+    """Return the kind of bytes: a copy, or with `as_view` a view of the frame."""
     read_length, write_length, size = length("" if is_compact else "i", is_nullable)
     convert: Callable[[memoryview], bytes | memoryview] = memoryview if as_view else bytes
 
@@ -181,7 +181,7 @@ def numbers(letter: str, is_compact: bool, is_nullable: bool) -> Kind:
     """Return the kind of an array of numbers; one call reads or writes all its numbers."""
     read_length, write_length, size = length("" if is_compact else "i", is_nullable)
     size_of_one = struct.calcsize(">" + letter)
-    calls = {count: struct.Struct(f">{count}{letter}") for count in range(1, 8)}  # e.g. replicas
+    calls = {count: struct.Struct(f">{count}{letter}") for count in range(1, 8)}  # such as replicas
 
     def layout(count: int) -> struct.Struct:
         return calls.get(count) or struct.Struct(f">{count}{letter}")

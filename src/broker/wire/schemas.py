@@ -1,4 +1,4 @@
-"""Read the schemas of Kafka's messages: which field exists in which version, and of what type.
+"""Read the schemas of Kafka's messages: which version has which fields, and their types.
 
 scripts/wire_schemas.py makes `schemas.json` from the jars of kafka-clients.
 """
@@ -15,7 +15,7 @@ LAST = 1 << 15  # the end of an open range such as `3+`: one above the largest i
 
 
 class Versions(NamedTuple):
-    """A range of versions, half-open."""
+    """Hold a range of versions, half-open."""
 
     first: int
     end: int
@@ -28,7 +28,7 @@ NONE = Versions(0, 0)
 
 
 def versions_of(text: str) -> Versions:
-    """Read a range as the schemas write it: `none`, `4`, `4+` or `4-7`."""
+    """Read a range in the form that the schemas use: `none`, `4`, `4+` or `4-7`."""
     if text == "none":
         return NONE
     if text.endswith("+"):
@@ -38,28 +38,28 @@ def versions_of(text: str) -> Versions:
 
 
 class Field(NamedTuple):
-    """One field of a message or of a struct inside it."""
+    """Describe one field of a message, or of a struct inside a message."""
 
     name: str  # in snake_case
-    json_name: str  # as Kafka writes it in JSON
+    json_name: str  # the name that Kafka uses in JSON
     type: str  # the type of the field; if the field is an array, the type of an element
     is_array: bool
     versions: Versions
     nullable: Versions
-    flexible: Versions | None  # None: the same versions as for the message
+    flexible: Versions | None  # None means the same versions as for the message
     tagged: Versions
     tag: int
-    default: Any  # as in the schema; None if the schema gives no default
+    default: Any  # the schema's default; None if the schema gives none
 
 
 class Schema(NamedTuple):
-    """The fields of a message (a request, a response, a header or other data) and its structs."""
+    """Hold the fields of a message, and its structs; headers and other data are messages, too."""
 
     name: str
     key: int | None
     versions: Versions
     flexible: Versions
-    structs: dict[str, tuple[Field, ...]]  # by name; the message's own fields are under its name
+    structs: dict[str, tuple[Field, ...]]  # by name; the message's own fields have its name
 
     def is_flexible(self, version: int) -> bool:
         """Report whether a version has compact lengths and tagged fields."""

@@ -1,7 +1,7 @@
 """List the versions of each API that this broker announces and accepts, by milestone.
 
-An API is announced only when its milestone is done, because clients refuse to start, or hang, if a
-broker lacks an API that it announced.
+An API is announced only when its milestone is done. If a broker lacks an API that it announced,
+clients refuse to start, or hang.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ API_VERSIONS = 18
 
 
 class ApiRange(NamedTuple):
-    """The versions of one API, as an entry of an ApiVersions response names them."""
+    """Hold the versions of one API, as an entry of an ApiVersions response lists them."""
 
     key: int
     first: int
@@ -23,8 +23,8 @@ class ApiRange(NamedTuple):
 
 
 # The versions that Kafka 4.1 announces, without its unstable versions (OffsetCommit and OffsetFetch
-# 10, InitProducerId 6). Keys 4 to 7 are taken from Kafka 3.9; only brokers use these among
-# themselves.
+# 10, InitProducerId 6). The ranges of keys 4 to 7 are those of Kafka 3.9. Only brokers use these
+# APIs, among themselves.
 MILESTONES: dict[str, tuple[ApiRange, ...]] = {
     name: tuple(ApiRange(*row) for row in rows)
     for name, rows in {
@@ -50,13 +50,14 @@ MILESTONES: dict[str, tuple[ApiRange, ...]] = {
         "cluster": ((4, 5, 7), (5, 4, 4), (6, 8, 8), (7, 3, 3), (56, 2, 3)),
     }.items()
 }  # fmt: skip
-# librdkafka compresses only if Produce is announced from version 0 on (KAFKA-18659). But version 3
-# is the first with record batches, so lower versions are announced and not accepted.
+# librdkafka compresses records only if Produce is announced from version 0 (KAFKA-18659). But
+# version 3 is the first version with record batches. So lower versions are announced, but they are
+# not accepted.
 ACCEPTED_FROM = {PRODUCE: 3}
 
 
 class ApiVersions:
-    """The APIs of one listener: `announced` is what a response lists; `accepts` checks requests."""
+    """Hold the APIs of one listener: responses list `announced`, and `accepts` checks requests."""
 
     def __init__(self, milestones: Iterable[str]) -> None:
         rows = [row for milestone in milestones for row in MILESTONES[milestone]]
@@ -67,5 +68,5 @@ class ApiVersions:
         }
 
     def accepts(self, key: int, version: int) -> bool:
-        """Report whether a request may be decoded; if not, its connection is closed."""
+        """Report whether a request may be decoded; if not, the connection is closed."""
         return version in self._accepted.get(key, ())

@@ -1,4 +1,4 @@
-"""Hand the columns of a batch to Arrow without converting a byte (extra `arrow`)."""
+"""Give the columns of a batch to Arrow without converting a byte (extra `arrow`)."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ SCHEMA = pa.schema(
 )
 
 INT64, BINARY, HEADERS = pa.int64(), pa.binary(), SCHEMA.field("headers").type
-# An array of offsets that batches share is this many times as long as one batch.
+# The array of offsets that several batches share is this many times as long as one batch.
 STRETCH = 8
 
 _from_buffers = pa.Array.from_buffers
 
 
 class ColumnarBatch(Protocol):
-    """The parts of a record batch that Arrow gets."""
+    """Name the parts of a record batch that Arrow gets."""
 
     @property
     def header(self) -> BatchHeader:
@@ -44,11 +44,11 @@ class ColumnarBatch(Protocol):
 
     @property
     def columns(self) -> Columns:
-        """Its columns."""
+        """The columns of the batch."""
 
     @property
     def count(self) -> int:
-        """The number of records."""
+        """The number of records in the batch."""
 
     @property
     def first_delta(self) -> int:
@@ -64,12 +64,13 @@ class ColumnarBatch(Protocol):
 
 
 class LastArrays:
-    """Keep arrays that many consecutive batches share; Arrow's arrays never change.
+    """Keep the arrays that many consecutive batches share; arrays of Arrow never change.
 
-    Each attribute is a tuple that is replaced as a whole, so that threads need no lock.
+    Each attribute is a tuple, and a new tuple replaces the whole tuple. So threads need no lock.
 
     Attributes:
-        offsets: the first and the end offset of a range, and the array of which batches get slices.
+        offsets: the first offset and the end offset of a range, and the array of these offsets.
+            Batches get slices of this array.
         times: a timestamp, a count, and an array that has the timestamp `count` times.
         starts: a count, a size, and the array of starts for `count` cells of this size.
         nulls: a count, an array of `count` null keys, and an array of `count` null headers.

@@ -35,8 +35,8 @@ class Record(NamedTuple):
 
 new_tuple = tuple.__new__
 
-# Base offset; buffer; position of the first value; size of every value; start of each value (None
-# if all values have one size); timestamp.
+# The base offset; the buffer; the position of the first value; the size of every value; the start
+# of each value (None if all values have one size); the timestamp.
 PlainCells = tuple[int, bytes, int, int, "memoryview | None", int]
 
 
@@ -75,7 +75,7 @@ class RecordBatch:
     A `Record` object is created only when a caller asks for a record.
 
     Attributes:
-        header: the header of the stored batch, also if this object is only a part of that batch.
+        header: the header of the stored batch, even if this object is only a part of that batch.
         count: the number of records.
     """
 
@@ -197,7 +197,7 @@ class RecordBatch:
             offset = header[0] + self.first_delta + index
         else:
             offset = self.offset_at(index)
-        # This does the same as NamedTuple's own constructor, in half the time.
+        # This makes the same object as NamedTuple's own constructor, in half the time.
         return new_tuple(
             Record,
             (
@@ -216,7 +216,7 @@ class RecordBatch:
         columns = self.columns
         place = columns.values.place()
         if self.count != self.header.last_offset - self.header.base_offset + 1:
-            return None  # some offsets have no record, or this is a part of a batch
+            return None  # some offsets have no record, or this object is a part of a batch
         if place is None or any(column is not None for column in columns[1:]):
             return None
         return self.header.base_offset, *place, self.header.base_timestamp
@@ -227,7 +227,7 @@ class RecordBatch:
         if count == 1:
             return [self.record(0, topic, partition)]
         first = self.header.base_offset + self.first_delta
-        # Fields that all records share are repeated without end; zip ends with the values.
+        # Fields that all records share are repeated without end; `zip` ends when the values end.
         rows = zip(
             range(first, first + count) if columns.offset_deltas is None else self.offsets.tolist(),
             repeat(self.header.base_timestamp)
@@ -240,7 +240,8 @@ class RecordBatch:
             repeat(partition),
             strict=False,
         )
-        # This does the same as `Record._make` without a Python call per record, in half the time.
+        # This makes the same objects as `Record._make` in half the time, because it needs no Python
+        # call for each record.
         return list(map(new_tuple, repeat(Record), rows))
 
     def __iter__(self) -> Iterator[Record]:

@@ -1,4 +1,4 @@
-"""Compress and decompress the payload of a batch; a codec's library is imported at first use."""
+"""Compress and decompress the payload of a batch; each codec's library is imported at first use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LZ4_MAGIC, LZ4_RATIO_MAX = b"\x04\x22\x4d\x18", 256
 CODEC_NAMES = {number: name for name, number in CODEC_IDS.items()}
 
 
-# Parts of the error messages of zstd, lz4 and zlib if they could not allocate memory.
+# Parts of the error messages of zstd, lz4 and zlib when they cannot allocate memory.
 NO_MEMORY = (
     "not enough memory",
     "allocation_failed",
@@ -51,7 +51,7 @@ def _library(codec_id: int) -> Any:
 
 
 def cannot_load(what: str, error: OSError) -> LogStoreError:
-    """Create the error of an import that failed because the process lacks descriptors or memory."""
+    """Create the error for an import that failed because descriptors or memory ran out."""
     reason = f"{what} cannot be loaded ({error}): this process is short of something; try again"
     return LogStoreError(reason=reason, retriable=True)
 
@@ -86,7 +86,7 @@ def decompressor(codec_id: int, size_bytes_max: int) -> Any:
 
     A zstd frame of a few bytes can ask for a window of up to 128 MiB of memory. A window larger
     than `size_bytes_max` is refused. But a window of 8 MiB is always allowed, because compression
-    levels up to 19 use such a window for small payloads too.
+    levels up to 19 use this window size even for small payloads.
     """
     library = _library(codec_id)
     if CODEC_NAMES[codec_id] == "lz4":
@@ -101,9 +101,9 @@ def decompressor(codec_id: int, size_bytes_max: int) -> Any:
 
 
 def room_for(data: bytes | memoryview, size_bytes_max: int) -> int:
-    """Return the largest size to which one frame may decompress.
+    """Return the largest size that one decompressed frame is allowed to have.
 
-    lz4 allocates this size before it reads the frame, so the size is limited to 255 times the size
+    lz4 allocates this size before it reads the frame. So the size is limited to 255 times the size
     of the frame, which is lz4's largest ratio. zstd allocates only what it needs, so a zstd frame
     gets the whole limit.
     """

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from logstore.errors import RecordExpansionError
 
-# Memory of a Record besides the bytes of key and value: the tuple, and the objects for offset,
-# timestamp, key and value, with their places in lists. Measured with tracemalloc over `read`.
+# Memory of a Record without the bytes of its key and value: the tuple, the objects for offset,
+# timestamp, key and value, and their places in lists. Measured with tracemalloc over `read`.
 RECORD_BYTES = 320
 # Memory of a record header: the pair, the name as text, and the value.
 RECORD_HEADER_BYTES = 256

@@ -1,6 +1,6 @@
-"""Check one batch that a peer sent, in as few steps as possible: an append waits for that.
+"""Check one batch that a peer sent, in as few steps as possible, because an append waits for this.
 
-`layouts.fault` and `layouts.check_run` say what is wrong with a batch that is refused here.
+If a batch is refused here, `layouts.fault` and `layouts.check_run` find the reason.
 """
 
 from __future__ import annotations
@@ -11,12 +11,16 @@ from logstore.format.columnar import record_batch as columnar
 
 
 def sound_header(data: memoryview, position: int, end: int) -> BatchHeader | None:
-    """Check the frame, header and checksum of the batch at `position`; None if one is wrong."""
+    """Check the size, header and checksum of the batch at `position`.
+
+    The result is None if any of them is wrong.
+    """
     layout = layouts.layout_at(data, position)
     if layout is not columnar:
         header: BatchHeader | None = layout.sound_header(data, position, end, 0)
         return header
-    # Any base offset but a negative one, which is read as one that is too large.
+    # Accept any base offset that is not negative. A negative one is read here as a large positive
+    # number, which the check refuses.
     base_offset = int.from_bytes(data[position : position + 8], "big")
     return sound.sound_header(data, position, end, base_offset)
 
@@ -24,7 +28,10 @@ def sound_header(data: memoryview, position: int, end: int) -> BatchHeader | Non
 def is_plainly_sound(
     data: memoryview, position: int, header: BatchHeader, expansion_bytes_max: int
 ) -> bool:
-    """Recognise a Kafka batch as one that `layouts.check_run` accepts; False: ask that."""
+    """Recognise a Kafka batch that `layouts.check_run` accepts.
+
+    The result is False if this quick check cannot decide. Then the caller asks `layouts.check_run`.
+    """
     if header.magic == columnar.MAGIC:
         return False
     kafka = layouts.kafka_layout()

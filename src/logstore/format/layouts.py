@@ -36,10 +36,10 @@ KAFKA_MAGIC = 2
 MAGIC_AT = 16
 MAGICS = {"columnar": columnar.MAGIC, "kafka": KAFKA_MAGIC}
 OLD_MESSAGE_BYTES_MIN = 26  # Kafka's message formats v0 and v1, including offset and size
-# With this many bytes of a batch, its header can be read in any layout.
+# This many bytes of a batch are enough to read its header in any layout.
 HEADER_BYTES_MAX = columnar.HEADER_BYTES
 OVERHEAD_BYTES_MIN = 61  # the header of Kafka's layout
-# Bytes of a file that a reader reads at once; more for rows, because many are decoded together.
+# Bytes of a file to read at once. Kafka's rows are decoded in groups, so more bytes are read.
 WINDOW_BYTES = 1 << 20
 ROWS_WINDOW_BYTES = 4 << 20
 
@@ -87,14 +87,14 @@ def layout_of(magic: int, path: str = "") -> ModuleType:
 
 
 def layout_at(data: Buffer, position: int = 0) -> ModuleType:
-    """Return the layout of the batch at `position`; columnar if there is no batch."""
+    """Return the layout of the batch at `position`; columnar if no batch is there."""
     if len(data) > position + MAGIC_AT and data[position + MAGIC_AT] == KAFKA_MAGIC:
         return kafka_layout()
     return columnar
 
 
 def sound_header_of(data: Buffer, position: int) -> SoundHeader:
-    """Return the function that checks batches of the layout at `position`."""
+    """Return the function that checks a batch, for the layout of the batch at `position`."""
     layout = layout_at(data, position)
     if layout is columnar:
         return sound.sound_header
@@ -103,7 +103,7 @@ def sound_header_of(data: Buffer, position: int) -> SoundHeader:
 
 
 def sound_run_of(data: Buffer) -> Callable[..., Found]:
-    """Return the function that checks the batches of a window, by the layout of the first batch."""
+    """Return the function that checks a window's batches, for the layout of the first batch."""
     layout = layout_at(data)
     if layout is columnar:
         return sound.sound_run
@@ -112,7 +112,7 @@ def sound_run_of(data: Buffer) -> Callable[..., Found]:
 
 
 def scan_window_bytes(data: Buffer) -> int:
-    """Return how many bytes a scan reads at once, by the layout of a window's first batch."""
+    """Return how many bytes a scan reads at once, for the layout of a window's first batch."""
     return WINDOW_BYTES if layout_at(data) is columnar else ROWS_WINDOW_BYTES
 
 
@@ -127,7 +127,7 @@ def sound_headers(data: memoryview, position: int, expected_offset: int) -> Soun
 def decoder_of(
     data: Buffer, position: int, path: str, expansion_bytes_max: int = EXPANSION_BYTES_MAX
 ) -> Callable[..., RecordBatch]:
-    """Return the function that views batches of the layout at `position` as columns.
+    """Return the function that views batches as columns, for the layout at `position`.
 
     Args:
         path: the file of the batches, which an error about a missing library names.
@@ -150,7 +150,7 @@ def decoder_of(
 def run_decoder_of(
     data: Buffer, position: int, path: str, expansion_bytes_max: int = EXPANSION_BYTES_MAX
 ) -> Callable[..., Iterator[RecordBatch]]:
-    """Return the function that views the batches of a window as columns, as `decoder_of` does.
+    """Return the function that views a window's batches as columns, as `decoder_of` does.
 
     If a batch is damaged, the error is raised when the iterator reaches that batch.
     """
@@ -182,8 +182,8 @@ def check_run(
     """Check the contents of whole batches of one layout, by the rules that readers apply.
 
     Args:
-        is_strict: whether to check also what no reader relies on, as an append does.
-        checks_claims: whether to check largest timestamps in Kafka's layout too.
+        is_strict: whether to check also facts on which no reader relies. An append sets this.
+        checks_claims: whether to check largest timestamps in Kafka's layout, too.
 
     Raises:
         ValueError: a batch cannot be read; RecordExpansionError if it needs too much memory.
@@ -201,7 +201,7 @@ def check_run(
         return
     for at, header in run:
         batch, place = data, at
-        if at % columnar.ALIGNMENT:  # after batches of the other layout, in what a peer sent
+        if at % columnar.ALIGNMENT:  # possible in a peer's bytes, after batches of the other layout
             batch, place = data[at : at + header.size_bytes], 0
         columnar.decode_columns(batch, place, header, expansion_bytes_max)
         if is_strict:
@@ -222,7 +222,7 @@ def records_fault(
 
 
 def may_be_batch(data: Buffer, position: int, size_bytes: int) -> bool:
-    """Report whether a whole batch may be at `position`, by its magic and its size.
+    """Report whether a whole batch may begin at `position`, judged by its magic and its size.
 
     Raises:
         UnsupportedFormatError: the library for the layout is not installed.
@@ -237,8 +237,8 @@ def may_be_batch(data: Buffer, position: int, size_bytes: int) -> bool:
 def comes_before(last_offset: int, following: Buffer) -> bool:
     """Report whether a batch with this last offset can come before a batch with this prefix.
 
-    Kafka's checksum does not cover the base offset. If a base offset is too large, the next batch
-    shows that. If no Kafka batch follows, nothing is known, and this returns True.
+    Kafka's checksum does not cover the base offset. If a batch has too large a base offset, the
+    next Kafka batch shows it. If no Kafka batch follows, nothing is known, and this returns True.
     """
     if len(following) < PREFIX_BYTES or following[MAGIC_AT] != KAFKA_MAGIC:
         return True
@@ -254,7 +254,7 @@ def read_header(data: Buffer, position: int) -> BatchHeader:
 def framed_header(
     data: Buffer, position: int, end: int, expected_offset: int
 ) -> BatchHeader | None:
-    """Read the header of a whole batch without checking its checksum; None if it is not whole."""
+    """Read the header of a whole batch without its checksum; None if the batch is not whole."""
     if not has_header(memoryview(data)[position:end]):
         return None
     header = read_header(data, position)
@@ -263,7 +263,7 @@ def framed_header(
 
 
 def has_header(data: Buffer) -> bool:
-    """Report whether a buffer has the whole header of the batch that begins it."""
+    """Report whether a buffer has the whole header of the batch that begins the buffer."""
     if len(data) <= MAGIC_AT or data[MAGIC_AT] not in (columnar.MAGIC, KAFKA_MAGIC):
         return False
     least: int = layout_at(data).HEADER_BYTES
@@ -329,17 +329,17 @@ def hole(magic: int, base_offset: int, end_offset: int, leader_epoch: int) -> by
 
 
 def checksum(data: Buffer, tail: Buffer) -> int:
-    """Read the checksum of a batch from its first 21 and its last 8 bytes."""
+    """Read a batch's checksum from its first 21 and its last 8 bytes."""
     if data[MAGIC_AT] == KAFKA_MAGIC:
         return int.from_bytes(data[17:21], "big")
     return int.from_bytes(tail, "big")
 
 
 def fault(data: Buffer, position: int, expected_offset: int | None) -> str | None:
-    """Return what is wrong with the batch at `position` of a buffer, or None if it is whole.
+    """Return what is wrong with the batch at `position` of a buffer; None if it is whole.
 
     Args:
-        data: bytes of a segment, up to its end or to the end that it should have.
+        data: bytes of a segment, up to the segment's present or expected end.
         expected_offset: the offset with which the batch must begin; None if it is unknown.
     """
     available = len(data) - position
@@ -374,7 +374,7 @@ def _prefix_fault(base_offset: int, size_bytes: int, magic: int, available: int)
 
 
 def old_message_set(head: Buffer) -> str:
-    """Name the format of Kafka before 0.11 that begins with these 17 bytes; empty if it is none."""
+    """Name the format of Kafka before 0.11 that begins with these 17 bytes; else return ""."""
     base_offset, length, _, magic = unpack_prefix(head, 0)
     size_bytes = length + LENGTH_OVERHEAD_BYTES
     if magic in (0, 1) and size_bytes >= OLD_MESSAGE_BYTES_MIN and base_offset >= 0:
@@ -393,7 +393,7 @@ def candidates(data: Buffer, position: int, magic: int = columnar.MAGIC) -> list
     step = columnar.ALIGNMENT
     rows = (len(data) - position) // step
     lanes = np.frombuffer(data, np.uint8, rows * step, position).reshape(rows, step)
-    # The magic is byte 16 of a batch, and the version is byte 17: two rows of 8 bytes further on.
+    # Magic and version are bytes 16 and 17 of a batch, so both are in its third row of 8 bytes.
     hits = np.flatnonzero((lanes[2:, 0] == columnar.MAGIC) & (lanes[2:, 1] == columnar.VERSION))
     found: list[int] = (hits * step + position).tolist()
     return found

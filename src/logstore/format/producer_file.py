@@ -3,7 +3,7 @@
     header, 48 bytes | a row of 168 bytes a producer | pairs of offsets | xxh3-64 of all before it
 
 The rows are the same in memory and on disk, so encoding and decoding copy whole arrays. A file
-contains its log and its offset, so a file that was copied from another log is recognized.
+names its log and its offset, so a file that was copied from another log is recognized.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ ROW = np.dtype(
         ("epoch", "<i2"),
         ("reserved_38", "<u2"),
         ("used_ms", "<i8"),
-        ("batches", BATCH, (BATCHES,)),  # the newest first
+        ("batches", BATCH, (BATCHES,)),  # the newest batch first
     ]
 )
 BATCH_BYTES, ROW_BYTES = 24, 168
@@ -76,14 +76,14 @@ def empty_rows(count: int) -> Rows:
 
 
 class Snapshot(NamedTuple):
-    """Hold the producers of a log as they are before the record at an offset.
+    """Hold the producers of a log in their state before the record at an offset.
 
     Attributes:
         offset: the offset of the next record.
         rows: one row for each producer, in any order. Some rows may be free.
         undecided: one pair for each transaction that has ended, but whose marker was not below the
-            high watermark: the transaction's first offset, and the marker's offset. Both increase
-            from pair to pair.
+            high watermark. A pair has the transaction's first offset and the marker's offset. Both
+            increase from pair to pair.
     """
 
     offset: int
@@ -122,7 +122,7 @@ def in_order(rows: Rows) -> Rows:
 
 
 def decode(data: bytes, path: str, topic_id: bytes, partition: int, offset: int) -> Snapshot:
-    """Read what `encode` wrote.
+    """Read the bytes that `encode` wrote.
 
     Args:
         path: the path of the file, for errors.
@@ -167,7 +167,7 @@ def _frame_fault(data: bytes, path: str) -> str:
 
 
 def rows_fault(rows: Rows, offset: int) -> str:
-    """Describe the first row that is impossible before the record at an offset; empty if none is.
+    """Describe the first row that is impossible before the record at an offset; "" if none is.
 
     Epochs and timestamps may have any value, because a peer chose them.
     """
@@ -181,7 +181,8 @@ def rows_fault(rows: Rows, offset: int) -> str:
     for name in ("open_offset", "marker_offset"):
         is_wrong |= (rows[name] < -1) | (rows[name] >= offset)
     is_wrong |= ((last < -1) | (last >= offset)).any(axis=1)
-    is_wrong |= ((older >= newer) & (older >= 0)).any(axis=1)  # the newest first, then none
+    # The newest batch must come first, and the free places last.
+    is_wrong |= ((older >= newer) & (older >= 0)).any(axis=1)
     is_wrong |= (~is_free & (batches["offset_delta"] > last)).any(axis=1)
     is_wrong |= (batches["last_sequence"] < -1).any(axis=1)
     is_wrong[1:] |= ids[1:] <= ids[:-1]

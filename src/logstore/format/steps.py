@@ -22,11 +22,11 @@ Steps = Generator[None, None, T]
 STEP_CELLS = 512  # cutting this many slices from bytes takes about 0.1 ms
 
 
-TURN_SECONDS = 0.0001  # short steps are taken together
+TURN_SECONDS = 0.0001  # steps that together take less time count as one
 
 
 def run(steps: Steps[T]) -> T:
-    """Take all steps, and let other threads run after each that ends such a time after the last."""
+    """Take all steps; let other threads run when `TURN_SECONDS` have passed since they last ran."""
     began = time.perf_counter()
     while True:
         try:
@@ -40,11 +40,11 @@ def run(steps: Steps[T]) -> T:
 
 
 def cut(data: Buffer, edges: NDArray[np.int64], keep: NDArray[np.bool_]) -> Steps[list[Buffer]]:
-    """Return the bytes of some parts of a buffer; the parts follow one another.
+    """Return the selected parts of a buffer; the parts of the buffer follow one another.
 
     Args:
-        edges: the begin of each part, and the end of the last part: shape (n + 1,).
-        keep: which parts are wanted: shape (n,). Adjacent parts are copied together.
+        edges: the start of each part, and the end of the last part: shape (n + 1,).
+        keep: whether each part is selected: shape (n,). Adjacent parts are copied together.
     """
     framed = np.zeros(len(keep) + 2, np.bool_)
     framed[1:-1] = keep

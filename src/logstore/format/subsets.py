@@ -26,7 +26,7 @@ Numbers = NDArray[np.int64]
 
 
 class Group(Protocol):
-    """Some decoded batches, whose records are numbered through all batches."""
+    """Hold some decoded batches; one numbering covers the records of all batches."""
 
     firsts: Numbers
 
@@ -79,10 +79,10 @@ def group_of(
 
 
 def delete_horizons_ms(data: Buffer, run: Sequence[tuple[int, BatchHeader]]) -> list[int | None]:
-    """Return the times from which the tombstones of batches may be removed; None: not set yet.
+    """Return the times from which batches' tombstones may be removed; None: no time is set yet.
 
     Args:
-        run: the place of each batch in `data`, and its header; at least one.
+        run: the place of each batch in `data`, and its header; there is at least one batch.
     """
     horizons: list[int | None] = _layout(run[0][1]).delete_horizons_ms(data, run)
     return horizons
@@ -95,7 +95,7 @@ def empty(header: BatchHeader) -> bytes:
 
 
 def is_transactional(header: BatchHeader) -> bool:
-    """Report whether a batch belongs to a transaction, or ends one."""
+    """Report whether a batch belongs to a transaction, or ends a transaction."""
     return header.magic == layouts.KAFKA_MAGIC and bool(header.attributes & TRANSACTIONAL)
 
 

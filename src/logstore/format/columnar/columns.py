@@ -5,7 +5,7 @@
 Each part is padded to 8 bytes.
 
 If all cells have one size, the part `starts` is left out. Starts, validity and data are laid out as
-in Arrow's `binary`. No function here handles cells one by one in Python, except if some are null.
+in Arrow's `binary`. Cells are handled one by one in Python only if some cells are null.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ class BytesColumn(Sequence["bytes | None"]):
         return np.unpackbits(octets, count=self.cell_count, bitorder="little").astype(np.bool_)
 
     def to_list(self) -> list[bytes | None]:
-        """Return every cell as a bytes object, or None for a null cell."""
+        """Return a list of all cells: bytes, or None for a null cell."""
         count, cell_bytes = self.cell_count, self.cell_bytes
         if self.is_fixed:
             if count == 1:
@@ -268,7 +268,7 @@ class BytesColumn(Sequence["bytes | None"]):
 
 
 def decode_column(buffer: Buffer, position: int, end: int, count: int) -> tuple[BytesColumn, int]:
-    """View a column of `count` cells at `position`; return it and the position of the next part.
+    """View a column of `count` cells at `position`; return it and the position after it.
 
     The starts are checked here, because later readers of the column, such as Arrow, trust them.
 
@@ -282,7 +282,7 @@ def decode_column(buffer: Buffer, position: int, end: int, count: int) -> tuple[
 
 
 def column_of_own(data: Buffer, count: int) -> BytesColumn:
-    """View a column that this process has just encoded; only the column's size is checked."""
+    """View a column that this process has just encoded; check only the column's size."""
     return _column_at(data, 0, len(data), count)[0]
 
 
@@ -292,7 +292,8 @@ def _follow(column: BytesColumn) -> bool:
     if count <= FEW_CELLS:
         starts = memoryview(buffer)[at : at + 4 * (count + 1)].cast("I").tolist()
         return starts[0] == 0 and starts[-1] == len(column.data) and starts == sorted(starts)
-    numbers = np.frombuffer(buffer, np.uint32, count + 1, at)  # int32 differences would wrap
+    # With int32, differences could overflow.
+    numbers = np.frombuffer(buffer, np.uint32, count + 1, at)
     is_whole = numbers[0] == 0 and numbers[-1] == len(column.data)
     return bool(is_whole and (numbers[1:] >= numbers[:-1]).all())
 
@@ -312,7 +313,7 @@ def _column_at(buffer: Buffer, position: int, end: int, count: int) -> tuple[Byt
     elif cell_bytes * count != data_bytes:
         raise ValueError("a column's cells and its data differ in size")
     elif count == 0:
-        cell_bytes = 0  # an empty column may claim any width, but NumPy and Arrow refuse 3 GB
+        cell_bytes = 0  # an empty column may state any width, but NumPy and Arrow refuse 3 GB
     data_end = position + data_bytes
     if data_end > end:
         raise ValueError("a column ends after the end of its batch")
@@ -323,7 +324,7 @@ def _column_at(buffer: Buffer, position: int, end: int, count: int) -> tuple[Byt
 
 
 def together(columns: Iterable[BytesColumn]) -> Iterator[BytesColumn]:
-    """Merge adjacent columns of one buffer if all cells have one size; yield others unchanged."""
+    """Merge adjacent columns of a buffer whose cells all have one size; yield others unchanged."""
     held: BytesColumn | None = None
     for column in columns:
         if (

@@ -1,7 +1,7 @@
-"""View a columnar batch as columns, and check everything that readers of the columns rely on.
+"""View a columnar batch as columns, and check everything on which readers of the columns rely.
 
-All code that decodes a batch uses this module: appends of encoded batches, reads, Arrow, `verify`
-and `repair`. So all of them accept the same batches.
+All code that decodes a columnar batch uses this module: appends of encoded batches, reads, Arrow,
+`verify` and `repair`. So the same batches are accepted everywhere.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def decode_columns(
 ) -> RecordBatch:
     """View the batch with this header as columns, and compare the columns with the header.
 
-    If this returns a batch, the batch is sound: cells, record headers, offsets and timestamps are
-    safe to read in every way. A checksum alone does not prove that, because the writer of the batch
-    may have encoded it wrongly.
+    If this function returns a batch, the batch is sound: cells, record headers, offsets and
+    timestamps can be read safely in every way. A matching checksum does not prove that a batch is
+    sound, because its writer may have encoded it wrongly.
 
     Raises:
         RecordExpansionError: the batch needs more memory than allowed; no memory was allocated.
@@ -124,14 +124,14 @@ def _header_count(starts: NDArray[np.uint32]) -> int:
 
 
 def _check_names(names: BytesColumn) -> None:
-    """Check that the name of each record header is not null and is UTF-8 by itself."""
+    """Check that the name of each record header is not null and is UTF-8 on its own."""
     if names.validity is not None and not names.is_valid.all():
         raise ValueError("a record header has no name")
     octets = np.frombuffer(names.data, np.uint8)
     starts = names.starts[:-1]
     within = octets[starts[starts < len(octets)]]
-    # All names are decoded as one text below. So check that none begins in the middle of a
-    # character.
+    # All names are decoded together, as one text, below. So check that no name begins in the middle
+    # of a character.
     if bool((within & 0xC0 == 0x80).any()):
         raise ValueError("the name of a record header is not UTF-8")
     str(names.data, "utf-8")  # UnicodeDecodeError is a ValueError

@@ -46,7 +46,7 @@ class Payload(NamedTuple):
 
     @property
     def expansion_bytes(self) -> int:
-        """Estimated memory of the batch when it is decoded."""
+        """The estimated memory of the decoded batch."""
         return expansion_bytes(self.payload_bytes, self.record_count, self.header_count)
 
     @property

@@ -2,8 +2,8 @@
 
     prefix (17) | rest of the header | payload, padded to 8 | xxh3-64 of all bytes before it
 
-The payload does not depend on the offset, so it is built before the log's lock is taken. `frame`
-adds the header and the checksum under the lock.
+The payload does not depend on the offset of the batch, so the payload is built before the log's
+lock is taken. `frame` adds the header and the checksum under the lock.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ HEADER = struct.Struct(
 )
 assert HEADER.size == HEADER_BYTES
 
-# Up to this size, joining the parts is faster than hashing and writing them one by one.
+# Up to this size, joining the parts is faster than hashing and writing each part alone.
 JOIN_BYTES_MAX = 16 * 1024
 
 _ONE_COLUMN = struct.Struct("<II")
@@ -92,19 +92,19 @@ _pack_column = _ONE_COLUMN.pack
 
 
 def claimed_sizes(data: Buffer, position: int) -> tuple[int, int]:
-    """Return the batch size that each of two header fields gives, without checking them."""
+    """Return the batch size twice, from two header fields; the fields are not checked."""
     fields = HEADER.unpack_from(data, position)
     return fields[1] + LENGTH_OVERHEAD_BYTES, padded(fields[8]) + OVERHEAD_BYTES
 
 
 def next_offset(data: Buffer, position: int) -> int:
-    """Return the offset after a batch, from its header, without checking the header."""
+    """Return the offset after a batch; it is read from the header, which is not checked."""
     fields = HEADER.unpack_from(data, position)
     return int(fields[0] + fields[7] + 1)
 
 
 def frame(payload: Payload, base_offset: int, leader_epoch: int) -> list[Buffer]:
-    """Return the buffers of a whole batch, the checksum last, for one gathering write."""
+    """Return the buffers of a whole batch, with the checksum last, for one gathering write."""
     stored = payload.stored_bytes
     size = padded(stored) + OVERHEAD_BYTES
     header = _pack_header(
@@ -226,7 +226,7 @@ def read_header(data: Buffer, position: int) -> BatchHeader:
 
 
 def header_fault(data: Buffer, position: int, size_bytes: int) -> str | None:
-    """Return what is impossible in a header, or None; this is cheaper than a checksum."""
+    """Return what is impossible in a header, or None; this costs less than a checksum."""
     if size_bytes < OVERHEAD_BYTES or size_bytes & 7:
         return f"a batch cannot have {size_bytes} bytes"
     header = read_header(data, position)
@@ -282,11 +282,11 @@ def with_append_time(data: Buffer, header: BatchHeader, now_ms: int) -> bytes:
 
 
 def check_claims(header: BatchHeader) -> None:
-    """Refuse header fields of a peer's batch that would do harm, although readers accept them.
+    """Refuse a peer's batch whose header would do harm, although readers accept the header.
 
     Raises:
-        ValueError: with this batch, retention could never drop its segment, or too many offsets
-            would be used up.
+        ValueError: the header is refused. With this batch, retention could never drop its segment,
+            or too many offsets would be used up.
     """
     if not header.record_count and header.max_timestamp != NO_TIMESTAMP:
         raise ValueError("a batch without records has a timestamp")

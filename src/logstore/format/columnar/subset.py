@@ -1,9 +1,9 @@
 """Copy a columnar batch with only some of its records, as compaction does.
 
 The copy spans the same offsets, and has the same epoch and producer, so it can take the place of
-the original. The records of a column are copied together, never one by one. If a batch has
-tombstones, it states the time from which they may be removed: its delete horizon (docs/FORMAT.md,
-section 4).
+the original. The cells of a column are copied together, never one by one. A batch with tombstones
+has a delete horizon: the time from which compaction is allowed to remove the tombstones
+(docs/FORMAT.md, section 4).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Numbers = NDArray[np.int64]
 
 
 class Group:
-    """Hold some decoded batches of one buffer; their records are numbered through all batches.
+    """Hold some decoded batches of one buffer; one numbering covers the records of all batches.
 
     Attributes:
         firsts: the number of each batch's first record; the last element is the record count.
@@ -62,11 +62,15 @@ class Group:
         self.firsts = np.concatenate(([0], np.cumsum(self._counts)))
         self._batches: list[RecordBatch] = []
         self._keys: list[Buffer] = []  # the data of each batch's keys
-        self._key_places: list[tuple[int, int]] = []  # where it begins; a size, -1 without keys
+        # For each batch: where its keys begin, and their size; size -1: no keys.
+        self._key_places: list[tuple[int, int]] = []
         self._keys_bytes = 0
 
     def add(self, batch: RecordBatch) -> None:
-        """Add the next batch of the run, decoded; most batches cost no call of NumPy."""
+        """Add the next batch of the run, decoded.
+
+        For most batches, this calls no NumPy function.
+        """
         self._batches.append(batch)
         column, size = batch.columns.keys, -1
         if column is not None:
@@ -94,10 +98,11 @@ class Group:
         return found
 
     def keys(self) -> tuple[bytes, Numbers, Numbers]:
-        """Return a buffer with all keys, and the start and size of each; a size of -1 is null."""
+        """Return a buffer with all keys, and each key's start and size; a null key has size -1."""
         places = np.array(self._key_places, np.int64)
         sizes = self._spread(places[:, 1])
-        number = np.arange(len(sizes)) - self._spread(self.firsts[:-1])  # of a key in its batch
+        # The number of each key in its batch.
+        number = np.arange(len(sizes)) - self._spread(self.firsts[:-1])
         starts = self._spread(places[:, 0]) + number * np.maximum(sizes, 0)
         for rows, batch in self._rows():
             column = batch.columns.keys
@@ -107,7 +112,7 @@ class Group:
                 sizes[rows] = edges[1:] - edges[:-1]
                 if column.validity is not None:
                     sizes[rows][~column.is_valid] = -1
-        # a reader of short keys overruns the last one
+        # The zeros let a reader of short keys read past the last key.
         return b"".join((*self._keys, bytes(16))), starts, sizes
 
     def _rows(self) -> Iterator[tuple[slice, RecordBatch]]:
@@ -116,11 +121,11 @@ class Group:
             yield slice(edges[number], edges[number + 1]), batch
 
     def _spread(self, of_batches: Numbers) -> Numbers:
-        """Repeat a number of each batch for all its records."""
+        """Repeat a number of each batch, once for each record of the batch."""
         return np.repeat(of_batches, self._counts)
 
     def subset(self, number: int, keep: Mask, horizon_ms: int | None) -> Steps[bytes]:
-        """Copy a batch with only the records of a mask, which must have at least one record.
+        """Copy a batch with only the records of a mask; the mask must select at least one record.
 
         Args:
             horizon_ms: the copy's delete horizon, which is rounded up to a second.
@@ -157,7 +162,7 @@ def group_of(
 
 
 def delete_horizons_ms(data: Buffer, run: Sequence[tuple[int, BatchHeader]]) -> list[int | None]:
-    """Return the times from which the tombstones of batches may be removed; None: not set yet."""
+    """Return the times from which batches' tombstones may be removed; None: no time is set yet."""
     seconds = [_HORIZON.unpack_from(data, position + HORIZON_AT)[0] for position, _ in run]
     return [each * HORIZON_UNIT_MS or None for each in seconds]
 
@@ -173,7 +178,7 @@ def _horizon_of(horizon_ms: int | None) -> int:
 
 
 def _payload(batch: RecordBatch, keep: Mask) -> Steps[Payload]:
-    """Copy the kept records of all columns, and compress them with the batch's codec."""
+    """Copy the selected records of all columns, and compress them with the batch's codec."""
     columns, attributes = batch.columns, batch.header.attributes
     times, deltas = columns.timestamps, columns.offset_deltas
     kept = np.flatnonzero(keep)
@@ -205,7 +210,7 @@ def _payload(batch: RecordBatch, keep: Mask) -> Steps[Payload]:
 
 
 def _cells(column: BytesColumn, keep: Mask) -> Steps[list[Buffer]]:
-    """Encode the kept cells of a column."""
+    """Encode the selected cells of a column."""
     size = column.cell_bytes
     if column.is_fixed:
         parts: list[Buffer] = [HEAD.pack(size * int(np.count_nonzero(keep)), size)]
@@ -222,7 +227,7 @@ def _cells(column: BytesColumn, keep: Mask) -> Steps[list[Buffer]]:
 
 
 def _frame(payload: Payload, header: BatchHeader, horizon: int) -> bytes:
-    """Frame a payload with the offsets, the epoch and the producer of another batch."""
+    """Build a batch from a payload, with the offsets, epoch and producer of another batch."""
     body = b"".join(
         (
             columnar.HEADER.pack(

@@ -1,8 +1,8 @@
 """Find where the records of Kafka's batches begin and end.
 
 Each record begins with its length, so the records of one batch can only be found one after the
-other. If there are many batches, each step finds one record in every batch. If there are only a few
-batches, a run of records of one size is found at once.
+other. With many batches, each step finds one record in every batch. With only a few batches, a run
+of records of one size is found in one step.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from logstore.format.kafka.header import RECORD_BYTES_MIN
 from logstore.format.kafka.varints import Numbers, pairs_of, short_varints, varint
 from logstore.format.steps import Steps
 
-STRETCHES_MAX = 8  # after this many runs that are too short, step through all records
+# After this many runs that are too short to help, step through all records one by one.
+STRETCHES_MAX = 8
 STRETCH_RECORDS_MIN = 4
 # One step through all batches takes as long as stepping over this many single records.
 STEP_RECORDS = 48
-STEP_RECORDS_MAX = 1024  # walking over this many single records takes 0.1 ms
+STEP_RECORDS_MAX = 1024  # stepping over this many single records takes 0.1 ms
 
 Octets = NDArray[np.uint8]
 
@@ -54,8 +55,8 @@ class Batches(NamedTuple):
 def record_bounds(batches: Batches) -> tuple[Numbers, Numbers]:
     """Find the begin (the position of the length) and the end of each record.
 
-    A length may still be negative, or too small for a record. The caller must check that. It reads
-    all lengths at once, which takes less time.
+    A returned record may have a length that is negative or too small. The caller must check this,
+    because the caller reads all lengths at once, which is faster than a check here.
 
     Raises:
         ValueError: the records of a batch do not end where the batch ends.
@@ -94,10 +95,10 @@ def bounds_in_steps(batches: Batches) -> Steps[tuple[Numbers, Numbers]]:
 
 @cache
 def _strides() -> Numbers:
-    """Build a table that gives the distance to the next record for a record's first two bytes.
+    """Build a table from the first two bytes of a record to the distance to the next record.
 
-    The distance is 0 if no record begins with these bytes, or if its length has more than two
-    bytes.
+    The distance is 0 if no record begins with these two bytes, or if the record's length has more
+    than two bytes.
     """
     numbers, widths = short_varints()
     return np.where((widths > 0) & (numbers >= RECORD_BYTES_MIN - 1), numbers + widths, 0)
@@ -108,7 +109,7 @@ def _together(batches: Batches) -> tuple[Numbers, Numbers]:
     order = np.argsort(-batches.counts, kind="stable")
     counts = batches.counts[order]
     firsts, position = batches.firsts[:-1][order], batches.starts[:-1][order]
-    # The start of each record, and the end of the last batch.
+    # The start of each record. The last element is the end of the last batch.
     edges = np.full(int(counts.sum()) + 1, batches.starts[-1])
     pairs, strides = pairs_of(batches.data), _strides()
     # For each step, the number of batches that still have a record.
@@ -129,7 +130,7 @@ def _together(batches: Batches) -> tuple[Numbers, Numbers]:
 
 
 def _read_long(data: bytes, position: Numbers, stride: Numbers) -> None:
-    """Read lengths of more than two bytes into `stride`."""
+    """Read lengths of more than two bytes, and write the distances into `stride`."""
     for lane in np.flatnonzero(stride == 0).tolist():
         start = int(position[lane])
         length, behind = varint(data, start)
@@ -142,7 +143,7 @@ def _read_long(data: bytes, position: Numbers, stride: Numbers) -> None:
 
 
 def _one_by_one(batches: Batches, position: int, total: int, count: int) -> tuple[Numbers, Numbers]:
-    """Step through the records of one batch, but find a run of records of one size at once."""
+    """Step through the records of one batch, but find each run of records of one size at once."""
     data, octets = batches.data, batches.octets
     edges = array("q", [position])
     fruitless = 0
@@ -169,7 +170,7 @@ def _one_by_one(batches: Batches, position: int, total: int, count: int) -> tupl
 
 
 def _end_of(data: bytes, position: int) -> int:
-    """Return the end of a record; it is within the data, but may be past the end of the batch."""
+    """Return the end of a record; it is within the data, but may be after the end of the batch."""
     size, start = varint(data, position)
     if not RECORD_BYTES_MIN - 1 <= size <= len(data) - start:
         raise ValueError("a record ends after the end of its batch")
@@ -177,7 +178,7 @@ def _end_of(data: bytes, position: int) -> int:
 
 
 def _walk(data: bytes, position: int, count: int) -> array[int]:
-    """Return the ends of `count` records by stepping over their lengths, 0.1 us per record.
+    """Return the ends of `count` records by stepping over their lengths, in 0.1 us per record.
 
     Lengths of one or two bytes are not checked here. `read_fields` of `decode` checks them.
     """
@@ -189,7 +190,8 @@ def _walk(data: bytes, position: int, count: int) -> array[int]:
             if octet < 0x80:
                 position += (octet >> 1) + 1
             elif (high := data[position + 1]) < 0x80:
-                position += (high << 6) + (octet >> 1) - 62  # without the first byte's high bit
+                # The highest bit of the first byte does not count.
+                position += (high << 6) + (octet >> 1) - 62
             else:
                 position = _end_of(data, position)
             note(position)

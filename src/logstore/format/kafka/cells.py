@@ -1,4 +1,4 @@
-"""Copy cells out of rows into columns: the keys or values of many batches at once."""
+"""Copy cells out of rows into columns: the keys or the values of many batches at once."""
 
 from __future__ import annotations
 
@@ -52,21 +52,22 @@ def _back_to_back(batches: Batches, starts: Numbers, sizes: Numbers) -> Buffer:
     """Copy cells, none of which is null, one after the other."""
     size = int(sizes[0])
     if size and bool((sizes == size).all()):
-        # An array of overlapping items: one item of this size for each position in the data.
+        # An array of overlapping items: at each position of the data begins one item of this size.
         places = np.ndarray((len(batches.data) - size + 1,), f"V{size}", batches.data, 0, (1,))
         cells = places[starts].view(np.uint8).data
-        # Callers read single records from a single batch. Cutting these from bytes is faster.
+        # From a single batch, callers read single records. Cutting them from bytes is faster than
+        # from an array.
         return cells if len(batches.counts) > 1 else bytes(cells)
     data, stops = batches.data, (starts + sizes).tolist()
     return b"".join([data[start:stop] for start, stop in zip(starts.tolist(), stops, strict=True)])
 
 
 def _of_any_size(cells: Buffer, firsts: Numbers, sizes: Numbers) -> list[BytesColumn | None]:
-    """Encode the starts of each batch's cells, then all cells, and view the parts as columns."""
+    """Encode the starts of each batch's cells, then all cells, and view these parts as columns."""
     ends = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(sizes, out=ends[1:])
     counts = np.diff(firsts)
-    # Each batch has one start more than cells: the end of its last cell.
+    # For each batch, there is one start more than cells: the end of the last cell.
     numbers = np.arange(len(sizes) + len(counts)) - np.repeat(np.arange(len(counts)), counts + 1)
     relative = (ends[numbers] - np.repeat(ends[firsts[:-1]], counts + 1)).astype(np.uint32)
     laid = b"".join((relative.tobytes(), cells))

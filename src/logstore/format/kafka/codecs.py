@@ -1,7 +1,7 @@
 """Compress and decompress the records of Kafka's batches with gzip, snappy, lz4 or zstd.
 
 A batch of Kafka does not store the uncompressed size of its records, so decompression stops at a
-limit (KIP-98, KIP-110). Snappy has two forms: plain, and with the framing of the xerial library,
+limit (KIP-98, KIP-110). Snappy has two forms: plain snappy, and the blocks of the xerial library,
 which Java clients write.
 """
 
@@ -63,7 +63,8 @@ def compress(codec_id: int, data: bytes) -> bytes:
         import lz4.frame
 
         compression.require(codec_id)
-        # Java's reader refuses a block that depends on the block before it.
+        # Blocks are independent of each other, because Java's reader refuses a block that needs the
+        # block before it.
         try:
             return bytes(lz4.frame.compress(data, block_linked=False, store_size=False))
         except RuntimeError as error:
@@ -76,8 +77,8 @@ def decompress(codec_id: int, data: bytes, restored_bytes_max: int = EXPANSION_B
     """Decompress the records of one batch.
 
     Args:
-        restored_bytes_max: limit of the size of the records; for a moment, up to twice this memory
-            is used.
+        restored_bytes_max: the largest size of the decompressed records. Decompression may use up
+            to twice this memory for a short time.
 
     Raises:
         RecordExpansionError: the records are larger than `restored_bytes_max`.
@@ -124,7 +125,10 @@ def library_errors() -> tuple[type[Exception], ...]:
 
 
 def _snappy_blocks(library: Any, data: bytes, restored_bytes_max: int) -> Iterator[bytes]:
-    """Yield the blocks of either form; a block's size is checked before memory is allocated."""
+    """Yield the blocks of either form.
+
+    Check the size of a block before allocating memory for it.
+    """
     if data[:8] != XERIAL_MAGIC:
         _check_size(_snappy_size(library, data), restored_bytes_max)
         yield bytes(library.decompress_raw(data))

@@ -38,7 +38,7 @@ CRC_AT = 17
 LAST_DELTA_AT = 23
 PLACE_BYTES = 16
 ROWS_PLAIN_MAX = 24
-ROWS_ALIKE_MAX = 4096  # up to this many rows, the bytes around the values are cached
+ROWS_ALIKE_MAX = 4096  # for at most this many rows, the bytes around the values are cached
 NULL = b"\x01"  # the size -1 as a varint
 PLAIN_CELLS = {bytes, type(None)}
 ONE_OCTET = [bytes((number,)) for number in range(0x80)]
@@ -67,7 +67,7 @@ class KafkaPayload(NamedTuple):
         return PLACE_BYTES + len(self.body)
 
     def spanning(self, last_offset_delta: int) -> KafkaPayload:
-        """Return the same records with another last offset delta."""
+        """Return a payload with the same records and another last offset delta."""
         rest = bytearray(self.body[CRC_END - PLACE_BYTES :])
         struct.pack_into(">i", rest, LAST_DELTA_AT - CRC_END, last_offset_delta)
         body = struct.pack(">BI", MAGIC, crc32c(rest)) + rest
@@ -88,8 +88,8 @@ def build_payload(
     """Encode the records of one batch.
 
     Args:
-        offset_deltas: the offset delta of each record. With None, no offset is missing.
-        header: the header of the batch from which these records come. The new batch gets the
+        offset_deltas: the offset delta of each record. None if no offset is missing.
+        header: the header of the batch from which these records come; the new batch gets the
             producer and the attribute bits of that header.
 
     Raises:
@@ -136,7 +136,7 @@ def _lay_out(
     offset_deltas: Numbers | None,
     headers: Sequence[Headers] | None,
 ) -> bytes:
-    """Encode records one after the other, in the way that is fastest for these records."""
+    """Encode records one after the other, by the method that is fastest for these records."""
     count = len(values)
     is_bare = keys is None and headers is None and offset_deltas is None
     if is_bare and isinstance(timestamps, int) and count <= ROWS_ALIKE_MAX:
@@ -202,12 +202,13 @@ def encode_alike(values: Sequence[bytes | None], size: int) -> bytes:
 
 @lru_cache(maxsize=8)
 def _around(count: int, size: int) -> tuple[tuple[bytes, ...], int]:
-    """Return the bytes before, between and after `count` values of one size, and their sum."""
+    """Return the bytes before, between and after `count` values of one size, and their size."""
     pieces = []
     for at in range(count):
-        head = b"\0\0" + varint(at) + NULL + varint(size)  # attributes, time, offset, key, size
+        # Attributes, time delta, offset delta, key size, value size.
+        head = b"\0\0" + varint(at) + NULL + varint(size)
         pieces.append((b"\0" if at else b"") + varint(len(head) + size + 1) + head)
-    pieces.append(b"\0")  # a count of headers ends each record
+    pieces.append(b"\0")  # each record ends with its count of headers
     return tuple(pieces), sum(map(len, pieces))
 
 
@@ -239,10 +240,11 @@ def encode_rows(
     length = Varints(sizes)
     one = np.ones(count, np.int64)
     times, deltas, key_size, value_size = encoded
-    # Each record: the parts before its key, before its value, and after its value.
+    # The fields of a record in three groups: before its key, before its value, after its value.
     first: list[Varints | Numbers] = [length, one, times, deltas, key_size]
     middle: list[Varints | Numbers] = [value_size]
-    last: list[Varints | Numbers] = [] if tails is not None else [one]  # no headers: a count of 0
+    # Without headers: a count of 0.
+    last: list[Varints | Numbers] = [] if tails is not None else [one]
     meta, bounds = weave(count, [*first, *middle, *last], [len(first), len(middle), len(last)])
     read = io.BytesIO(meta).read
     before, between, behind = bounds
@@ -284,7 +286,7 @@ def _sizes(cells: Sequence[bytes | None]) -> Numbers:
 
 
 class Varints:
-    """Hold numbers that become zigzag varints: the numbers, and the encoded size of each."""
+    """Hold numbers to encode as zigzag varints, and the encoded size of each number."""
 
     __slots__ = ("numbers", "sizes")
 
@@ -322,7 +324,7 @@ def weave(
 
 
 def _put(out: NDArray[np.uint8], position: Numbers, field: Varints) -> None:
-    """Write one varint of each record, at the record's element of `position`."""
+    """Write one varint of each record at that record's position in `position`."""
     numbers, rest = field.numbers, field.sizes
     most = int(rest.max())
     if most == 1:

@@ -6,8 +6,8 @@
                   transaction | i64 last stable offset at its end                34
     X.snapshot    u16 version 1 | u32 crc-32c of what follows | u32 count | entries of 46 bytes
 
-All numbers are big-endian. For the active segment, a broker preallocates `.index` and `.timeindex`,
-so zeros may follow the last entry of these files. Each function returns the entries before the
+All numbers are big-endian. A broker preallocates `.index` and `.timeindex` of the active segment.
+So zeros may follow the last entry of these two files. Each function returns the entries before the
 first fault, and the fault.
 """
 
@@ -35,7 +35,7 @@ Numbers = NDArray[np.int64]
 
 
 class Fault(NamedTuple):
-    """Describe what is wrong in a file, and at which position."""
+    """Describe a fault in a file, and its position."""
 
     position: int
     reason: str
@@ -71,13 +71,13 @@ def time_entries(data: bytes, is_growing: bool) -> tuple[Numbers, Numbers, Fault
 def _rows(
     data: bytes, kind: np.dtype[np.void], is_growing: bool
 ) -> tuple[NDArray[np.void], Fault | None]:
-    """Read whole entries up to the zeros after the last entry."""
+    """Read whole entries, without the zeros after the last entry."""
     size = kind.itemsize
     rows = np.frombuffer(data, kind, len(data) // size)
     used_bytes = len(data[: len(rows) * size].rstrip(b"\0"))
     count = -(-used_bytes // size)
     if count == 0 and len(rows) == 1:
-        count = 1  # an entry of zeros may be the entry of a record at 1970-01-01
+        count = 1  # a first entry of zeros may be that of a record at 1970-01-01
     if len(data) % size:
         return rows[:count], Fault(len(rows) * size, f"{len(data) % size} bytes are not an entry")
     if count < len(rows) and not is_growing:
@@ -114,7 +114,7 @@ def aborted_entries(data: bytes) -> tuple[list[AbortedEntry], Fault | None]:
 
 
 def snapshot_fault(data: bytes, end_offset: int) -> Fault | None:
-    """Return what is wrong with a `.snapshot` of the producers before `end_offset`, or None."""
+    """Return the fault of a `.snapshot` of the producers before `end_offset`, or None."""
     if len(data) < SNAPSHOT_HEAD.size:
         return Fault(0, f"{len(data)} bytes are not a snapshot of producers")
     version, crc, count = SNAPSHOT_HEAD.unpack_from(data)
@@ -132,7 +132,7 @@ def snapshot_fault(data: bytes, end_offset: int) -> Fault | None:
 
 
 def epoch_entries(data: bytes) -> tuple[list[tuple[int, int]], str]:
-    """Read a `leader-epoch-checkpoint`; return epochs with first offsets, and what is invalid."""
+    """Read a `leader-epoch-checkpoint`; return epochs with first offsets, and a fault or ""."""
     lines = data.decode("utf-8", "replace").removesuffix("\n").split("\n")
     try:
         found = [(int(epoch), int(start)) for epoch, start in map(str.split, lines[2:])]

@@ -16,7 +16,7 @@ HEADER = struct.Struct(
     "I"  # crc
     "H"  # attributes
     "i"  # last_offset_delta
-    "q"  # base_timestamp; with DELETE_HORIZON, the time from which tombstones may be removed
+    "q"  # base_timestamp; with DELETE_HORIZON, the time from which to remove tombstones
     "q"  # max_timestamp
     "q"  # producer_id
     "h"  # producer_epoch
@@ -54,6 +54,6 @@ CONTROL = 0x20
 DELETE_HORIZON = 0x40
 ATTRIBUTES_KNOWN = 0x7F
 
-# One byte each: length, attributes, timestamp delta, offset delta, key size, value size, header
-# count.
+# One byte each for length, attributes, timestamp delta, offset delta, key size, value size, and
+# header count.
 RECORD_BYTES_MIN = 7

@@ -2,9 +2,10 @@
 
     prefix (17) | crc-32c u32 of all that follows it | rest of the header, 61 in all | records
 
-The checksum does not cover the prefix. So a batch can get another base offset without being hashed
-again. But a wrong base offset or epoch is found only by comparing the batch with its neighbours.
-Offsets may be missing within a batch and between batches, because compaction removes records.
+The checksum does not cover the prefix. So a batch can get another base offset without a new
+checksum. But a wrong base offset or epoch is found only by a comparison with the neighbouring
+batches. Offsets may be missing within a batch and between batches, because compaction removes
+records.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ __all__ = [
 ]
 
 OVERHEAD_BYTES = HEADER_BYTES
-# As many batches are decoded together as have this many bytes of uncompressed records.
+# Batches are decoded in groups. A group has at most about this many bytes of uncompressed records.
 GROUP_BYTES = 4 << 20
 CONTROL_BYTES_MAX = 64 << 10  # a control batch has one small record
 MARKER_KEY_BYTES = 4  # the key of a control record has a version and a type
@@ -99,7 +100,7 @@ def read_header(data: Buffer, position: int) -> BatchHeader:
 
 
 def header_fault(data: Buffer, position: int, size_bytes: int) -> str | None:
-    """Return what is impossible in a header, or None; this is cheaper than a checksum."""
+    """Return what is impossible in a header, or None; this costs less than a checksum."""
     if size_bytes < HEADER_BYTES:
         return f"a batch cannot have {size_bytes} bytes"
     header = read_header(data, position)
@@ -118,7 +119,7 @@ def checksum(data: Buffer, position: int, size_bytes: int) -> int:
 
 
 def checksum_holds(data: Buffer, position: int, size_bytes: int) -> bool:
-    """Report whether a batch's checksum matches its bytes, except the prefix."""
+    """Report whether a batch's checksum matches its bytes after the prefix."""
     view = memoryview(data)[position + CRC_END : position + size_bytes]
     return bool(crc32c(view) == checksum(data, position, size_bytes))
 
@@ -130,7 +131,8 @@ def candidates(data: Buffer, position: int) -> list[int]:
         return []
     last = len(octets) - HEADER_BYTES
     hits = np.flatnonzero(octets[16 : 16 + last + 1] == MAGIC)
-    # Base offset, length, last offset delta and count are not negative. Attributes are known bits.
+    # Check that base offset, length, last offset delta and count are not negative, and that only
+    # known bits of the attributes are set.
     for at in (0, 8, 23, 57):
         hits = hits[octets[hits + at] < 0x80]
     hits = hits[(octets[hits + 21] == 0) & (octets[hits + 22] <= ATTRIBUTES_KNOWN)]
@@ -158,7 +160,7 @@ def decode_columns(
     header: BatchHeader,
     expansion_bytes_max: int = EXPANSION_BYTES_MAX,
 ) -> RecordBatch:
-    """Decode the batch with this header; a control batch is decoded as a batch without records.
+    """Decode the batch with this header; a control batch gives a batch without records.
 
     Raises:
         RecordExpansionError: the batch needs more memory than allowed; no memory was allocated.
@@ -201,7 +203,7 @@ def decode_run(
 def _decoded(
     headers: list[BatchHeader], parts: list[Buffer], expansion_bytes_max: int
 ) -> Iterator[RecordBatch]:
-    """Yield batches with these uncompressed records; the part of an empty batch is empty."""
+    """Decode batches from their uncompressed records; for an empty batch, the part is empty."""
     full = [number for number, part in enumerate(parts) if len(part)]
     rows = [(parts[number], headers[number]) for number in full]
     columns: Iterator[Columns]
@@ -266,13 +268,13 @@ def check_run(
     """Check the records of batches, many at a time, without making columns of them.
 
     Args:
-        is_strict: whether to check also what no reader relies on, as an append does.
-        checks_claims: whether to compare the header's largest timestamp with the records, as
-            `verify` does.
+        is_strict: whether to check also facts on which no reader relies. An append sets this.
+        checks_claims: whether to compare the header's largest timestamp with the records. `verify`
+            sets this.
 
     Raises:
         WrongMaxTimestampError: only the largest timestamp is wrong.
-        ValueError: as in `decode_run`, or a control batch has no type.
+        ValueError: an error of `decode_run`, or a control batch has no type.
         UnsupportedFormatError: a codec's library is not installed.
     """
     look = memoryview(data)
@@ -323,7 +325,7 @@ def frame(payload: KafkaPayload, base_offset: int, leader_epoch: int) -> list[Bu
 
 
 def reframe(data: Buffer, base_offset: int, leader_epoch: int) -> list[Buffer]:
-    """Return the buffers of a batch with another base offset; no bytes are copied or hashed."""
+    """Return the buffers of a batch with another base offset; nothing is copied or hashed."""
     place = _PLACE.pack(base_offset, len(data) - LENGTH_OVERHEAD_BYTES, leader_epoch)
     return [place, memoryview(data)[_PLACE.size :]]
 
@@ -358,7 +360,7 @@ def hole(base_offset: int, end_offset: int, leader_epoch: int) -> bytes:
 
 
 def part_until(batch: RecordBatch, offset: int) -> list[Buffer]:
-    """Encode the records of a batch before `offset` as a new batch, which ends at `offset`."""
+    """Encode the records of a batch before `offset` as a new batch that ends at `offset`."""
     header = batch.header
     part = batch.slice(0, batch.index_of(offset))
     payload = build_payload(

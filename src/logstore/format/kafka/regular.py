@@ -2,10 +2,11 @@
 
     length | attributes | timestamp delta | offset delta | key | value | no headers
 
-A client's records are dense, have no headers, and often have one size. This module accepts a part
-of what `decode.check_many` accepts and refuses nothing: for any other batch it gives no answer.
-NumPy takes longer to check a small batch than the system takes to write it. So records are read
-one by one here, and runs of records of one size at once.
+A client's records are usually dense, without headers, and of one size. This module recognises only
+a part of the batches that `decode.check_many` accepts. About any other batch it says nothing, and
+`decode.check_many` decides. For a small batch, a NumPy check takes longer than the system takes to
+write the batch. So this module reads records one by one. But it checks a run of records of one size
+at once.
 """
 
 from __future__ import annotations
@@ -22,29 +23,31 @@ from logstore.format.expansion import RECORD_BYTES
 from logstore.format.kafka.header import LOG_APPEND_TIME
 from logstore.format.kafka.varints import varint
 
-# Shorter runs are read faster one by one.
+# Shorter runs are read faster record by record.
 RUN_RECORDS_MIN = 4
-# After this many records of different sizes, `decode.check_many` is faster for all of them.
+# If this many records in a row are read one by one, `decode.check_many` is faster for the batch.
 SINGLES_MAX = 32
-# Limits of offset deltas with one, two and three bytes; for those of three, the table ends early.
+# Offset deltas below these limits have one, two and three bytes. The table ends within the deltas
+# of three bytes.
 DELTA_LIMITS = (1 << 6, 1 << 13, 1 << 15)
 ONE_BYTE_MAX, RECORDS_MAX = DELTA_LIMITS[0], DELTA_LIMITS[-1]
-# Of the shapes that are remembered.
+# Limits of the remembered shapes: their number, and the records and runs in each.
 SHAPES_MAX, SHAPE_RECORDS_MAX, SHAPE_RUNS_MAX = 64, 1 << 14, 4
 WORD_BYTES, WORD_MAX = 8, 2**64 - 1
 
 Times = tuple[int, int]
-Run = tuple["Places", int]  # the first record, and how many records there are up to the last one
+Run = tuple["Places", int]  # the first record, and the number of the record after the run
 Words = NDArray[np.uint64]
 _word = struct.Struct("<Q").unpack_from
 
 
 class Places(NamedTuple):
-    """Where the fields of one record are; in a record of the same size they are at the same places.
+    """Hold the places of one record's fields; in a like record, the fields are at the same places.
 
     Attributes:
-        head_end, value_end: after the size of the key, and after that of the value.
-        time: the timestamp delta.
+        head_end: the position after the size of the key.
+        value_end: the position after the size of the value.
+        time: the timestamp delta of the record.
     """
 
     start: int
@@ -58,12 +61,13 @@ class Places(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Some bytes of each of some records that are alike.
+    """Hold the same few bytes of each of several records that are alike.
 
     Attributes:
-        offset: of these bytes in the first record, from where the batch's records begin.
-        kind: a NumPy type of as many bytes.
-        expected: what they are, one record after the other.
+        offset: the place of these bytes in the first record, relative to the start of the batch's
+            records.
+        kind: a NumPy type with the size of these bytes.
+        expected: the bytes of all these records, one record after the other.
     """
 
     offset: int
@@ -74,25 +78,26 @@ class Window(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """The bytes of a batch's records that are not in keys and values, and the times they say."""
+    """Hold the bytes of a batch's records outside keys and values, and the range of their times."""
 
     windows: tuple[Window, ...]
     times: Times
 
 
-# By the count and the size of the records: a client's next batch often looks like an earlier one.
+# By the number and the total size of the records. A client's next batch often has the shape of an
+# earlier batch.
 _shapes: dict[tuple[int, int], Shape] = {}
 
 
 def is_regular(
     data: memoryview, start: int, end: int, header: BatchHeader, expansion_bytes_max: int
 ) -> bool:
-    """Recognise the uncompressed records of a batch as sound; False if that is not known.
+    """Recognise the uncompressed records of a batch as sound; False if this is not certain.
 
     Args:
-        data: has the records from `start` to `end`; the batch's header is before them, or nothing
-            if they were compressed.
-        header: of their batch; the largest timestamp in it is checked, too.
+        data: a buffer with the records from `start` to `end`. The batch's header comes directly
+            before the records. If the records were compressed, nothing comes before them.
+        header: the header of the batch; its largest timestamp is checked, too.
     """
     count, base = header.record_count, header.base_timestamp
     size_bytes = end - start
@@ -123,9 +128,9 @@ def times_of(data: memoryview, start: int, end: int, count: int, runs: list[Run]
     """Return the smallest and largest timestamp delta of sound records; None if that is unknown.
 
     Args:
-        data: has the uncompressed records of one batch from `start` to `end`.
-        count: of the records.
-        runs: gets the runs of records that are alike.
+        data: a buffer with the uncompressed records of one batch from `start` to `end`.
+        count: the number of records.
+        runs: a list to which this function adds the runs of records that are alike.
     """
     if not 0 < count <= RECORDS_MAX:
         return None
@@ -149,7 +154,7 @@ def times_of(data: memoryview, start: int, end: int, count: int, runs: list[Run]
             if singles > SINGLES_MAX:
                 return None
             position = stop
-    except (IndexError, ValueError):  # past the end of the data, or a number that does not end
+    except (IndexError, ValueError):  # a number ends after the end of the data, or does not end
         return None
     return (least, most) if position == end else None
 
@@ -165,10 +170,11 @@ def _matches(data: memoryview, start: int, end: int, windows: tuple[Window, ...]
 def _keep_shape(
     data: memoryview, start: int, end: int, count: int, runs: list[Run], times: Times
 ) -> None:
-    """Remember how the sound records of a batch look: others with the same bytes are sound, too.
+    """Remember the shape of a batch with sound records: another batch of this shape is sound, too.
 
-    The count of headers, which ends a record, is read together with the head of the next record.
-    Before the first record is the end of the batch's header: the count of records.
+    A record ends with its count of headers. This byte is read together with the head of the next
+    record. The byte before the first record is the last byte of the record count in the batch's
+    header.
     """
     windows, number = [], 0
     for places, last in runs:
@@ -187,7 +193,7 @@ def _keep_shape(
 
 
 def places_of(data: memoryview, start: int, number: int) -> Places | None:
-    """Read one record; None if it has headers, another offset delta, or anything is wrong."""
+    """Read one record; None if it has headers or another offset delta, or if anything is wrong."""
     length, place = varint(data, start)
     stop, time_at = place + length, place + 1
     time, delta_at = varint(data, time_at)
@@ -203,7 +209,7 @@ def places_of(data: memoryview, start: int, number: int) -> Places | None:
 
 @cache
 def _deltas(shift: int) -> Words:
-    """Build a table of offset deltas as they are stored, each in one word, `shift` bits up."""
+    """Build a table of offset deltas as varints, each in a word, shifted left by `shift` bits."""
     numbers = np.arange(RECORDS_MAX, dtype=np.uint64) << np.uint64(1)
     low, middle = numbers & np.uint64(0x7F), numbers >> np.uint64(7) & np.uint64(0x7F)
     words = numbers.copy()
@@ -214,7 +220,7 @@ def _deltas(shift: int) -> Words:
 
 
 def _rows_alike(number: int) -> int:
-    """Count the records from `number` on with offset deltas as long as that of the one before."""
+    """Count the records from `number` whose offset deltas have the size of the one before."""
     for limit in DELTA_LIMITS:
         if number <= limit:
             return limit - number
@@ -222,10 +228,10 @@ def _rows_alike(number: int) -> int:
 
 
 def _run_of(data: memoryview, places: Places, number: int, rows: int) -> Times | None:
-    """Check that the records after one are like it, but for timestamps and contents.
+    """Check that the next `rows` records differ from a record only in timestamps and contents.
 
     Args:
-        number: of the first of them. rows: how many there are.
+        number: the number of the first of the next records.
     """
     start, first, stride = places.start, places.stop, places.stop - places.start
     head_end = places.head_end
@@ -235,7 +241,7 @@ def _run_of(data: memoryview, places: Places, number: int, rows: int) -> Times |
     if stride < WORD_BYTES or head_end - start > WORD_BYTES or rows < 1:
         return None
     headers = np.ndarray((rows,), np.uint8, data, first + stride - 1, (stride,))
-    if headers.tobytes() != bytes(rows):  # comparing bytes is the fastest test of small arrays
+    if headers.tobytes() != bytes(rows):  # for small arrays, comparing bytes is the fastest test
         return None
     if not is_joined and not _same_sizes(data, places, rows):
         return None
@@ -252,7 +258,7 @@ def _run_of(data: memoryview, places: Places, number: int, rows: int) -> Times |
 
 
 def _same_sizes(data: memoryview, places: Places, rows: int) -> bool:
-    """Check that the values of the next records have the size of this one's value."""
+    """Check that the next `rows` records have values of the same size as a record's value."""
     width = places.value_end - places.value_at
     if width > 4:
         return False
@@ -265,7 +271,7 @@ def _same_sizes(data: memoryview, places: Places, rows: int) -> bool:
 
 
 def _times_in(words: Words, differing: Words, places: Places) -> Times | None:
-    """Read timestamp deltas of one or two bytes, if nothing else differs."""
+    """Read timestamp deltas of one or two bytes; None if any other field differs."""
     width, shift = places.delta_at - places.time_at, 8 * (places.time_at - places.start)
     if width > 2:
         return None

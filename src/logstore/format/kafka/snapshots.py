@@ -2,8 +2,8 @@
 
     u16 version 1 | u32 crc-32c of what follows | u32 count | entries of 46 bytes       big-endian
 
-A snapshot holds only the newest batch of each producer. So after a snapshot was read, a batch that
-is sent again is recognized only if it is the producer's newest batch.
+A snapshot holds only the newest batch of each producer. After a snapshot was read, only this batch
+is recognized if it is sent again.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ def decode_snapshot(data: bytes, path: str, offset: int, now_ms: int) -> Snapsho
     Args:
         path: the path of the file, for errors.
         offset: the offset in the file's name.
-        now_ms: the time to note as each producer's last use, because the file does not have it.
+        now_ms: the time that each producer gets as its last use, because the file does not have
+            this time.
 
     Raises:
         CorruptCheckpointError: the file is damaged, or has another offset. The caller rebuilds the

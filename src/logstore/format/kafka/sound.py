@@ -31,9 +31,10 @@ MAGIC_AT = PREFIX_BYTES - 1
 _unpack_base_offset = struct.Struct(">q").unpack_from
 _unpack_header = HEADER.unpack_from
 _unpack_length = struct.Struct(">8xi").unpack_from
-# Number of small batches to check before other threads may run; they take part of a millisecond.
+# This many small batches are checked before other threads can run. The check takes a part of a
+# millisecond.
 TOGETHER_MAX = 512
-TOGETHER_MIN = 16  # up to this many are faster to check one by one
+TOGETHER_MIN = 16  # up to this many batches are checked faster one by one
 
 Numbers = NDArray[np.int64]
 
@@ -41,11 +42,11 @@ Numbers = NDArray[np.int64]
 def sound_header(
     data: Buffer, position: int, end: int, expected_offset: int, is_verified: bool = False
 ) -> BatchHeader | None:
-    """Check the batch at `position` in as few steps as possible; return None if anything is wrong.
+    """Check the batch at `position` in as few steps as possible; None if anything is wrong.
 
-    A batch may begin after `expected_offset`. The caller uses the next batch to check whether that
-    is possible. If this returns None, `layouts.fault` finds the reason. Pass a memoryview, because
-    its slices are not copies.
+    A batch may begin after `expected_offset`. The caller uses the next batch to check whether such
+    a gap is possible. If this returns None, `layouts.fault` finds the reason. Pass a memoryview,
+    because its slices are not copies.
     """
     if position + HEADER_BYTES > end:
         return None
@@ -83,7 +84,8 @@ def sound_run(
     """Check batches from `position` on; see `sound.sound_run`.
 
     Compaction leaves gaps of offsets. After a gap, the run continues only if the next batch is in
-    view. That batch then shows that the base offset, which no checksum covers, is not too large.
+    `data`. The next batch then shows whether the base offset, which no checksum covers, is too
+    large.
     """
     found: list[tuple[int, BatchHeader]] = []
     end = len(data)
@@ -111,9 +113,10 @@ class SoundHeaders(NamedTuple):
 
     Attributes:
         data: the window that holds the batches.
-        positions: the position of each batch in the window; the last element is the end of all.
-        last_offsets: the last offset of each batch. The next batch begins after it, perhaps after
-            a gap.
+        positions: the position of each batch in the window; the last element is the end of the last
+            batch.
+        last_offsets: the last offset of each batch. The next batch begins after this offset,
+            perhaps after a gap.
     """
 
     data: memoryview
@@ -137,14 +140,14 @@ def sound_headers(data: memoryview, position: int, expected_offset: int) -> Soun
     """Check many small batches from `position` on, up to the first that `sound_header` refuses.
 
     Each batch begins at or after the end offset of the batch before it. If the last batch begins
-    after a gap, the caller must check that gap. If there are only a few batches, return None,
-    because checking them one by one is faster.
+    after a gap, the caller must check that gap. With only a few batches, return None, because one
+    check for each batch is faster then.
     """
     places = _follow(data, position)
     if len(places) <= TOGETHER_MIN:
         return None
     positions = np.array(places, np.int64)
-    # An array of overlapping items: one possible header for each position in the data.
+    # An array of overlapping items: at each position of the data begins one possible header.
     headers = np.ndarray((len(data) - HEADER_BYTES + 1,), HEADER_FIELDS, data, 0, (1,))
     rows = headers[positions[:-1]]
     stored = np.diff(positions) - HEADER_BYTES
@@ -153,7 +156,7 @@ def sound_headers(data: memoryview, position: int, expected_offset: int) -> Soun
     counts, attributes = columns["record_count"], columns["attributes"]
     last_offsets = base_offsets + last_deltas
     is_good = (rows["magic"] == MAGIC) & (last_deltas >= 0)
-    is_good &= last_offsets >= base_offsets  # if this is False, the sum overflowed 64 bits
+    is_good &= last_offsets >= base_offsets  # if this is False, the sum has overflowed 64 bits
     is_good &= (counts >= 0) & (counts <= last_deltas + 1)
     is_good &= (counts * RECORD_BYTES_MIN <= stored) | (attributes & CODEC_MASK != 0)
     is_good &= base_offsets >= np.concatenate(([expected_offset], last_offsets[:-1] + 1))
@@ -176,7 +179,10 @@ _WANTED = (
 
 
 def _follow(data: memoryview, position: int) -> list[int]:
-    """Step from length to length; return where batches seem to begin, and the end of the last."""
+    """Step from length to length.
+
+    Return where batches seem to begin, and the end of the last one.
+    """
     places, end = [position], len(data)
     while position + HEADER_BYTES <= end and len(places) <= TOGETHER_MAX:
         size_bytes = _unpack_length(data, position)[0] + LENGTH_OVERHEAD_BYTES

@@ -1,8 +1,8 @@
 """Copy a Kafka batch with only some of its records, as compaction does.
 
-The copy spans the same offsets, and has the same epoch, producer and base timestamp. So the kept
-records are copied as they are stored. There is one exception: if a batch gets a delete horizon
-(KIP-534), which replaces the base timestamp, the time deltas are encoded again.
+The copy spans the same offsets, and has the same epoch, producer and base timestamp. So the
+selected records are copied as they are stored. There is one exception: a delete horizon (KIP-534)
+replaces the base timestamp of a batch, so the time deltas are encoded again.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Group:
         return self._data, self._fields.key_starts, self._fields.key_sizes
 
     def subset(self, number: int, keep: Mask, horizon_ms: int | None) -> Steps[bytes]:
-        """Copy a batch with only the records of a mask, which must have at least one record.
+        """Copy a batch with only the records of a mask; the mask must select at least one record.
 
         Args:
             horizon_ms: the copy's delete horizon.
@@ -130,7 +130,7 @@ def group_of(
 
 
 def delete_horizons_ms(data: Buffer, run: Sequence[tuple[int, BatchHeader]]) -> list[int | None]:
-    """Return the times from which the tombstones of batches may be removed; None: not set yet."""
+    """Return the times from which batches' tombstones may be removed; None: no time is set yet."""
     return [
         header.base_timestamp if header.attributes & DELETE_HORIZON else None for _, header in run
     ]
@@ -139,14 +139,18 @@ def delete_horizons_ms(data: Buffer, run: Sequence[tuple[int, BatchHeader]]) -> 
 def empty(header: BatchHeader) -> bytes:
     """Create a batch without records that has the offsets and the producer of another batch.
 
-    The largest timestamp is kept, because it shows when the producer was last active.
+    The largest timestamp of the batch is copied, because it shows when the producer was last
+    active.
     """
     attributes = header.attributes & ~(CODEC_MASK | DELETE_HORIZON)
     return _frame(header, attributes, NO_TIMESTAMP, header.max_timestamp, 0, b"")
 
 
 def _with_times(data: bytes, times: Numbers, starts: Numbers, ends: Numbers) -> Steps[list[Buffer]]:
-    """Encode records with other time deltas; each record is copied from its element of `starts`."""
+    """Encode records with other time deltas.
+
+    Each record is copied from its position in `starts`.
+    """
     time = Varints(times)
     length = Varints(1 + time.sizes + (ends - starts))
     heads, (sizes,) = weave(len(times), [length, np.ones(len(times), np.int64), time], [3])
@@ -164,7 +168,7 @@ def _with_times(data: bytes, times: Numbers, starts: Numbers, ends: Numbers) -> 
 def _frame(
     header: BatchHeader, attributes: int, base: int, latest: int, count: int, records: bytes
 ) -> bytes:
-    """Frame records with the offsets, the epoch and the producer of another batch."""
+    """Build a batch from records, with the offsets, epoch and producer of another batch."""
     length = HEADER_BYTES + len(records) - LENGTH_OVERHEAD_BYTES
     head = bytearray(
         HEADER.pack(

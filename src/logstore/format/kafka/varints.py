@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from logstore.format.columnar.columns import Buffer
 
 VARINT_BYTES_MAX = 10
-# Zero padding after the last record lets a reader overrun it safely. A short key is read as 16
-# bytes.
+# Zero padding after the last record lets a reader overrun the record safely. A short key is read as
+# 16 bytes.
 PADDING = bytes(16)
 
 Numbers = NDArray[np.int64]
@@ -37,7 +37,7 @@ def varint(data: Buffer, position: int) -> tuple[int, int]:
 
 @cache
 def short_varints() -> tuple[Numbers, Numbers]:
-    """Build a table from two bytes to the number that they begin with, and its size (0: longer)."""
+    """Build a table from two bytes to the number that begins there, and its size (0: longer)."""
     low, high = np.arange(1 << 16) & 0xFF, np.arange(1 << 16) >> 8
     widths = np.where(low < 0x80, 1, np.where(high < 0x80, 2, 0))
     numbers = np.where(low < 0x80, low, low & 0x7F | high << 7)
@@ -81,7 +81,8 @@ def _long_varints(data: bytes, position: Numbers) -> tuple[Numbers, Numbers]:
         position[going] += 1
         going = going[octet >= (0x80 if shift < 63 else 2)]
         if not len(going):
-            # Shift unsigned numbers, because the highest bit of the tenth byte is not a sign.
+            # Shift the numbers as unsigned numbers, because the highest bit of the tenth byte is
+            # not a sign.
             halves = (numbers.view(np.uint64) >> np.uint64(1)).view(np.int64)
             return halves ^ -(numbers & 1), position
     raise ValueError("a number does not end")
