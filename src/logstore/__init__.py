@@ -9,7 +9,8 @@
         print(log[offset])
 
 Importing this package takes a few milliseconds. The engine and NumPy are loaded when `LogStore`,
-`Log`, `Record` or `RecordBatch` is first used. Each extra is loaded when the extra is first used.
+`Log`, `Record` or `RecordBatch` is first used. The library of an extra is loaded when the extra is
+first used.
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ _ROOMS = {
     "Subscription": "logstore.log.subscription",
 }
 
-if not TYPE_CHECKING:  # otherwise a type checker would accept any name as public
+if not TYPE_CHECKING:  # if this were always defined, a type checker would accept any name as public
 
     def __getattr__(name: str) -> object:
         """Load the engine when one of its names is first used (PEP 562)."""
@@ -144,5 +145,5 @@ if not TYPE_CHECKING:  # otherwise a type checker would accept any name as publi
         return globals().setdefault(name, getattr(import_module(_ROOMS[name]), name))
 
     def __dir__() -> list[str]:
-        """List the public names, including those whose module is not loaded yet."""
+        """List the public names, even if the modules of some names are not loaded yet."""
         return sorted({*globals(), *__all__})

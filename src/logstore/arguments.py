@@ -1,7 +1,7 @@
-"""Check the arguments of callers.
+"""Check the arguments that callers pass.
 
-An error names the argument, says what it should be, and shows what was given. It is a TypeError if
-the argument has the wrong type. It is a ValueError if only the value is out of range.
+An error names the argument, says what it should be, and shows what was given. A wrong type gives a
+TypeError. A value out of range gives a ValueError.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ StrPath = str | os.PathLike[str]
 
 
 def shown(given: object) -> str:
-    """Describe what was given as an argument, in a few words."""
+    """Describe the value of an argument in a few words."""
     if isinstance(given, str):
         return repr(given if len(given) <= TEXT_SHOWN_MAX else given[:TEXT_SHOWN_MAX] + "...")
     if given is None or isinstance(given, bool | float):
@@ -37,7 +37,7 @@ def wrong(name: str, wanted: str, given: object) -> TypeError:
 
 
 def whole(given: Any, name: str, low: int | None = None) -> int:
-    """Check a whole number; NumPy's are accepted, bool and float are refused.
+    """Check a whole number; NumPy's whole numbers are accepted, bool and float are refused.
 
     Args:
         low: the least allowed value, or None to check no range.
@@ -54,7 +54,7 @@ def whole(given: Any, name: str, low: int | None = None) -> int:
 
 
 def timestamp_of(given: Any, name: str = "a timestamp") -> int:
-    """Check a point in time: ms since the epoch, or a datetime with a zone, rounded down to ms."""
+    """Check a time: ms since the epoch, or a datetime with a zone, which is rounded down to ms."""
     from datetime import UTC, datetime, timedelta
 
     if not isinstance(given, datetime):
@@ -76,7 +76,7 @@ def seconds(given: Any, name: str = "timeout") -> float:
     number: Any = given
     if isinstance(given, bool) or not isinstance(given, Real):
         raise wrong(name, "a number of seconds", given)
-    if not 0 <= number <= threading.TIMEOUT_MAX:  # refuses NaN too
+    if not 0 <= number <= threading.TIMEOUT_MAX:  # NaN is refused, too
         raise ValueError(
             f"{name} {shown(given)} is not a time to wait: 0 to {threading.TIMEOUT_MAX:.0f} seconds"
         )
@@ -143,10 +143,10 @@ def function(given: Any, name: str) -> Any:
 
 
 def many(given: Any, name: str, of: str) -> Iterable[Any]:
-    """Check that an argument is iterable; a single str, bytes or mapping counts as a mistake."""
+    """Check that an argument is iterable; refuse a single str, bytes or mapping as a mistake."""
     is_one = isinstance(given, str | bytes | bytearray | memoryview | Mapping)
     try:
-        iter(() if is_one else given)  # an object with only __getitem__ is accepted too
+        iter(() if is_one else given)  # this also accepts an object that has only `__getitem__`
     except TypeError:
         is_one = True
     if is_one:
@@ -157,7 +157,8 @@ def many(given: Any, name: str, of: str) -> Iterable[Any]:
 def known_as(name: str) -> Callable[[type[Kind]], type[Kind]]:
     """Make Python's own errors name the public class, not the base class that defines a method.
 
-    An example is "Log.read() got an unexpected keyword argument", not "ReadableLog.read()".
+    For example, the error says "Log.read() got an unexpected keyword argument", and not
+    "ReadableLog.read()".
     """
 
     def rename(kind: type[Kind]) -> type[Kind]:

@@ -30,7 +30,7 @@ except ImportError as error:
         "Arrow hand-over needs pyarrow: pip install 'logstore[arrow]'", name="pyarrow"
     ) from error
 
-# The Arrow types that have the same layout as our columns, each with the type of its cells' starts.
+# The Arrow types whose layout equals that of our columns, each with the type of its cells' starts.
 STARTS = {
     pa.binary().id: np.int32,
     pa.string().id: np.int32,
@@ -54,7 +54,7 @@ def to_reader(batches: Iterable[RecordBatch]) -> pa.RecordBatchReader:
 
 
 def _as_batch(data: Any) -> pa.RecordBatch:
-    """Convert any object that has Arrow's interface to one Arrow RecordBatch."""
+    """Convert any object with Arrow's interface to one Arrow RecordBatch."""
     if isinstance(data, pa.RecordBatch):
         return data
     if not isinstance(data, pa.Table):
@@ -94,7 +94,8 @@ def _cells(array: pa.Array, name: str) -> tuple[list[Buffer], int]:
     _, starts_buffer, cells_buffer = array.buffers()
     known, cell_bytes, known_starts = LastArrays.starts
     if known == count > 0 and not begin and kind_of_starts is np.int32 and not array.null_count:
-        # This batch has as many cells as the last one. If all starts are equal, so are all sizes.
+        # This batch has as many cells as the last batch. If all starts are equal, so are the cells'
+        # sizes.
         size = count * cell_bytes
         if starts_buffer.slice(0, 4 * (count + 1)).equals(known_starts) and cells_buffer:
             data = memoryview(cells_buffer)[:size]
@@ -110,7 +111,7 @@ def _cells(array: pa.Array, name: str) -> tuple[list[Buffer], int]:
     if array.null_count:
         is_valid = array.is_valid().to_numpy(zero_copy_only=False)
         lengths = np.diff(starts)
-        if bool(lengths[~is_valid].any()):  # a null cell may still have bytes: remove them
+        if bool(lengths[~is_valid].any()):  # remove bytes that a null cell may still have
             return _without_hidden_bytes(array), count
     parts = encode_arrays(data, starts - first if first else starts, is_valid)
     cell_bytes = HEAD.unpack_from(parts[0])[1]
@@ -127,7 +128,8 @@ def _without_hidden_bytes(array: pa.Array) -> list[Buffer]:
 
 def _timestamps(array: pa.Array) -> NDArray[np.int64]:
     if pa.types.is_timestamp(array.type):
-        is_finer = array.type.unit in ("us", "ns")  # fractions are dropped; seconds may overflow
+        # Drop fractions of a ms; refuse seconds that overflow.
+        is_finer = array.type.unit in ("us", "ns")
         array = array.cast(pa.timestamp("ms", array.type.tz), safe=not is_finer).cast(pa.int64())
     elif pa.types.is_integer(array.type):
         array = array.cast(pa.int64())
@@ -176,7 +178,7 @@ def build_payload(
     magic: int = columnar.MAGIC,
     requires_keys: bool = False,
 ) -> layouts.AnyPayload:
-    """Encode Arrow rows as one batch; raise TypeError or ValueError that says what is wrong."""
+    """Encode Arrow rows as one batch; a TypeError or ValueError explains what is wrong."""
     from logstore.log.write.encode import encode_headers
 
     batch = _as_batch(data)

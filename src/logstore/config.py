@@ -1,8 +1,8 @@
 """Configure a store and its partitions, with Kafka's keys in snake case.
 
-Sizes are whole numbers of bytes or text like "64MiB" and "1GB"; durations are whole numbers of
-milliseconds or text like "7d", "2h" and "500ms".
-An unknown key is refused, and the error names the nearest known one.
+A size is a whole number of bytes, or text like "64MiB" and "1GB". A duration is a whole number of
+milliseconds, or text like "7d", "2h" and "500ms". An unknown key is refused, and the error names
+the nearest known key.
 """
 
 from __future__ import annotations
@@ -26,37 +26,40 @@ SEGMENT_BYTES_MAX = 2**31 - 1  # a position in a segment has 31 bits, as in Kafk
 class LogConfig(Config):
     """Configure one partition by Kafka's topic keys; sizes in bytes, durations in milliseconds.
 
-    The configuration is stored with the partition and takes precedence over later defaults. None or
-    -1 means no limit.
+    The configuration is stored with the partition. Later changes of the store's defaults do not
+    change it. None or -1 means no limit.
 
     Args:
         segment_bytes: roll the active segment before it grows larger than this.
-        segment_ms: roll the active segment at this age.
+        segment_ms: roll the active segment when it has this age.
         segment_index_bytes: roll the active segment when its offset index has this size.
-        index_interval_bytes: bytes of batches between two index entries.
+        index_interval_bytes: bytes of batches between two entries of an index.
         max_message_bytes: size of the largest record batch.
-        flush_messages: flush after this many records. With None, no number of records causes a
+        flush_messages: flush after this many records. If None, the number of records causes no
             flush.
-        flush_ms: flush records that have waited this long.
-        retention_ms: drop sealed segments whose last record is older than this; None keeps them.
+        flush_ms: flush records that have waited for this time.
+        retention_ms: drop sealed segments whose last record is older than this. None drops no
+            segment because of its age.
         retention_bytes: drop the oldest sealed segments while the log is larger than this.
         compression_type: "none", "lz4" or "zstd"; in Kafka's layout also "gzip" and "snappy".
-        message_timestamp_before_max_ms, message_timestamp_after_max_ms: how far a timestamp in
-            encoded batches may be from the time of their append (`append_encoded`); not used with
-            LogAppendTime.
-        message_timestamp_type: "CreateTime", or "LogAppendTime" to stamp records on append.
-        record_format: "columnar" is the layout of FORMAT.md section 4; "kafka" is Kafka's own
-            record batches. A change begins a new segment.
+        message_timestamp_before_max_ms, message_timestamp_after_max_ms: how far a timestamp in an
+            encoded batch is allowed to be before or after the time of its append
+            (`append_encoded`). With LogAppendTime, these keys have no effect.
+        message_timestamp_type: "CreateTime" keeps the timestamps of records. "LogAppendTime" gives
+            records the time of their append.
+        record_format: "columnar" is the layout of FORMAT.md section 4; "kafka" is the layout of
+            Kafka's own record batches. A change of this key begins a new segment.
         cleanup_policy: "delete": retention drops old segments. "compact": compaction keeps only the
             latest record of each key, and drops records without a key; retention drops nothing.
-            "compact,delete": both.
-        min_compaction_lag_ms: leave records alone that are younger than this.
-        max_compaction_lag_ms: compact records that are older than this, however few they are.
-        delete_retention_ms: keep a tombstone this long after the compaction that finds nothing
-            older of its key.
-        min_cleanable_dirty_ratio: compact when this part of the log's bytes is not compacted yet.
-        retention_pressure: while the log dir is full, drop the log's oldest sealed segments, also
-            those that `retention_ms` and `retention_bytes` would keep. Not with "compact".
+            "compact,delete" does both.
+        min_compaction_lag_ms: do not compact records that are younger than this.
+        max_compaction_lag_ms: compact records that are older than this, even if there are only a
+            few.
+        delete_retention_ms: keep a tombstone for this time after a compaction found no older record
+            with its key.
+        min_cleanable_dirty_ratio: compact a log when this part of its bytes is not compacted yet.
+        retention_pressure: while the log dir is full, drop the oldest sealed segments of the log,
+            even if `retention_ms` and `retention_bytes` would keep them. Not with "compact".
     """
 
     __slots__ = (
@@ -185,8 +188,8 @@ class LogConfig(Config):
             defaults: the values for the keys that are reset.
 
         Raises:
-            TypeError: a key is unknown, or a value is of the wrong type.
-            ValueError: a value is out of range, or two values do not fit together.
+            TypeError: a key is unknown, or a value has the wrong type.
+            ValueError: a value is out of range, or two values contradict each other.
         """
         wanted = {
             name: getattr(defaults, name) if value is None and name in self._keys else value
@@ -196,10 +199,10 @@ class LogConfig(Config):
 
     @classmethod
     def from_dict(cls, settings: dict[str, Any]) -> LogConfig:
-        """Build a configuration from a dict that `to_dict` of this or an earlier version made.
+        """Build a configuration from a dict of `to_dict`, of this or an earlier version.
 
-        Equal dicts give the same object, because a store has thousands of partitions and few
-        configurations.
+        Equal dicts give the same object, because a store has thousands of partitions, but few
+        different configurations.
         """
         written = repr(settings)
         found = _log_configs.get(written)
@@ -218,35 +221,40 @@ class StoreConfig(Config):
     """Configure a store by Kafka's broker keys; sizes in bytes, durations in milliseconds.
 
     Args:
-        broker_id: number of this store among the stores that will replicate to each other.
+        broker_id: the number of this store among the stores that will replicate to each other.
         num_recovery_threads_per_data_dir: how many logs are recovered at the same time in each
             log dir.
         log_flush_scheduler_interval_ms: how often `flush_ms` is checked.
         log_flush_offset_checkpoint_interval_ms: how often recovery points are written.
         log_retention_check_interval_ms: how often retention runs.
         log_dir_suspect_ms: if a call to a log dir runs longer than this, the log dir is SUSPECT
-            until the call returns. A call that waits for the disk to write may take three times as
-            long.
+            until the call returns. A call that waits until the disk has written may take three
+            times this time.
         log_dir_probe_interval_ms: how often each log dir is probed.
         log_scrub_bytes_per_second: how fast the scrubber checks the batches of each log dir in the
             background; 0 turns the scrubber off.
-        log_scrub_interval_ms: pause between the end of one pass of the scrubber and the next pass.
-        log_cleaner_enable: compact the logs whose `cleanup_policy` says so, in the background.
-        log_cleaner_backoff_ms: how often each log dir looks for a log to compact.
-        log_cleaner_dedupe_buffer_size: memory for keys in each log dir that compacts; Kafka's is
-            for all its threads together.
-        log_cleaner_io_max_bytes_per_second: how fast each log dir reads and writes to compact.
-        max_open_files: how many segment files are kept open besides those in use.
-        producer_id_expiration_ms: a log forgets a producer that sent nothing for so long and has
-            no open transaction.
-        producers_max: how many producers a log remembers; the least recently used go first.
-        read_cache_bytes: how many bytes of decoded batches are kept for point reads.
-        record_expansion_bytes_max: memory that one decoded record batch may need. Appends and
-            reads refuse a batch that needs more, before they allocate anything. But a compressed
-            batch of Kafka's layout does not give its decoded size, so a refusal may first use up
-            to twice this memory.
-        index_cache_bytes: how many bytes of the indexes of sealed segments are kept in memory.
-        log_config: configuration of partitions that are created without their own.
+        log_scrub_interval_ms: the pause between the end of one pass of the scrubber and the start
+            of the next.
+        log_cleaner_enable: whether to compact logs in the background, if their `cleanup_policy`
+            asks for compaction.
+        log_cleaner_backoff_ms: how often each log dir searches for a log to compact.
+        log_cleaner_dedupe_buffer_size: the memory for keys in each log dir that compacts. In Kafka,
+            this size is for all threads together.
+        log_cleaner_io_max_bytes_per_second: how many bytes per second each log dir reads and writes
+            for compaction.
+        max_open_files: how many segment files stay open besides those in use.
+        producer_id_expiration_ms: a log forgets a producer that has sent nothing for this time, and
+            that has no open transaction.
+        producers_max: how many producers a log remembers. If there are more, the log forgets the
+            least recently used ones.
+        read_cache_bytes: how many bytes of decoded batches stay in memory for point reads.
+        record_expansion_bytes_max: the memory that one decoded record batch is allowed to need.
+            Appends and reads refuse a batch that needs more, before they allocate memory for it.
+            But a compressed batch in Kafka's layout does not state its decoded size. To refuse such
+            a batch, up to twice this memory may be used.
+        index_cache_bytes: how many bytes of the indexes of sealed segments stay in memory.
+        log_config: the configuration of partitions that are created without a configuration of
+            their own.
     """
 
     __slots__ = (
@@ -352,5 +360,5 @@ class StoreConfig(Config):
 
     @classmethod
     def from_dict(cls, settings: dict[str, Any]) -> StoreConfig:
-        """Build a configuration from a dict that `to_dict` of this or an earlier version made."""
+        """Build a configuration from a dict of `to_dict`, of this or an earlier version."""
         return cls(**settings | {"log_config": LogConfig(**settings.get("log_config", {}))})

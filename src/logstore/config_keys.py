@@ -25,7 +25,7 @@ class Key:
         self.is_size, self.is_optional = is_size, is_optional
 
     def check(self, name: str, value: object) -> float | str | None:
-        """Return the value in its plain form; None for "no limit"."""
+        """Return the value in its stored form; None means "no limit"."""
         if self.choices:
             return self._choose(name, value)
         if value is None and self.is_optional:
@@ -75,13 +75,16 @@ class Ratio(Key):
             ratio = float(value)
         except (ValueError, OverflowError):
             ratio = -1.0
-        if not 0 <= ratio <= 1:  # NaN is not, either
+        if not 0 <= ratio <= 1:  # this refuses NaN, too
             raise ValueError(f"{name}={value} is not a number in 0..1")
         return ratio
 
 
 class Config:
-    """Hold checked settings that never change; the repr shows only non-default ones."""
+    """Hold checked settings that never change.
+
+    The repr shows only settings that differ from defaults.
+    """
 
     __slots__: tuple[str, ...] = ()
     _keys: ClassVar[dict[str, Key]]
@@ -132,7 +135,7 @@ def _rebuild(kind: type[Config], settings: dict[str, Any]) -> Config:
 def _unknown_key(kind: str, name: str, known: list[str]) -> str:
     from difflib import get_close_matches
 
-    # Kafka's own spelling is the likeliest mistake: segment.bytes for segment_bytes.
+    # Kafka's own spelling is the likeliest mistake, such as segment.bytes for segment_bytes.
     wanted = name.lower().replace(".", "_").replace("-", "_")
     for nearest in get_close_matches(wanted, known, n=1):
         return f"{kind} has no key {name!r}; did you mean {nearest!r}?"

@@ -32,7 +32,7 @@
     ├── ReadOnlyStoreError
     └── LogClosedError
 
-A wrong argument is a ValueError or TypeError; a broken invariant is an assertion.
+A wrong argument gives a ValueError or TypeError; a broken invariant gives an AssertionError.
 """
 
 from __future__ import annotations
@@ -78,9 +78,10 @@ class LogStoreError(Exception):
 
     Attributes:
         retriable: whether the same call may succeed later. If True, nothing was written.
-        is_written: from an append of encoded batches: whether they are in the log, all or none.
-            None: unknown until the log is opened again. Other exceptions that leave such an append
-            have it too. Only a KeyboardInterrupt that came before the append began has none.
+        is_written: set on an error of an append of encoded batches. True: all batches are in the
+            log. False: none is. None: this is unknown until the log is opened again. Any other
+            exception that such an append raises has this attribute, too. The only exception without
+            it is a KeyboardInterrupt that came before the append began.
     """
 
     retriable = False
@@ -94,13 +95,15 @@ class LogStoreError(Exception):
             setattr(self, name, value)
         self._message = message
         text = self._text() if message is None else message
-        super().__init__(text.removeprefix(": ").rstrip())  # if no path is known
+        # Without a path, the text begins with ": ".
+        super().__init__(text.removeprefix(": ").rstrip())
 
     def _text(self) -> str:
         return self._template.format(**self.facts)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # By default an exception is rebuilt from its text alone. The last item keeps its notes.
+        # By default, an exception is rebuilt from its text alone. The last item of the tuple
+        # restores its notes.
         return _rebuild, (type(self), self._message, self.facts), self.__dict__
 
 
@@ -121,7 +124,10 @@ class CorruptionError(LogStoreError):
 
 
 class CorruptRecordBatchError(CorruptionError):
-    """Report a damaged record batch; `logstore verify` lists all of them, `repair` removes them."""
+    """Report a damaged record batch.
+
+    `logstore verify` lists all damaged batches, `repair` removes them.
+    """
 
 
 class CorruptIndexError(CorruptionError):
@@ -185,7 +191,7 @@ class DuplicateLogError(LogDirError):
     partition: int
     _template = (
         "{topic}-{partition} is live in more than one directory: {paths}; close the store, and "
-        "move the one that is not wanted out of its log dir"
+        "move the directory that is not wanted out of its log dir"
     )
     _defaults: ClassVar[dict[str, Any]] = {
         "path": "", "reason": "", "paths": [], "topic": "", "partition": -1,
@@ -193,7 +199,7 @@ class DuplicateLogError(LogDirError):
 
 
 class ReplicaError(LogStoreError):
-    """Report a problem with one replica; its log dir and all other replicas are good."""
+    """Report a problem with one replica; its log dir and the other replicas are good."""
 
     topic: str
     partition: int
@@ -221,7 +227,7 @@ class UnsupportedFormatError(LogStoreError):
 
 
 class FencedLeaderEpochError(LogStoreError):
-    """Report an append for a leader that a newer one has replaced; nothing was written."""
+    """Report an append for a leader that a newer leader has replaced; nothing was written."""
 
     leader_epoch: int
     current_epoch: int
@@ -230,7 +236,7 @@ class FencedLeaderEpochError(LogStoreError):
 
 
 class OutOfOrderSequenceError(LogStoreError):
-    """Report a batch that does not follow its producer's last batch: a batch between is missing."""
+    """Report a batch that does not follow its producer's last batch: batches are missing."""
 
     producer_id: int
     epoch: int
@@ -281,8 +287,8 @@ class CoordinatorFencedError(LogStoreError):
 class RecordExpansionError(LogStoreError, ValueError):
     """Report a record batch that would need more memory than the store allows for one batch.
 
-    Nothing was allocated for the batch. An append writes nothing. A read returns the batches before
-    this batch.
+    No memory was allocated for the batch. An append writes nothing. A read returns the batches
+    before this batch.
     """
 
     size_bytes: int
@@ -392,7 +398,7 @@ class ReadOnlyStoreError(LogStoreError):
 
 
 class LogClosedError(LogStoreError):
-    """Report that a log or store was closed, or was opened before a fork."""
+    """Report that a log or a store was closed, or was opened before a fork."""
 
     reason: str
     _template = "closed: {reason}"

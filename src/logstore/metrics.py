@@ -3,8 +3,8 @@
     registry.register(Collector(store))      beside the program's other metrics
     with serve(store, 9100): ...             on a separate endpoint
 
-A scrape reads only memory, so a disk that hangs does not delay a scrape. The first two gauges are
-those of KIP-112, with names in Prometheus' style.
+A scrape reads only memory, so a hanging disk does not delay a scrape. The first two gauges are
+those of KIP-112, renamed in the style of Prometheus.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Collector(Collecting):
 
 
 class Endpoint:
-    """Run an HTTP server that answers each scrape in a new thread; a context manager.
+    """Run an HTTP server that answers each scrape in a new thread; use it as a context manager.
 
     Attributes:
         port: the port that the server listens on.
@@ -144,7 +144,7 @@ def serve(store: StoreReader, port: int, host: str = "127.0.0.1") -> Endpoint:
     """Serve the gauges of a store at `http://HOST:PORT/metrics` until the endpoint is closed.
 
     Args:
-        port: 0 takes a free port; see `Endpoint.port`.
+        port: the port to listen on. 0 chooses a free port; `Endpoint.port` shows which one.
 
     Raises:
         OSError: the port is taken, or the host is not an address of this machine.

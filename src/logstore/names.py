@@ -14,7 +14,8 @@ KINDS = ("move", "delete", "stray")
 # `logstore bench` makes directories with this prefix in log dirs, and removes them again.
 BENCH_PREFIX = "logstore-bench-"
 
-# Patterns are compiled at first use and cached by `re`, so that importing this module is cheap.
+# A pattern is compiled when it is first used, and `re` caches it. So importing this module is
+# cheap.
 _TOPIC = r"[a-zA-Z0-9._-]+"
 _LIVE = r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>0|[1-9][0-9]{0,9})"
 _OTHER = _LIVE + r"\.(?P<unique_id>[0-9a-f]{32})\.(?P<kind>move|delete|stray)"
@@ -32,7 +33,10 @@ class TopicPartition(NamedTuple):
 
 
 def partition_named(topic: str, partition: int) -> TopicPartition:
-    """Build a key from topic and partition, which need not exist; may raise TypeError."""
+    """Build a key from topic and partition.
+
+    The partition need not exist. An argument of the wrong type gives a TypeError.
+    """
     if type(topic) is not str or type(partition) is not int:
         topic, partition = text(topic, "topic"), whole(partition, "partition")
     return TopicPartition(topic, partition)
@@ -42,7 +46,7 @@ def topic_id_of(given: Any) -> bytes:
     """Convert a topic id: 16 bytes, 32 hex digits, or 22 characters as Kafka writes it.
 
     Raises:
-        TypeError, ValueError: the id has none of these forms, or Kafka reserves it for itself.
+        TypeError, ValueError: the id has none of these forms, or Kafka reserves the id for itself.
     """
     if isinstance(given, bytes):
         topic_id = given
@@ -50,7 +54,8 @@ def topic_id_of(given: Any) -> bytes:
         raise wrong("topic_id", "16 bytes, or text", given)
     elif re.fullmatch(r"[0-9a-fA-F]{32}", given):
         topic_id = bytes.fromhex(given)
-    elif re.fullmatch(r"[A-Za-z0-9_-]{21}[AQgw]", given):  # the last one carries two bits
+    # The last character has only two bits of the id.
+    elif re.fullmatch(r"[A-Za-z0-9_-]{21}[AQgw]", given):
         from binascii import a2b_base64
 
         topic_id = a2b_base64(given.replace("-", "+").replace("_", "/") + "==")
@@ -65,7 +70,7 @@ def topic_id_of(given: Any) -> bytes:
 
 
 def key_or_none(given: object) -> TopicPartition | None:
-    """Convert a key that is looked up in a store; return None if no partition can have that key."""
+    """Convert a key that a caller looks up; return None if no partition can have that key."""
     if not isinstance(given, tuple) or len(given) != 2:
         return None
     try:
@@ -142,8 +147,8 @@ def stray_dir_name(topic: str, partition: int, unique_id: str) -> str:
 def parse_dir_name(name: str) -> ReplicaDirName | None:
     """Parse the name of a replica's directory; return None if the name is not one.
 
-    A live name ends with the partition, and any other name ends with its kind. So no name has two
-    meanings.
+    A live name ends with the partition. Any other name ends with its kind. So no name can be read
+    in two ways.
     """
     match = re.fullmatch(_OTHER, name)
     if match is not None:

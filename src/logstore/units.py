@@ -1,7 +1,7 @@
 """Parse and format values with units: bytes, bytes per second, and durations in ms.
 
-A whole number is used unchanged. A rate or a duration that is text must have a unit, because a
-number alone could mean any unit. A size that has no unit is in bytes.
+A whole number is used unchanged. A rate or a duration in text needs a unit, because a number alone
+could mean any unit. A size in text without a unit is in bytes.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def parse_size(size: int | str, name: str = "") -> int:
 
 
 def size_of(size: int | str, name: str) -> int:
-    """Parse an argument that is a size, as `parse_size` does; a size below 0 is refused."""
+    """Parse an argument that is a size, as `parse_size` does; refuse a size below 0."""
     return whole(parse_size(size, name), name, 0)
 
 
@@ -114,6 +114,6 @@ def format_count(count: int, noun: str, nouns: str = "") -> str:
     """Format a count with its noun: "1 log", "2 logs", "1,000 logs".
 
     Args:
-        nouns: the plural; not needed if the plural is the noun with an s.
+        nouns: the plural of the noun; not needed if the plural only adds an s.
     """
     return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"

@@ -167,7 +167,7 @@ def test_unknown_tags_are_skipped_but_never_out_of_order() -> None:
         ("MetadataRequest", 4, b"\xff\xff\xff\xfe\0\0", "topics", "the length -2 is negative"),
         ("MetadataRequest", 4, b"\0\0\0\1\0\5abc", "topics[0].name", "5 bytes are declared"),
         ("MetadataRequest", 4, b"\0\0\0\1\0\1\xff\1", "topics[0].name", "not UTF-8"),
-        ("MetadataRequest", 4, b"\0\0\0\1\xff\xff\1\1", "topics[0].name", "null stands where"),
+        ("MetadataRequest", 4, b"\0\0\0\1\xff\xff\1\1", "topics[0].name", "the value is null"),
         ("MetadataRequest", 4, b"\0\0\0\0\0\0", "", "1 bytes follow the end"),
         ("MetadataRequest", 4, b"\0\0", "topics", "the bytes end inside a field"),
         ("MetadataRequest", 12, b"\x80\x80\x80\x80\x80\1", "topics", "more than five bytes"),

@@ -21,7 +21,7 @@ POINTER_BYTES = 8
 NUMBER_BYTES = 32  # memory of a Python int or float
 STRING_BYTES = 64  # memory of a short str or bytes object, or of a view
 UUID_BYTES = 16
-NULL_FIELDS = "null stands where the version allows none"
+NULL_FIELDS = "the value is null, but this version does not allow null"
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 

@@ -1,4 +1,4 @@
-"""Measure what logs on given disks achieve: throughput, latency, recovery, moves.
+"""Measure what logs achieve on given disks: throughput, latency, recovery, moves.
 
 cases     what is measured: phases, record sizes, flush policies, writers
 bed       the directories under test, their speed, and the stores in them

@@ -1,4 +1,4 @@
-"""Manage the directories under test: calibrate them, make stores in them, leave them unchanged."""
+"""Manage the directories under test: calibrate them, make stores in them, and clean them up."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from logstore.names import BENCH_PREFIX
 CALIBRATION_BYTES = 32 << 20
 CALIBRATION_BYTES_MAX = 128 << 20
 CALIBRATION_SECONDS = 0.5
-BUDGET_BYTES_MAX = 1 << 30  # the most bytes of one round in one dir, also on a fast disk
+BUDGET_BYTES_MAX = 1 << 30  # the most bytes of one round in one dir, even on a fast disk
 READ_CACHE_BYTES = 64 << 20
-ROOM_SHARE = 1.25  # room per byte of a round's values, with headers, indexes and journals
+ROOM_SHARE = 1.25  # room for each byte of a round's values, with headers, indexes and journals
 TOPIC = "bench"
 
 
 class Bed:
-    """Manage the directories that the cases run on, one per disk.
+    """Manage the directories on which the cases run, with one directory per disk.
 
     Attributes:
         log_dirs: the directories as the user named them.
@@ -72,7 +72,7 @@ class Bed:
         self.clear(is_end=True)
 
     def check_room(self, size_bytes: int) -> None:
-        """Raise LogDirFullError if a disk has no room for this many bytes in each directory."""
+        """Raise LogDirFullError if a disk lacks room for this many bytes in each directory."""
         wanted = int(size_bytes * ROOM_SHARE)
         devices = [files.stat(path).st_dev for path in self.log_dirs]
         for path, device in zip(self.log_dirs, devices, strict=True):
@@ -90,9 +90,11 @@ class Bed:
         self.check_room(max(map(self.budget_bytes, cases)) // len(self._own))
 
     def _speeds_of(self, directory: str) -> tuple[float, float]:
-        """Write and sync, then read from the disk; return the bytes per second of each.
+        """Write, sync and then read on the disk.
 
-        This takes half a second, so that a burst at the beginning has little influence.
+        Return the bytes per second of writing and of reading.
+
+        The measurement takes half a second, so that a burst at the beginning has little influence.
         """
         path = os.path.join(directory, "calibration")
         data = os.urandom(CALIBRATION_BYTES)
@@ -152,7 +154,7 @@ class Bed:
                     drop_cache_of(os.path.join(directory, replica.name))
 
     def clear(self, *, is_end: bool = False) -> None:
-        """Remove the files of the last case, except on a disk that has failed."""
+        """Remove the files of the last case, but not from a disk that has failed."""
         if not self._is_made:
             return
         for path in self._own if is_end else self.store_dirs:

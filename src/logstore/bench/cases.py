@@ -1,4 +1,4 @@
-"""Define what is measured: a case is one phase with its sizes; a plan is a list of cases."""
+"""Define the measurements: a case is one phase with its sizes, and a plan is a list of cases."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ class Case(NamedTuple):
 
     Attributes:
         phase: append, read, point-read, recover, move, or beside (one disk in trouble).
-        sync: "none" (one flush at the end, which is timed too), "interval" (`flush_ms`), or
+        sync: "none" (one flush at the end, whose time counts too), "interval" (`flush_ms`), or
             "durable".
         writers: the number of threads that append.
         seconds: the intended time of one round.
-        detail: the throttle for the phase move, the trouble of the first disk for the phase beside.
+        detail: for the phase move: the throttle. For the phase beside: the trouble of the first
+            disk.
     """
 
     phase: str
@@ -85,12 +86,15 @@ PLANS = {plan.name: plan for plan in (QUICK, SHORT, FULL)}
 
 
 def moves(plan: Plan) -> tuple[Case, ...]:
-    """Return the cases with a move in the background; they need two log dirs."""
+    """Return the cases with a move in the background; such a case needs two log dirs."""
     seconds = max(case.seconds for case in plan.cases) * 2
     return tuple(Case("move", 100, 100, "interval", 1, seconds, 1, throttle) for throttle in MOVES)
 
 
 def troubles(plan: Plan) -> tuple[Case, ...]:
-    """Return the cases with one disk in trouble; they need disks that can be made slow or fail."""
+    """Return the cases with one disk in trouble.
+
+    The disk must be one that can be slowed or stopped.
+    """
     seconds = max(case.seconds for case in plan.cases) * 2
     return tuple(Case("beside", 100, 100, "durable", 1, seconds, 1, what) for what in TROUBLES)

@@ -1,7 +1,7 @@
 """Fill a store and die before anything is flushed: `python -m logstore.bench.die BYTES DIR...`.
 
-The process ends at once when its standard input ends. So it ends with the process that started it,
-also if that process is killed.
+The process ends at once when its standard input ends. So it ends with its parent process, even if
+the parent is killed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def end_with_parent() -> None:
     """Start a thread that ends this process when its standard input ends."""
 
     def wait() -> None:
-        os.read(0, 1)  # sys.stdin has a lock, which this thread would still hold at exit
+        os.read(0, 1)  # not sys.stdin: this thread would still hold its lock at exit
         os._exit(1)
 
     threading.Thread(target=wait, daemon=True).start()

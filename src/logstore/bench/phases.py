@@ -1,4 +1,4 @@
-"""Measure one property of the disks per phase: append, read, point-read, recover.
+"""Measure one property of the disks in each phase: append, read, point-read, recover.
 
 In every round, a phase is prepared, run and finished. Only `run` is timed. A phase records its
 operations in samplers, one per worker, and counts the bytes and records of a round.
@@ -31,7 +31,7 @@ class Phase:
         samplers: the operations of all rounds.
         size_bytes: how many bytes of values the last round handled.
         records: how many records the last round handled.
-        seconds: the time of the last round, if `run` does more than the round.
+        seconds: the time of the last round, set only if `run` also does work that does not count.
     """
 
     name: ClassVar[str]
@@ -49,7 +49,7 @@ class Phase:
         """Prepare a round."""
 
     def run(self) -> None:
-        """Run a round."""
+        """Run a round; only this method is timed."""
         raise AssertionError("a subclass must define run")
 
     def finish(self) -> None:
@@ -79,7 +79,10 @@ class Phase:
 
 
 def batch_of(case: Case) -> list[bytes]:
-    """Create the values of one append; these are random, so that no codec can compress them."""
+    """Create the values of one append.
+
+    The values are random, so that no codec can compress them.
+    """
     pool = os.urandom(case.batch_bytes)
     size = case.record_bytes
     return [pool[start : start + size] for start in range(0, len(pool), size)]
@@ -93,7 +96,7 @@ def make_logs(store: LogStore, case: Case) -> list[Log]:
 
 
 def at_once(work: Callable[[int], None], workers: int) -> None:
-    """Run a function in several threads; if any raise errors, raise the first error."""
+    """Run a function in several threads; if threads raise errors, raise the first error."""
     errors: list[BaseException] = []
 
     def guarded(worker: int) -> None:
@@ -112,14 +115,15 @@ def at_once(work: Callable[[int], None], workers: int) -> None:
 
 
 def fill(logs: list[Log], case: Case, size_bytes: int, samplers: list[Sampler]) -> None:
-    """Append `size_bytes` in total; each sampler has a thread that appends to some of the logs."""
+    """Append `size_bytes` in total; for each sampler, one thread appends to some of the logs."""
     values = batch_of(case)
     rounds = max(1, size_bytes // case.batch_bytes // len(samplers))
     is_durable = case.sync == "durable"
 
     def write(worker: int) -> None:
         sampler, mine = samplers[worker], logs[worker :: len(samplers)]
-        deadline = time.perf_counter() + 4 * case.seconds  # a disk may be slower than measured
+        # A disk may be slower than its measured speed.
+        deadline = time.perf_counter() + 4 * case.seconds
         began = time.perf_counter_ns()
         for turn in range(rounds):
             mine[turn % len(mine)].extend(values, durable=is_durable)
@@ -131,7 +135,7 @@ def fill(logs: list[Log], case: Case, size_bytes: int, samplers: list[Sampler]) 
 
 
 class Append(Phase):
-    """Measure how fast records are appended, until everything is on the disks."""
+    """Measure how fast records are appended and flushed to the disks."""
 
     name = "append"
 
@@ -152,7 +156,7 @@ class Filled(Phase):
     """Serve as the base of phases whose store is filled before the first round."""
 
     def prepare(self) -> None:
-        """Fill the store in the first round; drop it from the page cache in every round."""
+        """Fill the store in the first round; drop the store from the page cache in every round."""
         if not getattr(self, "_is_filled", False):
             case = self.case._replace(sync="none")
             with self.bed.open_store(case) as store:
@@ -165,7 +169,7 @@ class Filled(Phase):
         self.logs = [self.store.log(*name) for name in sorted(self.store)]
 
     def finish(self) -> None:
-        """Close the store and keep it for the next round."""
+        """Close the store, but do not remove it, because the next round uses it."""
         self._close_stores()
 
 
@@ -192,8 +196,8 @@ class Read(Filled):
 class PointRead(Filled):
     """Measure how long it takes to read one record by its offset, from the disks.
 
-    The store caches no batches, and the kernel has no page of the segments in its cache when an
-    operation begins.
+    The store caches no batches. When an operation begins, the kernel's page cache has no page of
+    the segments.
     """
 
     name = "point-read"
@@ -224,7 +228,7 @@ class Recover(Phase):
     name = "recover"
 
     def prepare(self) -> None:
-        """Let a process fill a store and die."""
+        """Fill a store in a child process that dies without a flush."""
         size_bytes = self.bed.budget_bytes(self.case)
         words = ["-m", "logstore.bench.die", str(size_bytes), *self.bed.store_dirs]
         with subprocess.Popen(
@@ -248,7 +252,7 @@ class Recover(Phase):
 
 
 class Beside(Phase):
-    """Measure how the other disks are affected while the first one is slow, full or dead.
+    """Measure how the other disks are affected while the first disk is slow, full or dead.
 
     `trouble` makes the first disk slow, full or dead, and returns a function that makes the disk
     healthy again. Each worker has the number of its disk, so that the trace shows the disk.
@@ -279,9 +283,10 @@ class Beside(Phase):
                 try:
                     self.logs[worker].extend(values, durable=True)
                 except LogDirSuspectError:
-                    time.sleep(0.01)  # retriable: retry as a service would, without a busy loop
+                    # This error is retriable: retry as a service would, without a busy loop.
+                    time.sleep(0.01)
                 except LogStoreError:
-                    return  # the disk is full or dead; the appends before are in the trace
+                    return  # the disk is full or dead; earlier appends are in the trace
                 else:
                     samplers[worker].add(began, self.case.batch_bytes, self.case.batch_records)
 

@@ -1,7 +1,7 @@
-"""Run a plan's cases on a bed, one after the other, and keep the results.
+"""Run the cases of a plan on a bed, one after the other, and write the results.
 
-The results in a directory are `trace/` (a store with every operation, see `samples`), and
-`<layout>.json` in pytest-benchmark's form, whose `extra_info` describes the disks.
+The results in a directory are `trace/` (a store with every operation, see `samples`) and
+`<layout>.json` in pytest-benchmark's form. Its `extra_info` describes the disks.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ from logstore.disk import files
 
 
 class Layout(NamedTuple):
-    """Describe the disks below the log dirs.
+    """Describe the disks on which a layout's log dirs are.
 
     Attributes:
         devices: the number of disks in total.
         raw_bytes: the size of all disks; 0 if the disks also have other files.
-        usable_bytes: how many bytes can be stored on the disks; 0 if they also have other files.
+        usable_bytes: how many bytes can be stored on the disks; 0 if the disks also have other
+            files.
         note: a remark that a reader of the figures needs.
-        set_bytes_per_second: the limit that is set for each disk; 0 if there is no limit.
+        set_bytes_per_second: the speed limit of each disk; 0 if there is no limit.
     """
 
     name: str
@@ -57,13 +58,13 @@ class Outcome(NamedTuple):
 
     @property
     def bytes_per_second(self) -> float:
-        """The median of the rounds."""
+        """The median over the rounds."""
         rates = [size / took for size, took in zip(self.size_bytes, self.seconds, strict=True)]
         return float(np.median(rates))
 
     @property
     def records_per_second(self) -> float:
-        """The median of the rounds."""
+        """The median over the rounds."""
         rates = [count / took for count, took in zip(self.records, self.seconds, strict=True)]
         return float(np.median(rates))
 
@@ -117,7 +118,7 @@ def run_cases(
 
     Args:
         make: returns the phase of a case for which this package has no class (moves, troubles).
-        own: the phases that `make` must return although this package has classes for them.
+        own: names of phases that `make` returns, although this package has classes for them.
         progress: called before each case with its name, its number, and the number of cases.
     """
     outcomes = []

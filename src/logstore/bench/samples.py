@@ -1,4 +1,4 @@
-"""Keep the start and latency of every operation as records of a logstore topic: the trace.
+"""Store the start and the latency of every operation in a logstore topic: the trace.
 
 A record's key is the name of the measurement, `layout/phase/case`, as in pytest-benchmark's JSON.
 The record's timestamp is the start of the operation. Its value is 32 bytes, little-endian, in this
@@ -7,7 +7,7 @@ order:
     start_ns i64     since the epoch
     latency_ns i64
     size_bytes i64   bytes of the records' values
-    records i32      0 means a thing that ran beside the operations, such as a whole move
+    records i32      0 for work that ran beside the operations, such as a whole move
     worker i32       number of the writer or reader; if each has its own disk, number of the disk
 """
 
@@ -60,14 +60,14 @@ class Sampler:
 
 
 def joined(samplers: list[Sampler]) -> NDArray[np.void]:
-    """Merge the samples of several workers in order of their start, in time since the epoch."""
+    """Merge the samples of several workers in the order of their starts; times since the epoch."""
     rows = np.concatenate([sampler.array() for sampler in samplers] or [np.empty(0, SAMPLE)])
     rows["start_ns"] += time.time_ns() - time.perf_counter_ns()
     return rows[np.argsort(rows["start_ns"], kind="stable")]
 
 
 class Trace:
-    """Write samples into the topic `samples` of a store of its own."""
+    """Write samples into the topic `samples` of a separate store."""
 
     def __init__(self, directory: str) -> None:
         self._store = LogStore.open([directory], admin_socket=False)

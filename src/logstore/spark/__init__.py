@@ -11,7 +11,8 @@
         .load()
     )
 
-The columns and options are those of Spark's Kafka source. Spark is imported on the first call.
+The columns and options are those of Spark's Kafka source. Spark is imported on the first call of a
+function here.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ def register(spark: SparkSession) -> None:
 def verify(spark: SparkSession, log_dirs: LogDirs, *, kafka_log_dirs: bool = False) -> DataFrame:
     """Check every batch of a store in parallel; return one row per problem.
 
-    Another process may own the store. Columns: dir, topic, partition, segment (its base offset),
-    position (bytes), offset, reason.
+    Another process may own the store. The columns are dir, topic, partition, segment (its base
+    offset), position (bytes), offset, reason.
 
     Args:
         kafka_log_dirs: whether the log dirs are those of a Kafka broker.
@@ -52,8 +53,9 @@ def verify(spark: SparkSession, log_dirs: LogDirs, *, kafka_log_dirs: bool = Fal
 def describe(spark: SparkSession, log_dirs: LogDirs, *, kafka_log_dirs: bool = False) -> DataFrame:
     """Measure every partition of a store: bytes, records, keys and their skew, time range.
 
-    Needs `register(spark)`. Columns: dir, topic, partition, bytes, segments, log_start_offset,
-    log_end_offset, records, keys, null_keys, key_skew, min_timestamp, max_timestamp.
+    Needs `register(spark)`. The columns are dir, topic, partition, bytes, segments,
+    log_start_offset, log_end_offset, records, keys, null_keys, key_skew, min_timestamp,
+    max_timestamp.
 
     Args:
         kafka_log_dirs: whether the log dirs are those of a Kafka broker. The broker's internal

@@ -1,8 +1,8 @@
-"""Check every batch, or measure every partition, of a whole store with Spark.
+"""Check every batch of a whole store, or measure every partition of it, with Spark.
 
 Each segment is one task. The task finds its segment by name, because the replica may have moved. A
 task that finds a problem checks the segment again with a new view. So if an owner truncates the log
-or retention removes records meanwhile, only real damage is reported.
+or retention removes records during the check, only real damage is reported.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ def frame_of(spark: SparkSession, rows: Sequence[Row], schema: str) -> DataFrame
 def verify(spark: SparkSession, log_dirs: LogDirs, is_kafka: bool = False) -> DataFrame:
     """Check every batch of a store in parallel; return one row per problem.
 
-    Columns: dir, topic, partition, segment (its base offset), position (bytes), offset, reason.
-    Another process may own the store. A log dir or a partition that cannot be read is a problem
-    too.
+    The columns are dir, topic, partition, segment (its base offset), position (bytes), offset,
+    reason. Another process may own the store. A log dir or a partition that cannot be read is a
+    problem, too.
 
     Raises:
         LogDirError: no log dir can be read.
@@ -87,7 +87,10 @@ def verify(spark: SparkSession, log_dirs: LogDirs, is_kafka: bool = False) -> Da
 
 
 def list_segments(store: LogStore) -> tuple[list[Row], list[Row]]:
-    """List every segment of a store; return also a problem row for each thing not listed."""
+    """List every segment of a store.
+
+    Also return a problem row for each part that was not listed.
+    """
     segments: list[Row] = []
     rows: list[Row] = []
     for key in store:
@@ -127,7 +130,7 @@ def _check_batches(place: Place, batches: Iterable[pa.RecordBatch]) -> Iterator[
 
 
 def check_segment(place: Place, topic: str, partition: int, base: int) -> list[Row]:
-    """Check one segment; return the problems that both of two checks find."""
+    """Check one segment, if necessary twice; return the problems that both checks find."""
     first = _look(place, topic, partition, base)
     if not first:
         return []
@@ -155,7 +158,7 @@ def _row(log: Log, base: int, damage: SegmentDamage) -> Row:
 
 
 def flushed_to(store: LogStore, log: Log) -> int:
-    """Return the offset up to which the owner has flushed a log, according to the checkpoint."""
+    """Return the offset up to which the checkpoint says that the owner has flushed a log."""
     from logstore.names import TopicPartition
 
     log_dir = store.host.dir_of(log.log_dir)
@@ -168,9 +171,10 @@ def flushed_to(store: LogStore, log: Log) -> int:
 def describe(spark: SparkSession, log_dirs: LogDirs, is_kafka: bool = False) -> DataFrame:
     """Measure every partition of a store; return one row each, by dir, topic and partition.
 
-    Columns: dir, topic, partition, bytes, segments, log_start_offset, log_end_offset, records,
-    keys (distinct), null_keys, key_skew (share of the most frequent key in all records with a key),
-    min_timestamp, max_timestamp. The keys and timestamps of all records are read.
+    The columns are dir, topic, partition, bytes, segments, log_start_offset, log_end_offset,
+    records, keys (distinct), null_keys, key_skew (the share of the most frequent key among all
+    records with a key), min_timestamp, max_timestamp. The keys and timestamps of all records are
+    read.
 
     Raises:
         LogDirOfflineError: a log dir is missing or offline.

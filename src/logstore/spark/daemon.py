@@ -1,8 +1,8 @@
-"""Start Spark's Python workers as Spark does, but let them end silently when the JVM hangs up.
+"""Start Spark's Python workers as Spark does, but end them silently when the JVM hangs up.
 
 If an idle worker finds its connection closed, it tries to report that to the JVM. Over a Unix
 socket this report fails at once, unlike over TCP, and Spark's own daemon prints a traceback. This
-happens for each worker that was idle for a minute, or whose session has stopped.
+happens to each worker that was idle for a minute, or whose session has stopped.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _serve = daemon.worker
 def _serve_quietly(sock: socket.socket, authenticated: bool) -> int:
     try:
         return _serve(sock, authenticated)
-    except ConnectionError:  # no process is left to report to; the worker ends
+    except ConnectionError:  # no process can receive the report, so the worker ends
         return 1
 
 

@@ -2,7 +2,7 @@
 
 At every start, Spark asks Java for an incubating module. The bundled runtime does not have this
 module, and other runtimes print a warning about it. So every Java is started through the script
-`jre/bin/java`, which drops that argument.
+`jre/bin/java`, which removes the request from the arguments.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Mapping, MutableMapping
 
 JAVA_VERSION_MIN = 17
-# The script in `jre/bin` runs the java whose path is in this variable.
+# The script in `jre/bin` runs the java whose path is in this environment variable.
 COMMAND_NAME = "LOGSTORE_JAVA"
 SCRIPT_HOME = os.path.join(os.path.dirname(os.path.abspath(__file__)), "jre")
 
@@ -22,11 +22,11 @@ def choose_java(environment: MutableMapping[str, str], choice: str = "auto") -> 
     """Set JAVA_HOME so that Spark starts quietly; return the path of the java that runs.
 
     Args:
-        choice: "system", "bundled", or "auto". "auto" means the system's Java if it is new enough,
-            else the bundled one.
+        choice: "system", "bundled", or "auto". "auto" means the system's Java if that is new
+            enough, else the bundled Java.
 
     Raises:
-        RuntimeError: there is no such Java.
+        RuntimeError: the chosen Java does not exist.
     """
     if choice not in ("auto", "system", "bundled"):
         raise ValueError(f'java={choice!r} is none of "auto", "system", "bundled"')
@@ -43,7 +43,7 @@ def choose_java(environment: MutableMapping[str, str], choice: str = "auto") -> 
 
 
 def system_java(environment: Mapping[str, str]) -> str | None:
-    """Find the java of JAVA_HOME or PATH; return None if there is none or it is too old."""
+    """Find the java of JAVA_HOME or PATH; return None if there is no java or if it is too old."""
     home = environment.get("JAVA_HOME")
     for command in ([os.path.join(home, "bin", "java")] if home else []) + ["java"]:
         try:

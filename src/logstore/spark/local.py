@@ -27,7 +27,8 @@ QUIET = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.shuffle.partitions": "4",
 }
-# Rows are short-lived objects. With G1, the JVM's default collector, reads take an eighth longer.
+# Rows are short-lived objects. With G1, the JVM's default collector, reads take an eighth longer
+# than with this collector.
 COLLECTOR = "-XX:+UseParallelGC"
 JAVA_OPTIONS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
@@ -42,9 +43,9 @@ def session(
 ) -> SparkSession:
     """Start a Spark session, or return the running one.
 
-    The system needs no Java, because the extra `spark` installs one. This function sets JAVA_HOME,
-    PYSPARK_PYTHON and PYTHONPATH in this process, and Spark passes them on to its own processes.
-    Times are shown in UTC.
+    The system needs no Java, because the extra `spark` installs Java. This function sets JAVA_HOME,
+    PYSPARK_PYTHON and PYTHONPATH in this process, and Spark passes these variables on to its own
+    processes. Times are shown in UTC.
 
     Args:
         master: any Spark master; by default every core of this machine.
@@ -78,7 +79,7 @@ def session(
 
 
 def _collector(wanted: str) -> str:
-    """Choose a garbage collector, unless the user chose one; with two, a JVM does not start."""
+    """Choose a garbage collector, unless the user chose one: a JVM with two does not start."""
     said = " ".join((wanted, *(os.environ.get(name, "") for name in JAVA_OPTIONS)))
     return "" if "GC" in said else COLLECTOR
 
@@ -100,7 +101,7 @@ def prepare_environment(java: str = "auto", *, is_quiet: bool = False) -> None:
 def _import_session() -> type[SparkSession]:
     try:
         with warnings.catch_warnings():
-            # The import warns about versions of pandas, which is not used here.
+            # The import warns about versions of pandas. Pandas is not used here.
             warnings.simplefilter("ignore", FutureWarning)
             from pyspark.sql import SparkSession
     except ImportError as error:

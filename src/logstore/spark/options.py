@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from logstore.log.read.isolation import READ_COMMITTED, READ_UNCOMMITTED
 from logstore.names import TopicPartition, validate_topic
 
-ISOLATION_LEVELS = (READ_UNCOMMITTED, READ_COMMITTED)  # those that Kafka's consumers have
+ISOLATION_LEVELS = (READ_UNCOMMITTED, READ_COMMITTED)  # the levels that Kafka's consumers have
 
 EARLIEST, LATEST = -2, -1
 OFFSET_NAMES = {"earliest": EARLIEST, "latest": LATEST}
@@ -32,8 +32,9 @@ READ_OPTIONS = (
     "maxRecordsPerPartition", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
     "kafka.isolation.level",
 )  # fmt: skip
-# Options of a connection to brokers are ignored, so that a job that was written for Kafka may keep
-# them. `includeHeaders` has no effect on writes: as in Kafka's sink, a column `headers` is enough.
+# Options of a connection to brokers are ignored, so that a job that was written for Kafka can keep
+# them. `includeHeaders` has no effect on writes: as in Kafka's sink, it is enough to write a column
+# `headers`.
 IGNORED = re.compile(
     r"kafka\..*|kafkaconsumer\..*|fetchoffset\..*|groupidprefix|checkpointlocation|includeheaders"
 )
@@ -265,7 +266,7 @@ def _bound(options: Mapping[str, str], name: str, default: int) -> Bound:
 
 
 def _nearest_bound(text: str) -> str:
-    """Return "earliest" or "latest", whichever is nearer to a text by spelling or meaning."""
+    """Return "earliest" or "latest", whichever is closer to a text in spelling or meaning."""
     from difflib import get_close_matches
 
     meant = {**BOUND_SYNONYMS, **{name: name for name in OFFSET_NAMES}}
@@ -273,7 +274,7 @@ def _nearest_bound(text: str) -> str:
 
 
 def _times(options: Mapping[str, str], side: str) -> Bound | None:
-    """Read a time for all partitions or one for each, in ms since the epoch; None if not given."""
+    """Read one time for all partitions or one for each, in ms since the epoch; None if not set."""
     if f"{side}Timestamp" in options:
         return number(options, f"{side}Timestamp", 0)
     name = f"{side}OffsetsByTimestamp"
@@ -298,7 +299,7 @@ def _by_partition(text: str, name: str, least: int) -> PartitionOffsets:
 
 
 def _whole(value: Any) -> int:
-    """Read a whole number from JSON, where keys are text; raise ValueError for anything else."""
+    """Read a whole number from JSON, in which keys are text; raise ValueError for anything else."""
     if isinstance(value, bool | float):
         raise ValueError(value)
     return int(value)

@@ -1,7 +1,7 @@
-"""Choose the Python that Spark's own processes run: the user's, or the one running now.
+"""Choose the Python for Spark's own processes: the user's choice, or the Python running now.
 
 If Spark uses Unix sockets, Python is started through the script `bin/python`. The script replaces
-Spark's daemon by one that ends its workers silently (see `daemon`).
+Spark's daemon by a daemon that ends its workers silently (see `daemon`).
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import os
 import sys
 from collections.abc import MutableMapping
 
-# The script in `bin` runs the Python whose path is in this variable.
+# The script in `bin` runs the Python whose path is in this environment variable.
 COMMAND_NAME = "LOGSTORE_PYTHON"
 SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "python")
 
 
 def choose_python(environment: MutableMapping[str, str], *, is_quiet: bool) -> None:
-    """Set the Python that Spark's own processes run: the user's, or the one running now.
+    """Set the Python for Spark's own processes: the user's choice, or the Python running now.
 
     Without this choice, Spark's processes run the first `python3` in PATH.
 
@@ -24,7 +24,7 @@ def choose_python(environment: MutableMapping[str, str], *, is_quiet: bool) -> N
         is_quiet: whether to start Python through the script, which exists only on this machine.
     """
     wanted = environment.get("PYSPARK_PYTHON", SCRIPT)
-    if wanted == SCRIPT:  # not set, or an earlier session set it: use that session's choice
+    if wanted == SCRIPT:  # not set, or set by an earlier session: use the choice of that session
         wanted = environment.get(COMMAND_NAME, sys.executable)
     environment[COMMAND_NAME] = wanted
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):

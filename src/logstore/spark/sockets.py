@@ -1,8 +1,9 @@
 """Let Spark and its Python workers on one machine talk over Unix sockets.
 
-Unix sockets carry records a fifth faster than loopback. Spark asks no secret of a process that can
-reach a socket. So each process makes a directory for its sockets that only this user can open. The
-process locks its directory with `flock`. If a directory is not locked, a killed process left it.
+Unix sockets carry records a fifth faster than the loopback network. A process that reaches such a
+socket needs no secret to use it. So each process makes a directory for its sockets that only this
+user can open. The process locks its directory with `flock`. A directory without a lock was left by
+a process that was killed.
 """
 
 from __future__ import annotations
@@ -18,16 +19,17 @@ from logstore.store.admin.place import ADDRESS_BYTES_MAX, private_dir
 
 PREFIX = "spark-"
 NAME_BYTES = 48  # the length of the names that Spark gives to sockets
-NEW_SECONDS_MAX = 60  # a directory younger than this may not be locked yet
+NEW_SECONDS_MAX = 60  # a younger directory may not be locked yet
 
-# The directory of each process id, because a forked child makes its own directory.
+# The directory of each process, by process id, because a forked child makes its own directory.
 _held: dict[int, str] = {}
 
 
 def unix_sockets() -> dict[str, str]:
     """Make a directory for sockets; return the settings that make Spark use sockets there.
 
-    If no directory can be made, or if its path is too long for an address, return no settings.
+    If no directory can be made, or if the directory's path is too long for an address, return no
+    settings.
     """
     path = _held.get(os.getpid(), "")
     if not path or not files.exists(path):  # the system may have removed a temporary directory
@@ -55,7 +57,7 @@ def _make() -> str:
 
 
 def _sweep(parent: str) -> None:
-    """Remove the directories that killed processes left."""
+    """Remove the directories that processes left when they were killed."""
     old_ns = time.time_ns() - NEW_SECONDS_MAX * 1_000_000_000
     for entry in files.entries(parent):
         if entry.name.startswith(PREFIX) and entry.is_dir and entry.mtime_ns < old_ns:
@@ -64,7 +66,7 @@ def _sweep(parent: str) -> None:
 
 
 def _remove_left(path: str) -> None:
-    """Remove a directory; raise OSError if a process has locked it."""
+    """Remove such a directory; raise OSError if a process has locked it."""
     fd = files.open_file(path, files.DIRECTORY)
     try:
         files.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,9 +1,9 @@
 """Make a store available in Spark: `format("logstore")`.
 
-Spark creates these objects in its own processes and sends them from one process to another. So they
-hold only options, and each process opens the store when it needs the store. There is no
-`pushFilters`, because in Spark 4.1 to 4.3, filters that one query pushed are applied to the next
-query too. Use options to limit what is read.
+Spark creates these objects in its own processes and sends them from one process to another. So the
+objects hold only options, and each process opens the store when it needs the store. There is no
+`pushFilters`, because Spark 4.1 to 4.3 applies filters that one query pushed to the next query,
+too. Use options to limit the records that are read.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class LogStoreSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
         """Create the writer of a stream."""
-        # In output mode complete, each batch holds the whole result, and the batch is appended.
+        # In output mode complete, each batch has the whole result, and the sink appends the batch.
         options = write_options(self.options, schema, overwrite=False)
         prepare(options)
         return StreamWriter(options)
@@ -88,7 +88,7 @@ class BatchReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> list[InputPartition]:
-        """Plan the pieces; Spark keeps the pieces with the DataFrame, and `load()` plans again."""
+        """Plan the pieces; Spark stores the pieces with the DataFrame, and `load()` plans again."""
         options = self._options
         spans = survey(options)
         starts, ends = starts_of(spans, options), ends_of(spans, options)

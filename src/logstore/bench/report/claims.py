@@ -1,7 +1,7 @@
 """Compare KIP-112's claims about JBOD and RAID with the measured figures.
 
-A claim is shown only if its layouts were measured. The figures are ratios of medians of one run, on
-disks that were set to one speed. They do not cover seek times, controllers or networks.
+A claim is shown only if its layouts were measured. A figure is a ratio of medians of one run, on
+disks that are limited to one speed. The figures do not cover seek times, controllers or networks.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class Figures:
         return None
 
     def serving(self, layout: str) -> tuple[int, int] | None:
-        """Return how many log dirs still appended beside a failed disk, and how many there are.
+        """Return the number of log dirs that appended beside a failed disk, and of all log dirs.
 
-        A log dir counts if it appended at least half as much as with healthy disks.
+        A log dir counts if it appended at least half as much as it did with healthy disks.
         """
         found: dict[str, dict[int, int]] = {"healthy": {}, "failed": {}}
         for row in self._workers:
@@ -94,7 +94,7 @@ def _space(figures: Figures) -> Claim | None:
         return None
     return Claim(
         "Motivation",
-        "RAID-10 below replicas stores every byte twice again; JBOD gives those bytes back.",
+        "RAID-10 stores every byte of each replica twice; JBOD stores every byte once.",
         f"{jbod / raid:.2f} times the usable bytes of RAID-10 over the same four disks, "
         f"and {rate:.2f} times its append rate.",
     )
@@ -134,7 +134,7 @@ def _processes(figures: Figures) -> Claim | None:
     return Claim(
         "Rejected alternatives: one broker a disk",
         "One broker a disk gave 15 % less throughput than one broker for all.",
-        f"One process a disk appended {median(ratios) - 1:+.0%} against one for all "
+        f"One process a disk appended {median(ratios) - 1:+.0%} against one process for all disks "
         f"with as many writers (median of {len(ratios)} case{'s' * (len(ratios) > 1)}, from "
         f"{min(ratios) - 1:+.0%} to {max(ratios) - 1:+.0%}). There is no network here, and one "
         "Python process has one interpreter lock, so this comparison differs from the claim's.",

@@ -65,7 +65,7 @@ def table(rows: Sequence[Row], columns: Sequence[tuple[str, str]]) -> str:
 
 
 def figure(directory: str, plot: Plot) -> str:
-    """Build the HTML of one plot, with the image in it, so that the page is a single file."""
+    """Build the HTML of one plot, which includes the image, so that the page is a single file."""
     with open(os.path.join(directory, f"{plot.name}.svg"), "rb") as file:
         data = base64.b64encode(file.read()).decode()
     question = html.escape(plot.question)
@@ -135,7 +135,7 @@ def make_page(
     """Make tables (parquet), plots (PNG, SVG) and `index.html` from a directory of results.
 
     Args:
-        directory: the directory with the `*.json`; all results are written there.
+        directory: the directory with the `*.json`; all output is written to this directory.
         trace_dir: the log dir of the trace.
 
     Returns:

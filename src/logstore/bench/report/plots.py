@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 Word = Callable[[Row], str]
 COLOURS = ("#2f5d8a", "#c8643c", "#3f8f6b", "#8a5a9e", "#b59a2a", "#5f6b76", "#b04a6a", "#2a9aa8")
-LIMIT_LABEL = "what the disks' set speed allows"
+LIMIT_LABEL = "the most that the speed limit of the disks allows"
 PANEL_COLUMNS = 4
 
 
@@ -37,12 +37,12 @@ class Scale(NamedTuple):
 
 
 def in_order(words: Iterable[str]) -> list[str]:
-    """Return each word once, in the order of first appearance."""
+    """Return each word once, in the order in which the words first appear."""
     return list(dict.fromkeys(words))
 
 
 def grouped(rows: Sequence[Row], word: Word) -> dict[str, list[Row]]:
-    """Group rows by the text that `word` returns for them, in order of appearance."""
+    """Group rows by the text that `word` returns for each row, in the order of appearance."""
     found: dict[str, list[Row]] = {}
     for row in rows:
         found.setdefault(word(row), []).append(row)
@@ -50,7 +50,7 @@ def grouped(rows: Sequence[Row], word: Word) -> dict[str, list[Row]]:
 
 
 def spans_of(rows: Sequence[Row], scale: Scale) -> list[list[float]]:
-    """Compute how far the intervals reach below and above the dots."""
+    """Compute how far each interval reaches below and above its dot."""
     return [
         [max(row[scale.middle] - row[scale.low], 0.0) for row in rows],
         [max(row[scale.high] - row[scale.middle], 0.0) for row in rows],
@@ -58,7 +58,10 @@ def spans_of(rows: Sequence[Row], scale: Scale) -> list[list[float]]:
 
 
 def dots(axes: Axes, rows: Sequence[Row], scale: Scale, label: Word, line: Word) -> None:
-    """Draw a dot with its interval for each row; `line` sets its height, `label` its colour."""
+    """Draw a dot with its interval for each row.
+
+    `line` sets the row's height, `label` its colour.
+    """
     names = in_order(line(row) for row in rows)
     series = grouped(rows, label)
     for number, (name, members) in enumerate(series.items()):
@@ -75,7 +78,8 @@ def dots(axes: Axes, rows: Sequence[Row], scale: Scale, label: Word, line: Word)
             list(limits.values()), list(limits), "|", color="#999", markersize=22,
             markeredgewidth=1.5, zorder=1,
         )  # fmt: skip
-        axes.plot([], [], "|", color="#999", markersize=8, label=LIMIT_LABEL)  # in the legend
+        # This adds the mark to the legend.
+        axes.plot([], [], "|", color="#999", markersize=8, label=LIMIT_LABEL)
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.grid(axis="x", linewidth=0.4, alpha=0.5)
@@ -122,7 +126,7 @@ class Album:
         self._save(plot, figure, axes, columns=2)
 
     def draw_panels(self, plot: Plot, rows: Sequence[Row], scale: Scale, label: Word) -> None:
-        """Draw one panel per layout: the figure by number of writers, one line per series."""
+        """Draw one panel per layout: the figure by number of writers, with one line per series."""
         if len({row["writers"] for row in rows}) < 3:
             return  # only the full plan has enough different numbers of writers
         from matplotlib import pyplot

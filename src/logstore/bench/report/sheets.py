@@ -1,4 +1,4 @@
-"""Define the questions that the page answers, and the rows that answer each."""
+"""Define the questions that the page answers, and choose the rows that answer each question."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ FLUSHES = {
 }
 GRID_APPENDS = {case.name for case in GRID}
 BASE_APPENDS = [case.name for case in BASE if case.phase == "append"]
-MOVE = 2  # the worker number of the move itself in a move's trace
+MOVE = 2  # in a move's trace, the worker number of the move itself
 WRITTEN_SHARE = {"raid1": 0.5, "raid10": 0.5, "raid5": 0.75, "raid6": 0.5}  # over four disks
 
 
 class Sheet(NamedTuple):
-    """Define which rows make a plot, and how they are drawn.
+    """Choose the rows of a plot, and say how to draw them.
 
     Attributes:
-        rows: makes the rows of the plot from the rows of measurements and of workers.
+        rows: makes the rows of the plot from the rows of measurements and the rows of workers.
         label: returns the series of a row; each series has a colour.
         line: returns the line of the plot on which a row is drawn.
         is_by_writers: whether to draw one panel per layout, by number of writers.
@@ -76,13 +76,13 @@ def batch_of(row: Row) -> str:
 
 
 def limited(row: Row, share: float = 1.0) -> Row:
-    """Add the MB/s of values that the set speed of the layout's disks allows."""
+    """Add the MB/s of values that the speed limit of the layout's disks allows."""
     rate = row.get("set_bytes_per_second") or 0
     return row | {"limit_mb_s": rate * row["disks"] * share / 1e6}
 
 
 def appends(rows: Sequence[Row]) -> list[Row]:
-    """Return the appends, each with the limit that is left after copies and parity are written."""
+    """Return the appends, each with the speed limit for values: copies and parity take the rest."""
     return [
         limited(row, WRITTEN_SHARE.get(row["layout"].partition("-")[0], 1.0))
         for row in rows
@@ -113,7 +113,7 @@ def phase_rows(phase: str, *, is_limited: bool = False) -> Callable[..., list[Ro
 
 
 def by_process(rows: Sequence[Row], _workers: Sequence[Row]) -> list[Row]:
-    """Return the cases measured both with one process for all disks and with one per disk."""
+    """Return the cases that were measured both with one process and with one process per disk."""
     pair = {name: [row for row in rows if row["layout"] == name and row["phase"] == "append"]
             for name in ("jbod4-ext4", "jbod4-ext4-processes")}  # fmt: skip
     common = set.intersection(*({case_of(row) for row in found} for found in pair.values()))
@@ -139,7 +139,7 @@ def moves_done(_rows: Sequence[Row], workers: Sequence[Row]) -> list[Row]:
 
 
 def other_disks(_rows: Sequence[Row], workers: Sequence[Row]) -> list[Row]:
-    """Merge all disks of a layout except the first into one row: the median, and the worst tail."""
+    """Merge all disks of a layout but the first into a row: their median, and their worst tail."""
     found: dict[tuple[str, str], list[Row]] = {}
     for row in workers:
         if row["phase"] == "beside" and row["worker"] > 0:
@@ -153,7 +153,7 @@ def other_disks(_rows: Sequence[Row], workers: Sequence[Row]) -> list[Row]:
 
 
 def kept_in_trouble(rows: Sequence[Row], _workers: Sequence[Row]) -> list[Row]:
-    """Compute the bytes appended during each trouble as a part of those without trouble."""
+    """Compute the bytes appended during each trouble, as a part of the bytes without trouble."""
     beside = sorted(
         (row for row in rows if row["phase"] == "beside"),
         key=lambda row: TROUBLES.index(row["detail"]),
@@ -181,12 +181,12 @@ def only(text: str) -> Word:
 
 
 def trouble_of(row: Row) -> str:
-    """Name a row's trouble."""
+    """Name the trouble of a row's case."""
     return "all disks healthy" if row["detail"] == "healthy" else f"one disk {row['detail']}"
 
 
 def beside_of(row: Row) -> str:
-    """Describe what ran beside a row's appends."""
+    """Describe what ran during a row's appends."""
     return f"beside a move, {row['detail']}" if row["worker"] else "alone"
 
 
@@ -194,7 +194,7 @@ SHEETS = (
     Sheet(
         Plot(
             "How many MB/s does each layout append, until everything is on its disks?",
-            "Further right is better. What the page cache took is counted only once it is flushed.",
+            "Further right is better. Bytes in the page cache count only after they are flushed.",
             "append",
         ),
         MB_S, base_appends, whole_case,
@@ -218,8 +218,8 @@ SHEETS = (
     ),
     Sheet(
         Plot(
-            "What does one process a disk change, against one for all?",
-            "Four disks, ext4; as many writing threads in all on both sides.",
+            "What changes if each disk has its own process, instead of one process for all disks?",
+            "Four disks, ext4; the total number of writing threads is the same on both sides.",
             "processes",
         ),
         MB_S, by_process,
@@ -237,8 +237,8 @@ SHEETS = (
     Sheet(
         Plot(
             "How long does it take to read one record at random, from the disks?",
-            "Further left is better. The log's pages are dropped before each read, and nothing "
-            "decoded is kept: each read takes a batch of 100 records from a disk.",
+            "Further left is better. The log's pages are dropped from the cache before each read, "
+            "and no decoded batch is cached: each read takes a batch of 100 records from a disk.",
             "point-read",
         ),
         MS, phase_rows("point-read"), only("one record"),
@@ -255,25 +255,25 @@ SHEETS = (
     Sheet(
         Plot(
             "How much does a move in the background slow appends down?",
-            "Further left is better. One append every 5 ms, flushed every 100 ms, on the disk that "
-            "is moved from.",
+            "Further left is better. One append every 5 ms, flushed every 100 ms, on the disk from "
+            "which the replica is moved.",
             "move",
         ),
         MS, beside_moves, beside_of,
     ),
     Sheet(
         Plot(
-            "How fast is the move meanwhile?",
-            "Throttled: held to half of the measured write rate of one disk.",
+            "How fast is the move during the appends?",
+            "Throttled: limited to half of the measured write rate of one disk.",
             "move-rate",
         ),
         MOVED, moves_done, lambda row: str(row["detail"]),
     ),
     Sheet(
         Plot(
-            "How are the other disks affected while one is slow, full or dead?",
-            "Further left is better. Durable appends, one thread per disk; the median of the other "
-            "disks, and the 99th percentile of the worst of them. One log dir has no others.",
+            "How are the other disks affected while one disk is slow, full or dead?",
+            "Further left is better. Durable appends, one thread per disk: the median of the other "
+            "disks, and the worst 99th percentile of them. With one log dir there are no others.",
             "beside",
         ),
         MS, other_disks, trouble_of,
@@ -281,8 +281,8 @@ SHEETS = (
     Sheet(
         Plot(
             "How much does a layout still take while one of its disks is slow, full or dead?",
-            "Further right is better; above 1, the others had the processor to themselves. A RAID "
-            "is one file system: when it is full, it is full.",
+            "Further right is better. Above 1, the other disks had the processor to themselves. A "
+            "RAID is one file system, so a RAID that is full takes no appends.",
             "kept",
         ),
         KEPT, kept_in_trouble, trouble_of,
@@ -290,7 +290,7 @@ SHEETS = (
     Sheet(
         Plot(
             "How many bytes must be bought for each byte that can be used?",
-            "Further left is better. Mirrors cost 2; a file system keeps some for itself.",
+            "Further left is better. Mirrors cost 2, and a file system uses some bytes itself.",
             "cost",
         ),
         COST, costs, only("bytes bought"),

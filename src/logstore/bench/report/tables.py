@@ -1,8 +1,8 @@
 """Join the trace with pytest-benchmark's JSON in Spark: one row for each measurement.
 
-`throughput`: MB/s of values over the rounds (5th, 50th, 95th percentile).
-`latency`: milliseconds of an operation (50th, 95th, 99th percentile, largest).
-`workers`: for each worker, its share of the bytes (skew) and its own latency.
+`throughput`: MB/s of values over the rounds (5th, 50th, 95th percentile). `latency`: milliseconds
+of an operation (50th, 95th, 99th percentile, largest). `workers`: each worker's share of the bytes
+(skew), and its latency.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def load_runs(spark: SparkSession, json_paths: Sequence[str]) -> DataFrame:
     """Read pytest-benchmark's documents: one row per measurement, with its rounds."""
     from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
-    # The schema is explicit, because inferred types would depend on the values of a run.
+    # The schema is explicit, because a type inferred by Spark would depend on the values of a run.
     documents = (
         spark.read.schema(RUNS_SCHEMA)
         .option("multiLine", True)

@@ -43,7 +43,8 @@ ARROW_TYPES = {
     "headers": HEADERS,
 }
 
-# Small batches are joined until a transfer to the JVM is worth its cost. Large batches are cut.
+# Small batches are joined until they are large enough to be worth a transfer to the JVM. Large
+# batches are cut.
 ROWS_MIN = 32 * 1024
 BYTES_MIN = 4 << 20
 BYTES_MAX = 64 << 20
@@ -78,7 +79,7 @@ class ArrowColumns:
         self._topic_column = pa.array([], pa.string())
 
     def stream(self, batches: Iterable[RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield Arrow batches, each large enough that a transfer to the JVM is worth its cost."""
+        """Yield Arrow batches, each of them large enough to be worth a transfer to the JVM."""
         held: list[RecordBatch] = []
         rows = size = 0
         for batch in batches:
@@ -151,7 +152,7 @@ def _offsets(batches: Batches) -> pa.Array:
 
 def _timestamps(batches: Batches) -> pa.Array:
     times = np.concatenate([batch.timestamps for batch in batches])
-    # As in Spark's own source, it is an error if the microseconds do not fit into 64 bits.
+    # A time whose microseconds do not fit into 64 bits is an error, as in Spark's own source.
     return _numbers(times, pa.timestamp("ms", tz="UTC")).cast(INSTANT)
 
 

@@ -24,9 +24,11 @@ from logstore.spark.options import EARLIEST, LATEST, Bound, PartitionOffsets, Re
 from logstore.spark.read.views import check_all_serve, find, forget, view_of
 from logstore.store.store import LogStore
 
-# A task reads this much in about a tenth of a second. Smaller pieces cost more in scheduling.
+# A task reads this many bytes in about a tenth of a second. Smaller pieces cost more time for
+# scheduling.
 PIECE_BYTES = 32 << 20
-# Columns that are not read cost almost nothing: without key, value and headers, pieces are larger.
+# Columns that are not read cost almost nothing. So pieces are larger if key, value and headers are
+# not read.
 NARROW_PIECE_BYTES = 128 << 20
 WIDE = {"key", "value", "headers"}
 # Topics that a broker keeps for itself. A pattern does not select these topics, but a name does.
@@ -37,7 +39,7 @@ INTERNAL_TOPICS = {
 
 @dataclass
 class Piece(InputPartition):
-    """Describe what one task reads, in a form that can be pickled.
+    """Describe the records that one task reads, in a form that can be pickled.
 
     Attributes:
         aborted: the transactions whose records the task leaves out, by producer.
@@ -61,8 +63,8 @@ class Span(NamedTuple):
     """Describe a partition's readable range at the time of the survey.
 
     Attributes:
-        decided: the partition's decided transactions, if only committed records are wanted; else
-            None.
+        decided: the transactions of the partition that have ended, if only committed records are
+            wanted; else None.
     """
 
     log: Log
@@ -79,7 +81,8 @@ def select(store: LogStore, options: ReadOptions) -> list[TopicPartition]:
         LogDirOfflineError: a log dir is offline, so that not all partitions are known.
     """
     there = list(store)
-    if options.place.is_kafka and options.pattern is not None:  # as Kafka's admin client does
+    # Kafka's admin client leaves them out, too.
+    if options.place.is_kafka and options.pattern is not None:
         there = [key for key in there if key.topic not in INTERNAL_TOPICS]
     if options.fails_on_data_loss and not options.assigned:
         check_all_serve(store)
@@ -104,7 +107,9 @@ def _few(names: Sequence[object]) -> str:
 
 
 def survey(options: ReadOptions) -> dict[TopicPartition, Span]:
-    """Select partitions and find their readable ranges; if that fails, try again with a new view.
+    """Select partitions and find their readable ranges.
+
+    After an error, try once more in a new view.
 
     Raises:
         LogStoreError: a partition is missing or unreadable, and `failOnDataLoss` is set.
@@ -125,8 +130,8 @@ def look(
 ) -> dict[TopicPartition, Span]:
     """Find the present readable range of partitions.
 
-    If data may be lost, partitions that cannot be read are left out. If only committed records are
-    wanted, the range ends at the start of the partition's first open transaction.
+    If the options accept data loss, partitions that cannot be read are left out. If only committed
+    records are wanted, a partition's range ends at the start of its first open transaction.
     """
     spans = {}
     for key in keys:
@@ -186,9 +191,10 @@ def check_order(starts: PartitionOffsets, ends: PartitionOffsets) -> None:
 def _check_none_else(
     spans: Mapping[TopicPartition, Span], bound: Bound, name: str, options: ReadOptions
 ) -> None:
-    """Check that a bound names only partitions that are read.
+    """Check that a bound in the options names only partitions that are read.
 
-    If data may be lost, the bound may also name a selected partition that no longer exists.
+    If the options accept data loss, the bound may also name a selected partition that no longer
+    exists.
     """
     if not isinstance(bound, dict):
         return
@@ -240,7 +246,7 @@ def lost(
     where = "retention or a deletion removed it" if offset < start else "the log ends before it"
     return OffsetOutOfRangeError(
         f"{key}: {what} wants offset {offset}, the log has {start}..{end}: {where}. Begin where "
-        "the log begins, or set failOnDataLoss=false to read what is left",
+        "the log begins, or set failOnDataLoss=false to read the records that are left",
         offset=offset,
         log_start_offset=start,
         log_end_offset=end,
@@ -253,14 +259,14 @@ def pieces_of(
     ends: Mapping[TopicPartition, int],
     options: ReadOptions,
 ) -> list[Piece]:
-    """Cut the ranges into pieces of similar size; the options set their least number."""
+    """Cut the ranges into pieces of similar size; the options set the least number of pieces."""
     total = sum(host.bytes_between(span.log, starts[key], ends[key]) for key, span in spans.items())
     largest = PIECE_BYTES if WIDE & set(options.columns) else NARROW_PIECE_BYTES
     piece_bytes = min(largest, max(total // options.partitions_min, 1))
     for key, span in spans.items():
         damage = None if span.decided is None else span.decided.damage
         if damage is not None and ends[key] > damage[0]:
-            raise damage[1]  # the damaged part may hold the marker that ends an open transaction
+            raise damage[1]  # the damaged part may have the marker that ends an open transaction
     return [
         Piece(key, span, start, end)
         for key, span in spans.items()

@@ -1,8 +1,8 @@
-"""Read one piece of a partition in a task, also if the partition's replica has moved.
+"""Read one piece of a partition in a task, even if the partition's replica has moved.
 
-A task finds the replica by the partition's name. During the short time in which a move swaps the
-replica, the task looks for it again. If a read fails, the task continues after the last batch that
-it returned, so no batch is returned twice.
+A task finds the replica by the partition's name. If the replica is missing for the short time of a
+move's swap, the task tries again. If a read fails, the task continues after the last batch that it
+returned, so no batch is returned twice.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ def read_piece(piece: Piece, options: ReadOptions) -> Iterator[pa.RecordBatch]:
             yield from columns.stream(kept)
     except (LogDirError, ReplicaOfflineError):
         if options.fails_on_data_loss:
-            raise  # if data may be lost, partitions that this host does not see are skipped
+            # If the options accept data loss, partitions that this host does not see are skipped.
+            raise
 
 
 def _batches(piece: Piece, options: ReadOptions) -> Iterator[RecordBatch]:
@@ -82,7 +83,7 @@ def _batches(piece: Piece, options: ReadOptions) -> Iterator[RecordBatch]:
                 raise _gone(piece, offset, "it was deleted") from error
             time.sleep(PAUSE_SECONDS)
         except OffsetOutOfRangeError as error:
-            # The log was reset during the read. Check once more which records it still has.
+            # The log was reset during the read. Check again which records the log still has.
             if options.fails_on_data_loss and error.offset < error.log_start_offset:
                 raise lost(
                     key, offset, error.log_start_offset, error.log_end_offset, "a task"
@@ -97,7 +98,7 @@ def _batches(piece: Piece, options: ReadOptions) -> Iterator[RecordBatch]:
 
 
 def _find(piece: Piece, options: ReadOptions) -> Log | None:
-    """Find the log by name; if its topic was created again and data may be lost, return None."""
+    """Find the log by name; None if its topic was created again and data loss is accepted."""
     store = view_of(options.place)
     log = store.log(piece.topic, piece.partition)
     host.refresh(log)
@@ -111,7 +112,7 @@ def _find(piece: Piece, options: ReadOptions) -> Log | None:
 def _what_is_left(
     key: TopicPartition, log: Log, start: int, end: int, options: ReadOptions
 ) -> tuple[int, int]:
-    """Return the part of a range that the log still has."""
+    """Return the part of a range of offsets that the log still has."""
     first, last = log.log_start_offset, log.log_end_offset
     if first <= start and end <= last:
         return start, end

@@ -1,4 +1,4 @@
-"""Read a store in micro-batches. Spark's checkpoint records the range of offsets of each one.
+"""Read a store in micro-batches; Spark's checkpoint records the range of offsets of each batch.
 
 A partition that is created while the stream runs is read from its beginning.
 """
@@ -40,15 +40,15 @@ if TYPE_CHECKING:
 def gone(key: TopicPartition, offset: int, what: str, otherwise: str) -> UnknownPartitionError:
     """Create the error for a partition that a stream can no longer follow."""
     return UnknownPartitionError(
-        f"{key}: the stream has read it up to offset {offset}, and it {what}. Begin with a new "
-        f"checkpoint, or set failOnDataLoss=false to {otherwise}",
+        f"{key}: the stream has read this partition up to offset {offset}, but the partition "
+        f"{what}. Begin with a new checkpoint, or set failOnDataLoss=false to {otherwise}",
         topic=key.topic,
         partition=key.partition,
     )
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Read a stream; one reader plans all batches, and copies of it read the pieces in tasks."""
+    """Read a stream; one reader plans all batches, and its copies read the pieces in tasks."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
@@ -93,7 +93,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_document(ends, begun.ids | ids)
 
     def _is_too_early(self, behind: int) -> bool:
-        """Report whether a batch would be too small, and the longest wait is not over yet."""
+        """Report whether a batch would be too small and the longest wait for it is not over yet."""
         options, now, last = self._options, time.monotonic(), self._last_batch_at
         has_enough = behind >= options.offsets_per_trigger_min or self._target is not None
         if has_enough or last is None or (now - last) * 1000 >= options.trigger_delay_ms_max:
@@ -140,7 +140,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return spans
 
     def _check(self, begun: Reached, spans: Mapping[TopicPartition, Span]) -> None:
-        """Raise if the store no longer has the partitions and records that the stream has read."""
+        """Raise if the store has lost partitions or records that the stream still needs."""
         alike = same(begun, ids_of(spans))
         for key, offset in begun.offsets.items():
             span = spans.get(key)
@@ -153,7 +153,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise lost(key, offset, span.start, span.log.log_end_offset, "the stream")
         for key, span in spans.items():
             if key not in begun.offsets and span.start > 0:
-                raise lost(key, 0, span.start, span.end, "the stream, to which it is new,")
+                raise lost(
+                    key, 0, span.start, span.end, "the stream, to which this partition is new,"
+                )
 
 
 def ids_of(spans: Mapping[TopicPartition, Span]) -> TopicIds:

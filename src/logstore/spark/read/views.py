@@ -1,7 +1,7 @@
-"""Open a read-only view of a store in each of Spark's processes, and keep the view while it works.
+"""Open a read-only view of a store in each of Spark's processes, and use the view until it fails.
 
 A Python worker runs many tasks, and the process that plans a stream plans all its batches. So each
-process keeps one view of a store. If a view failed, or if its paths now lead to other log dirs, the
+process has one view of a store. If a view failed, or if its paths now lead to other log dirs, the
 view is dropped, and the next call opens a new view.
 """
 
@@ -37,12 +37,12 @@ from logstore.store.store import LogStore
 # A swap takes milliseconds. On a busy disk it takes as long as two syncs of a directory.
 SWAP_SECONDS_MAX = 5.0
 PAUSE_SECONDS = 0.02
-# After this time, a new view looks again for a log dir that was away.
+# After this time, a new view searches again for a log dir that was not there.
 AWAY_SECONDS = 5.0
 
 
 class View(NamedTuple):
-    """Hold an opened store, and when it was opened."""
+    """Hold an opened store, and the time at which it was opened."""
 
     store: LogStore
     opened_at: float
@@ -104,7 +104,7 @@ def _open(place: Place) -> LogStore:
 
 
 def _check_kind(place: Place, error: LogDirError) -> None:
-    """Raise LogDirIdentityError if a log dir is a broker's instead of a store's, or vice versa.
+    """Raise LogDirIdentityError if a log dir is a broker's and should be a store's, or vice versa.
 
     Only the file `meta.properties` is read. Opening the log dir may need a library that is missing.
     """
@@ -125,7 +125,7 @@ def _check_kind(place: Place, error: LogDirError) -> None:
 
 @contextmanager
 def host_named() -> Iterator[None]:
-    """Add the host's name to errors about log dirs, because a cluster has the path on each host."""
+    """Add the host's name to errors about log dirs, because every host may have such a path."""
     try:
         yield
     except (LogDirOfflineError, LogDirIdentityError) as error:
@@ -139,11 +139,11 @@ def host_named() -> Iterator[None]:
 
 @cache
 def settle_in() -> None:
-    """Make the garbage collection after each task of a Spark Python worker cheap; runs only once.
+    """Make the garbage collection after each task of a Python worker cheap; this runs only once.
 
     After each task, the worker searches all objects for garbage, including the objects of all
-    imported modules. That takes as long as reading 20 MB. This function excludes the objects that
-    exist at the worker's first task from later searches.
+    imported modules. This search takes as long as reading 20 MB. This function excludes the objects
+    that exist at the worker's first task from later searches.
     """
     if TaskContext.get() is not None:
         gc.freeze()
@@ -156,7 +156,7 @@ def forget(place: Place) -> None:
 
 
 def find(store: LogStore, key: TopicPartition) -> Log:
-    """Find a partition's present log; if the log is missing, try again for as long as a swap takes.
+    """Find a partition's present log; if it is missing, try again for as long as a swap can take.
 
     Raises:
         UnknownPartitionError: the partition is missing for longer than a swap takes.
@@ -189,16 +189,20 @@ def check_all_serve(store: LogStore) -> None:
         raise LogDirOfflineError(
             f"logDirs, looked at on host {socket.gethostname()}, names {named}, but the store has "
             f"{len(replicas.missing_ids)} more (directory id {', '.join(replicas.missing_ids)}): "
-            "name all of them, or set failOnDataLoss=false to continue without what they hold",
+            "name all of them, or set failOnDataLoss=false to continue without their records",
             path=named,
             reason="log dirs are missing",
         )
 
 
 def _unseen(path: str, reason: str, *, is_any_seen: bool = True) -> LogDirOfflineError:
-    """Create the error for a log dir that this process cannot use, with the dir and the host."""
-    advice = "; failOnDataLoss=false reads what is there" if is_any_seen else ""
-    reason = without_remedy(reason)  # the log dir may be healthy, and only this host not see it
+    """Create the error for a log dir that this process cannot use.
+
+    It names the dir and the host.
+    """
+    advice = "; failOnDataLoss=false reads the other log dirs" if is_any_seen else ""
+    # The log dir may be healthy, although this host does not see it.
+    reason = without_remedy(reason)
     return LogDirOfflineError(
         f"log dir {path} cannot be read on host {socket.gethostname()}: {reason}. Every executor "
         f"must see every log dir under the same path{advice}",

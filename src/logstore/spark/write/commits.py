@@ -7,11 +7,12 @@
     flush    flush the logs to which this commit appended
     end      the document names the batch as the last complete batch; the staged files are removed
 
-If a commit is interrupted, the next commit of any query completes it first. From the offset where a
-log ended, the log shows which batches of the interrupted commit it has. The process owns the store
-during the whole commit, so no other process appends between begin and end. Only after an
-interruption another process may append. So the next commit first removes the records that the logs
-already have from the document, and appends the rest at each log's new end (docs/adr).
+If a commit is interrupted, the next commit of any query completes the interrupted commit first. For
+this, it reads each log from the offset that the document names, and finds which batches of the
+interrupted commit are there. The process owns the store during the whole commit, so no other
+process appends between begin and end. But after an interruption, another process may append. So the
+next commit first removes from the document the records that the logs have already. Then it appends
+the rest at each log's new end (docs/adr).
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from logstore.spark.write.staging import SPARK_DIR, Run, make_dirs, staging_dir
 from logstore.store.store import LogStore
 
 NOTHING_YET = -1
-# The query id of a DataFrame write, which has only one batch, begins with this.
+# The query id of a DataFrame write begins with this prefix. Such a write has only one batch.
 ONCE_PREFIX = "write-"
 APPEND_BYTES = 4 << 20
 
@@ -50,7 +51,7 @@ class Part(NamedTuple):
     Attributes:
         base_offset: the end of the log before this commit. The commit's batches follow without a
             gap.
-        first_sequence: how many records of this commit the log has before that offset.
+        first_sequence: how many records of this commit the log has before `base_offset`.
     """
 
     topic: str
@@ -69,11 +70,11 @@ class Commit(NamedTuple):
 
 
 class QueryRecord(NamedTuple):
-    """Record the state of a query: its last complete batch, and a commit that was begun since.
+    """Record the state of a query: its last complete batch, and a later commit that was begun.
 
     Attributes:
-        number: grows with every write of the record. A log dir that was away may have an older
-            record.
+        number: a number that grows with every write of the record. A log dir that was away may have
+            an older record.
     """
 
     query_id: str
@@ -158,7 +159,9 @@ class CommitLog:
         return read_records([log_dir.path for log_dir in self._good_dirs()])
 
     def write(self, record: QueryRecord) -> QueryRecord:
-        """Write a record durably into every log dir that works; return it with its new number.
+        """Write a record durably into every log dir that works.
+
+        Return the record with its new number.
 
         Raises:
             LogDirOfflineError: no log dir works.
@@ -182,8 +185,8 @@ class CommitLog:
     def remove_finished(self, record: QueryRecord) -> None:
         """Remove the record of a complete DataFrame write, because no other batch follows.
 
-        While a log dir is away or hangs, the record stays, because that log dir may have an older
-        record, in which the write is only begun.
+        While a log dir is away or hangs, the record is not removed, because that log dir may have
+        an older record, in which the write is only begun.
         """
         is_finished = record.pending is None and record.query_id.startswith(ONCE_PREFIX)
         if not is_finished or self._store.host.replicas.is_a_dir_in_doubt():
@@ -194,13 +197,16 @@ class CommitLog:
                 files.remove_if_there(os.path.join(commits_dir(log_dir.path), query_id))
 
     def remove_staged(self, query_id: str) -> None:
-        """Remove a query's staged files; if that fails for a file, the next commit tries again."""
+        """Remove a query's staged files.
+
+        If a file cannot be removed, the next commit tries again.
+        """
         for log_dir in self._good_dirs():
             with suppress(OSError):
                 bulk.remove_tree(staging_dir(log_dir.path, query_id))
 
     def remove_completed(self, record: QueryRecord) -> None:
-        """Remove the staged files of an interrupted commit, and no others of the same query."""
+        """Remove the staged files of an interrupted commit, but not the query's other files."""
         assert record.pending is not None
         if record.query_id.startswith(ONCE_PREFIX):
             self.remove_staged(record.query_id)
@@ -209,7 +215,7 @@ class CommitLog:
 
 
 def remove_files(runs: Iterable[Run]) -> None:
-    """Remove the staged files of runs; if that fails for a file, the next commit tries again."""
+    """Remove the staged files of runs; if a file cannot be removed, the next commit tries again."""
     for path in {run.path for run in runs}:
         with suppress(OSError):
             files.remove_if_there(path)
@@ -236,7 +242,8 @@ def commit(store: LogStore, query_id: str, batch_id: int, runs: Sequence[Run]) -
         begun = Commit(batch_id, tuple(_parts(store, runs)))
         finish(store, log, log.write(record._replace(pending=begun)))
     remove_files(runs)
-    if is_new:  # if not, another driver may have continued and be staging the next batch
+    # If the batch is not new, another driver may have continued and may be staging the next batch.
+    if is_new:
         log.remove_staged(query_id)
     return is_new
 
@@ -244,7 +251,7 @@ def commit(store: LogStore, query_id: str, batch_id: int, runs: Sequence[Run]) -
 def check_staged(runs: Sequence[Run]) -> None:
     """Check that all staged files are complete, before the commit begins.
 
-    A commit that was begun and cannot be completed would block all later commits.
+    A commit that was begun but cannot be completed would block all later commits.
 
     Raises:
         LogStoreError: a staged file is missing or too short; nothing was appended.
@@ -292,7 +299,7 @@ def complete(store: LogStore, log: CommitLog, record: QueryRecord) -> QueryRecor
 
 
 def what_is_left(store: LogStore, part: Part, producer_id: int) -> Part | None:
-    """Return the rest of a part that its log does not have; None if the topic no longer exists."""
+    """Return the part of `part` that its log does not have; None if the topic no longer exists."""
     try:
         log = store.log(part.topic, part.partition)
     except UnknownPartitionError:

@@ -1,8 +1,8 @@
-"""Write a DataFrame or a stream to a store: tasks stage records, the driver commits them.
+"""Write a DataFrame or a stream to a store: tasks stage records, and the driver commits them.
 
-The columns are those of Spark's Kafka sink (value, and optionally key, topic, partition and
-headers), and optionally timestamp. Tasks never write to a log. The commit runs in a process of its
-own, which owns the store during the commit.
+The columns are those of Spark's Kafka sink: value, and optionally key, topic, partition and
+headers. A column timestamp is optional, too. Tasks never write to a log. The commit runs in a
+separate process, which owns the store during the commit.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ TYPES = {
 Messages = list[WriterCommitMessage | None]
 Taken = TypeVar("Taken")
 
-# A commit of another query, or of a killed driver, takes less than this even on a slow disk.
+# A commit of another query, or of a killed driver, takes less time than this, even on a slow disk.
 LOCK_SECONDS_MAX = 60.0
 LOCK_PAUSE_SECONDS = 0.1
 
@@ -63,7 +63,7 @@ def write_options(given: Mapping[str, str], schema: StructType, overwrite: bool)
     if any(name.lower() == "kafkalogdirs" for name in given):
         raise ValueError(
             "the log dirs of a Kafka broker can only be read: take its partitions into a store "
-            "with `logstore kafka adopt`, and write to that"
+            "with `logstore kafka adopt`, and write to that store"
         )
     options = check_names(given, WRITE_OPTIONS)
     if overwrite:
@@ -93,7 +93,7 @@ def write_options(given: Mapping[str, str], schema: StructType, overwrite: bool)
 def own(log_dirs: tuple[str, ...]) -> LogStore:
     """Open the store as its owner; wait for another commit, but not for any other owner.
 
-    An owner without an admin socket counts as a commit, because a commit has no admin socket.
+    An owner without an admin socket is treated as a commit, because a commit has no admin socket.
 
     Raises:
         LogDirLockedError: another process owns the store. The message names the process, and says
@@ -103,19 +103,19 @@ def own(log_dirs: tuple[str, ...]) -> LogStore:
 
 
 def check_not_owned(log_dirs: tuple[str, ...]) -> None:
-    """Check that no process owns the store, so that a write fails before its tasks run.
+    """This acquires the locks, releases them at once, and writes nothing.
 
     The locks are acquired and released at once, and nothing is written.
 
     Raises:
-        LogDirLockedError: another process owns the store, and this is not just a commit.
+        LogDirLockedError: another process owns the store, and that process is not a commit.
     """
 
     def try_locks() -> None:
         with ExitStack() as stack:
             for path in log_dirs:
                 lock = DirLock(path)
-                with suppress(OSError):  # other checks report a log dir that is away
+                with suppress(OSError):  # other checks report a missing log dir
                     if files.exists(lock.path):
                         lock.acquire()
                         stack.callback(lock.release)
@@ -124,7 +124,7 @@ def check_not_owned(log_dirs: tuple[str, ...]) -> None:
 
 
 def _patiently(log_dirs: tuple[str, ...], take: Callable[[], Taken]) -> Taken:
-    """Call `take`; while a commit owns the store, wait and call it again."""
+    """Call `take`; while a commit owns the store, wait and call `take` again."""
     deadline = time.monotonic() + LOCK_SECONDS_MAX
     while True:
         try:
@@ -145,7 +145,7 @@ def _patiently(log_dirs: tuple[str, ...], take: Callable[[], Taken]) -> Taken:
 
 
 def own_line() -> list[int]:
-    """List the ids of this process and its parents; the program of the driver is one of them."""
+    """List the ids of this process and its ancestors; the driver's program is one of them."""
     line = [os.getpid()]
     with suppress(OSError, ValueError, IndexError):  # no /proc, or another user owns the parent
         while line[-1] > 0:
@@ -159,11 +159,13 @@ def own_line() -> list[int]:
 
 
 def prepare(options: WriteOptions) -> None:
-    """Check before a task runs that the write can succeed; create the topic if that is asked for.
+    """Check before a task runs that the write can succeed.
+
+    Create the topic if the options ask for it.
 
     Raises:
         LogDirLockedError: another process owns the store.
-        UnknownPartitionError: the topic does not exist, and numPartitions is not given.
+        UnknownPartitionError: the topic does not exist, and the option numPartitions is not set.
     """
     check_not_owned(options.log_dirs)
     with host_named():
@@ -196,7 +198,7 @@ def context_of_task() -> tuple[str | None, int]:
 
 
 class _Writer:
-    """Share the steps of both writers."""
+    """Define the steps that both writers share."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
@@ -216,7 +218,7 @@ class _Writer:
             commit(store, staged[0].query_id, batch_id, runs)
 
     def _abort(self, messages: list[Any]) -> None:
-        """Remove the staged files, but keep those of a begun commit: the next commit needs them."""
+        """Remove the staged files, except those of a begun commit, which the next commit needs."""
         begun = {
             run.path
             for record in read_records(self._options.log_dirs).values()
@@ -241,11 +243,11 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         return self._stage(self._write_id, context_of_task()[1], iterator)
 
     def commit(self, messages: Messages) -> None:
-        """Append what all tasks have staged."""
+        """Append the records that all tasks have staged."""
         self._commit(messages, 0)
 
     def abort(self, messages: Messages) -> None:
-        """Remove what was staged."""
+        """Remove the records that were staged."""
         self._abort(messages)
 
 
@@ -264,5 +266,5 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         self._commit(messages, batchId)
 
     def abort(self, messages: Messages, batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Remove what was staged for a micro-batch."""
+        """Remove the records that were staged for a micro-batch."""
         self._abort(messages)

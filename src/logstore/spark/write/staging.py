@@ -1,12 +1,12 @@
-"""Write a task's records to a file of encoded batches, for the driver to append later.
+"""Write a task's records to a file of encoded batches, which the driver appends later.
 
     <log dir>/.spark/staged/<query id>/<unique>.batches
 
 Each task writes one file, on the disk of one of its partitions. The file is durable before the task
-reports that it is done. Only the commit that gets the task's message reads the file. Files that no
-commit ever named are removed with the next batch of the same query. A DataFrame write has no next
-batch, and nothing shows whether its driver is alive. So the operator must remove the files that
-such a write left (docs/SPARK.md).
+reports that it is done. Only the commit that gets the task's report reads the file. A file that no
+commit named is removed with the next batch of the same query. A DataFrame write has no next batch,
+and nothing shows whether its driver is alive. So the operator must remove the files that such a
+write left (docs/SPARK.md).
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ from logstore.spark.write.partitioner import by_key
 from logstore.store.store import LogStore
 
 SPARK_DIR = ".spark"
-# The log sets these columns itself. They are ignored, so that a frame that was read can be written.
+# The log sets these columns itself. They are ignored, so that a DataFrame that was read can be
+# written.
 GIVEN_BY_THE_LOG = ("offset", "timestampType")
 HELD_BYTES_MAX = 32 << 20
 BATCH_BYTES = 1 << 20
@@ -72,7 +73,7 @@ def staging_dir(log_dir: str, query_id: str) -> str:
 def make_dirs(base: str, path: str) -> None:
     """Make the directories from `base` down to `path`.
 
-    A directory that exists is not an error, because other tasks may make it at the same time.
+    A directory that exists is accepted, because other tasks may make it at the same time.
     """
     made = base
     for name in os.path.relpath(path, base).split(os.sep):
@@ -89,7 +90,7 @@ class Stage:
         self._store = store
         self._query_id = query_id
         self._topic = topic
-        self._rows = task  # tasks start their turns at different partitions
+        self._rows = task  # so that tasks begin their turns at different partitions
         self._partitions: dict[str, list[int]] = {}
         self._held: dict[TopicPartition, list[pa.RecordBatch]] = {}
         self._held_bytes = 0
@@ -120,7 +121,7 @@ class Stage:
     # --- which partition --------------------------------------------------------------------------
 
     def _sort(self, batch: pa.RecordBatch) -> None:
-        """Sort the rows of a batch by partition, and hold them until they are written."""
+        """Sort the rows of a batch by partition, and keep the rows until they are written."""
         if not batch.num_rows:
             return
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
@@ -208,7 +209,7 @@ class Stage:
         self.message.path = path
 
     def _finish(self) -> None:
-        """Make the file durable, because a crash must not lose a file that the driver knows."""
+        """Make the file durable, because a crash must not lose a file whose name the driver has."""
         if self._fd is None or self._log is None:
             return
         try:
@@ -228,7 +229,7 @@ class Stage:
 
 
 def partitions_of(store: LogStore, topic: str) -> list[int]:
-    """List the partitions of a topic; raise UnknownPartitionError if there is none."""
+    """List the partitions of a topic; raise UnknownPartitionError if the topic has none."""
     found = [key.partition for key in store if key.topic == topic]
     if not found:
         raise UnknownPartitionError(
