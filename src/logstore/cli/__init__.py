@@ -1,8 +1,8 @@
 """Implement the command line `logstore`.
 
 `main` is the program. The extra `cli` installs click. If click is missing, the program prints one
-line that says so and ends with exit code 2. Nothing here imports rich or pyarrow before it is
-needed.
+line that names the extra, and ends with exit code 2. This package does not import rich or pyarrow
+before they are needed.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ def main() -> None:
         raise SystemExit(2) from None
     from logstore.cli.app import app
 
-    # If a standard stream is closed (`logstore ... >&-`), give its descriptor number to /dev/null,
-    # so that no file of a store gets this number.
+    # If a standard stream is closed (`logstore ... >&-`), give the stream's descriptor number to
+    # /dev/null, so that no file of a store gets this number.
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, click.open_file(os.devnull, mode))

@@ -23,7 +23,8 @@ from logstore.errors import CorruptRecordBatchError, LogDirLockedError, LogStore
 
 EXIT_SIGNALLED = 128  # plus the signal's number, as in a shell; Ctrl-C gives 130
 
-# The module of each command that is imported only when it is used, and its line in the help.
+# The module of each command that is imported only when it is called, and the command's line in the
+# help.
 ELSEWHERE = {
     "kafka": ("logstore.cli.commands.kafka", "Read, adopt and hand back a Kafka broker's disks."),
     "move": ("mover.cli.moving", "Move replicas between log dirs: plan, run, watch, cancel."),
@@ -65,7 +66,7 @@ class Elsewhere(click.Command):
 
 
 class Application(click.Group):
-    """Run commands; each ends with an exit code and at most one line that says what failed."""
+    """Run commands; each command ends with an exit code and at most one line about what failed."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -100,7 +101,7 @@ class Application(click.Group):
             return 0
         except LogStoreError as error:
             raise click.ClickException(explain(error)) from error
-        except OSError as error:  # from input or output; errors of a store are LogStoreErrors
+        except OSError as error:  # input or output failed; errors of a store are LogStoreErrors
             leave_pipe_quietly()
             where = error.filename or "input or output"
             raise click.ClickException(f"{where}: {error.strerror or error}") from error

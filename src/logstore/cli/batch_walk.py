@@ -20,7 +20,7 @@ class Found(NamedTuple):
     """Describe a batch, or the bytes where a batch should be.
 
     Attributes:
-        data: the bytes of the batch. For a damaged batch, the bytes that exist of its header.
+        data: the bytes of the batch. If the batch is damaged, the bytes of its header that exist.
         fault: what is wrong with the batch; None for a whole batch.
 
     """
@@ -52,7 +52,10 @@ def walk_file(fd: int) -> Iterator[Found]:
 def read_batch(
     fd: int, position: int, end: int, expected_offset: int | None
 ) -> tuple[bytes, str | None]:
-    """Read the batch at `position`; return its bytes and its fault, None if it is whole."""
+    """Read the batch at `position`; return its bytes and its fault.
+
+    The fault is None if it is whole.
+    """
     head = files.read_up_to(fd, min(columnar.HEADER_BYTES, end - position), position)
     if len(head) < PREFIX_BYTES:
         return head, f"only {len(head)} bytes are left"

@@ -1,4 +1,4 @@
-"""Run a plan of the bench on directories that the user names, and return the results as rows."""
+"""Run a bench plan on directories that the user names, and return the results as rows."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ Row = dict[str, Any]
 
 
 def measure(paths: list[str], plan: str, out: str | None, show: Show) -> list[Row]:
-    """Measure directories and return the results; everything written there is removed again.
+    """Measure directories and return the results; remove everything that was written there.
 
     Raises:
         click.UsageError: the directory for the results is not empty.
-        LogDirLockedError: a directory holds a store that is in use.
+        LogDirLockedError: a directory has a store that is in use.
     """
     if len({files.real_path(path) for path in paths}) < len(paths):
         raise click.UsageError("a directory is named twice: name one directory per disk")
@@ -53,7 +53,8 @@ def _measure(paths: list[str], plan: str, out: str, show: Show) -> list[Row]:
 
         def tell(_case: str, number: int, count: int) -> None:
             show(number, count)
-            if interrupts.asked:  # raised here, because a signal may come where Python ignores it
+            # Raised here, because Python may ignore an exception that a signal handler raises.
+            if interrupts.asked:
                 raise KeyboardInterrupt(interrupts.number)
 
         layout = layout_of(paths)
@@ -90,14 +91,18 @@ def kept_from_owners(paths: list[str]) -> Iterator[None]:
 
 
 def moving(bed: Bed, case: Case) -> Any:
-    """Create the phase with a move; `logstore.bench` cannot, as it must not import the mover."""
+    """Create the phase with a move.
+
+    `logstore.bench` cannot create it, as it must not import the mover.
+    """
     return import_module("mover.bench").MovePhase(bed, case)
 
 
 def layout_of(paths: list[str]) -> Layout:
     """Describe directories on file systems that also have other files.
 
-    The free bytes of such a file system do not show what a layout costs, so the sizes are unknown.
+    The free bytes of such a file system do not show the cost of a layout. So the sizes count as
+    unknown.
     """
     disks = {files.stat(path).st_dev for path in paths}
     note = "" if len(disks) == len(paths) else "several of the directories are on one file system"

@@ -16,11 +16,14 @@ from logstore.cli.interrupts import Interrupts
 from logstore.cli.record_text import InputRecord, parse_json_record
 
 CHUNK_BYTES = 1 << 18
-"""How many bytes are read at a time; all whole lines in these bytes are appended together."""
+"""How many bytes to read at a time; all whole lines in these bytes are appended together."""
 
 BATCH_BYTES_MAX = 1 << 20
 RECORD_OVERHEAD_BYTES = 64
-"""Bytes that each record counts besides its value, so that a batch of tiny records also ends."""
+"""How many bytes a record counts in addition to its value.
+
+So a batch of many tiny records ends, too.
+"""
 
 Parser = Callable[[bytes], InputRecord | None]
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -63,7 +66,7 @@ class Batch(NamedTuple):
 def lines_as_they_come(
     stream: IO[bytes], source: str, line_bytes_max: int, interrupts: Interrupts
 ) -> Iterator[tuple[Lines, int]]:
-    """Yield the lines of a stream as they arrive, together with the number of bytes read so far.
+    """Yield the lines of a stream as they arrive, with the number of bytes that were read so far.
 
     If the writer of a pipe pauses, the lines that have arrived are yielded without waiting for a
     full chunk.
@@ -126,10 +129,10 @@ def json_parser(line: bytes) -> InputRecord | None:
 
 
 class Intake:
-    """Append records to one log, batch by batch, and count what has been acknowledged."""
+    """Append records to one log, batch by batch, and count which records were acknowledged."""
 
     def __init__(self, log: Log, parse: Parser | None, *, is_durable: bool) -> None:
-        """Prepare to append to `log`; if there is no parser, each line is a value."""
+        """Prepare to append to `log`; without a parser, each line is a value."""
         self.log = log
         self.parse = parse
         self.is_durable = is_durable
@@ -173,7 +176,10 @@ class Intake:
         return batch_of(lines.source, found), failure
 
     def write(self, batch: Batch) -> None:
-        """Append a batch; if it is refused, append record by record to find the bad record."""
+        """Append a batch.
+
+        If it is refused, append its records one by one to find the bad record.
+        """
         count = len(batch.values)
         if not count:
             return
@@ -198,7 +204,7 @@ class Intake:
         self.last_offset = offsets.stop - 1
 
     def sentence(self) -> str:
-        """Describe what has been appended in a sentence."""
+        """Describe in a sentence which records were appended."""
         name = f"{self.log.topic}-{self.log.partition}"
         if not self.record_count:
             return f"appended no records to {name}"
@@ -209,7 +215,7 @@ class Intake:
         )
 
     def facts(self) -> dict[str, object]:
-        """Return what has been appended, for programs."""
+        """Return the facts about the appended records, for programs."""
         return {
             "topic": self.log.topic,
             "partition": self.log.partition,

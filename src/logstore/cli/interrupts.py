@@ -1,9 +1,9 @@
 """Hold back Ctrl-C, SIGTERM and the loss of the terminal while a store is being changed.
 
-An interrupt could come between a write and the update of the state that belongs to it. So the
-signal handler only records the interrupt. The interrupt is raised later, where the work allows it:
-while the command waits for input, or between two batches. A second Ctrl-C is raised at once. The
-store then recovers at its next open, as after a kill.
+An interrupt could come between a write and the update of the state in memory that belongs to this
+write. So the signal handler only records the interrupt. The interrupt is raised later, where the
+work allows an interrupt: while the command waits for input, or between two batches. A second Ctrl-C
+is raised at once. The store then recovers at its next open, as after a kill.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupts:
-    """Record the interrupts of this process while they are held; `asked` counts them."""
+    """Record the interrupts of this process while they are held back; `asked` counts them."""
 
     def __init__(self) -> None:
-        """Start without a recorded interrupt; none may be raised until `allowed`."""
+        """Start without a recorded interrupt; no interrupt is raised outside `allowed`."""
         self.asked = 0
         self.number: int = signal.SIGINT
         self.is_open = False
@@ -49,7 +49,7 @@ def held() -> Iterator[Interrupts]:
     """Hold interrupts back in this block; at its end, raise KeyboardInterrupt if one came."""
     interrupts = Interrupts()
     try:
-        is_tied = signal.getsignal(signal.SIGHUP) is signal.SIG_DFL  # not under nohup
+        is_tied = signal.getsignal(signal.SIGHUP) is signal.SIG_DFL  # False under nohup
         numbers = (*SIGNALS, signal.SIGHUP) if is_tied else SIGNALS
         previous = [(number, signal.signal(number, interrupts.handle)) for number in numbers]
     except ValueError:  # this is not the main thread, and only the main thread gets signals

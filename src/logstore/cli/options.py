@@ -1,4 +1,4 @@
-"""Provide what the commands share: options, partition arguments, and opening a store."""
+"""Provide the parts that the commands share: options, partition arguments, opening a store."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def log_dirs_option(function: Function) -> Function:
-    """Add the option `--log-dirs`; if it is not given, `named_log_dirs` finds the log dirs."""
+    """Add the option `--log-dirs`; if the user omits it, `named_log_dirs` finds the log dirs."""
     return click.option(
         "--log-dirs",
         "log_dirs",
@@ -83,9 +83,9 @@ def named_log_dirs(log_dirs: tuple[str, ...]) -> list[str]:
 def store_for_reading(
     log_dirs: tuple[str, ...], *, is_overview: bool = False
 ) -> Iterator[LogStore]:
-    """Open the store read-only; another process may own it at the same time.
+    """Open the store read-only; another process may own the store at the same time.
 
-    If `is_overview` is set, print warnings on stderr about missing log dirs and unknown files.
+    If `is_overview` is True, print warnings on stderr about missing log dirs and unknown files.
     """
     with LogStore.open(named_log_dirs(log_dirs), read_only=True) as store:
         if is_overview:
@@ -103,18 +103,20 @@ def store_as_owner(
     interrupts: Interrupts | None = None,
     is_told: bool = True,
 ) -> Iterator[LogStore]:
-    """Open the store for changes; report on stderr what its recovery had to do.
+    """Open the store for changes; report on stderr the work that its recovery had to do.
 
-    While the store opens, Ctrl-C works at once, because recovery may be interrupted. After that,
-    Ctrl-C works only where the caller's `interrupts` allow it, so that the store is closed in
+    While the store opens, Ctrl-C works at once, because recovery can be interrupted safely. After
+    that, Ctrl-C works only where the caller's `interrupts` allow it, so that the store is closed in
     order.
 
     Args:
         log_dirs: the log dirs as given on the command line.
         format_new: whether to add unformatted dirs to a store that exists.
-        must_exist: whether to raise for a mistyped log dir instead of creating a new store there.
-        interrupts: the interrupts that the caller holds back. With None, they are held back here.
-        is_told: whether to report what the recovery had to do.
+        must_exist: whether to raise for a log dir without a store, instead of creating a new store
+            there. So a mistyped path is found.
+        interrupts: the interrupts that the caller holds back. If None, this function holds them
+            back.
+        is_told: whether to report the work that the recovery had to do.
     """
     paths = named_log_dirs(log_dirs)
     with nullcontext(interrupts) if interrupts is not None else held() as mine:
@@ -131,7 +133,7 @@ def store_as_owner(
 
 
 def tell_offline_dirs(store: LogStore) -> None:
-    """Report on stderr which log dirs do not serve, why not, and what to do."""
+    """Report on stderr which log dirs do not serve, the reasons, and the remedies."""
     for directory in store.recovery_report.offline_dirs:
         warnings_once.tell(f"log dir {directory.path} is offline: {directory.reason}")
 
@@ -163,10 +165,10 @@ def note(text: str) -> None:
 def partitions_of(
     store: LogStore, topic: str | None, partition: int | None
 ) -> list[TopicPartition]:
-    """Return the partitions that `TOPIC [PARTITION]` names; `orders-0` is accepted too.
+    """Return the partitions that `TOPIC [PARTITION]` names; `orders-0` is accepted, too.
 
     Raises:
-        UnknownPartitionError: there is no such partition.
+        UnknownPartitionError: the store has no such partition.
 
     """
     every = sorted(store)

@@ -1,7 +1,7 @@
 """Print rows as a table, as one JSON document or as JSON lines; draw bars and progress.
 
-On a terminal, rich draws the table, if rich is installed. Otherwise the table has plain columns
-that are never cut, so that `grep` and `awk` work.
+On a terminal, rich draws the table, if rich is installed. Otherwise the table has plain columns,
+and no cell is cut, so that `grep` and `awk` work.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WIDTH_MAX = 10_000
 Row = dict[str, Any]
 
 to_json = json.JSONEncoder(ensure_ascii=False).encode
-"""Encode one line of JSON; all calls share this encoder, because making one is slow."""
+"""Encode one line of JSON; all calls share this encoder, because making an encoder is slow."""
 
 
 class Column(NamedTuple):
@@ -72,7 +72,7 @@ def time_text(timestamp: int) -> str:
 
 
 def bar(*parts: float, cells: int = BAR_CELLS) -> str:
-    """Draw parts of a whole as a bar: the first solid, the second hatched. Their sum is 0 to 1."""
+    """Draw parts of a whole as a bar: the first solid, the second hatched; their sum is 0 to 1."""
     encoding = getattr(sys.stdout, "encoding", None) or "ascii"
     marks = "█▒░" if encoding.lower().replace("-", "") == "utf8" else "#=."
     drawn = ""
@@ -87,7 +87,7 @@ def bar(*parts: float, cells: int = BAR_CELLS) -> str:
 
 
 def print_rows(rows: Sequence[Row], columns: Sequence[Column], output_format: str) -> None:
-    """Print rows in the chosen format; JSON has every key of a row, a table only `columns`."""
+    """Print rows in the chosen format; JSON has every key of a row, a table has only `columns`."""
     if output_format == "json":
         click.echo(json.dumps(list(rows), indent=2, ensure_ascii=False))
     elif output_format == "jsonl":
@@ -97,7 +97,7 @@ def print_rows(rows: Sequence[Row], columns: Sequence[Column], output_format: st
 
 
 def print_table(rows: Sequence[Row], columns: Sequence[Column]) -> None:
-    """Print a table; rich draws it on a terminal, elsewhere it has plain columns."""
+    """Print a table; rich draws the table on a terminal, elsewhere it has plain columns."""
     cells = [[column.word(row.get(column.key)) for column in columns] for row in rows]
     if sys.stdout.isatty():
         try:
@@ -131,8 +131,8 @@ def draw_table(cells: Sequence[Sequence[str]], columns: Sequence[Column]) -> Non
     console = Console()
     wanted = console.measure(table, options=console.options.update(width=WIDTH_MAX)).maximum
     if wanted > console.width:
-        # If the terminal is too narrow, it wraps lines. That is better than a path or a number that
-        # the table cuts off.
+        # If the terminal is too narrow, the terminal wraps the lines. That is better than a table
+        # that cuts a path or a number off.
         console = Console(width=wanted)
     console.print(table)
 
@@ -146,7 +146,7 @@ def print_facts(facts: Row, output_format: str, sentence: str) -> None:
 
 
 def print_array(objects: Iterable[Any]) -> None:
-    """Print one JSON array of any length without keeping it in memory."""
+    """Print one JSON array of any length without holding the array in memory."""
     separator = "[\n"
     for each in objects:
         click.echo(separator + to_json(each), nl=False)
@@ -164,12 +164,12 @@ class Show(Protocol):
     """Show the progress of some work."""
 
     def __call__(self, done: int, total: int | None = None, /) -> None:
-        """Show the sum that is done so far (not a step), and the total if it is known."""
+        """Show the sum that is done so far (not the last step), and the total if it is known."""
 
 
 @contextmanager
 def progress_bar(label: str, total: int | None, *, is_bytes: bool) -> Iterator[Show]:
-    """Show progress on stderr if stderr is a terminal; yield the function that shows it."""
+    """Show progress if stderr is a terminal; yield the function that shows it."""
     if not sys.stderr.isatty():
         yield lambda done, total=None: None
         return

@@ -1,4 +1,4 @@
-"""Find the process in which commands on a store run: the store's owner, or this process."""
+"""Find the process that runs the commands on a store: the store's owner, or this process."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Operator(Protocol):
 def administered(
     log_dirs: tuple[str, ...], *, must_exist: bool = True, is_told: bool = True
 ) -> Iterator[Operator]:
-    """Yield the owner of a store; if there is none, open the store here.
+    """Yield the owner of a store; if the store has no owner, open the store here.
 
     Args:
-        must_exist: passed on to `store_as_owner`.
-        is_told: passed on to `store_as_owner`.
+        must_exist: see `store_as_owner`.
+        is_told: see `store_as_owner`.
 
     Raises:
         LogDirLockedError: a process owns the store, but serves no admin socket.

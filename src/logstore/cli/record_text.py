@@ -17,7 +17,7 @@ from logstore import Record
 from logstore.cli.output import time_text
 
 FIELDS = frozenset(
-    # `cat` prints the last three fields too. `append` ignores them.
+    # `cat` prints the last three fields, too. `append` ignores these three.
     ("key", "value", "timestamp", "headers", "topic", "partition", "offset")
 )
 
@@ -102,7 +102,7 @@ def parse_headers(value: Any) -> tuple[tuple[str, bytes | None], ...]:
     for pair in pairs:
         if not isinstance(pair, (list, tuple)) or len(pair) != 2 or not isinstance(pair[0], str):
             raise ValueError('each of "headers" must be [name, value]')
-        parse_bytes(pair[0], "headers")  # the name must be valid UTF-8 too
+        parse_bytes(pair[0], "headers")  # the name must be valid UTF-8, too
         found.append((pair[0], parse_bytes(pair[1], "headers")))
     return tuple(found)
 
@@ -114,7 +114,7 @@ def parse_moment(text: str) -> int:
     the offset of a zone. A time without `Z` and without an offset is UTC.
 
     Raises:
-        ValueError: the text is no such point in time.
+        ValueError: the text is not a point in time in one of these forms.
 
     """
     if text.strip().lstrip("-").isdigit():
@@ -162,7 +162,7 @@ def record_to_line(record: Record) -> str:
 
 
 def printable(data: bytes | None) -> str:
-    """Format bytes for printing, so that they cannot control the terminal."""
+    """Format bytes for printing, so that the bytes cannot control the terminal."""
     if data is None:
         return "(null)"
     text = data.decode("utf-8", "backslashreplace")

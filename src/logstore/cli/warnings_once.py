@@ -1,4 +1,4 @@
-"""Print each warning once per command, although a command may open a store more than once."""
+"""Print each warning once per command, even if a command opens a store more than once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _Printer(logging.Handler):
 
 @contextmanager
 def each_once() -> Iterator[None]:
-    """While a command runs, print the engine's warnings on stderr, each text once."""
+    """While a command runs, print the engine's warnings on stderr, each text only once."""
     _printed.clear()
     logger, printer = logging.getLogger("logstore"), _Printer(logging.WARNING)
     logger.addHandler(printer)
@@ -39,7 +39,7 @@ def tell(text: str) -> None:
 
 
 def news_of(report: str) -> list[str]:
-    """Return the lines of a report, without those that were already printed as warnings."""
+    """Return the lines of a report, except those that were already printed as warnings."""
     first, *rest = report.splitlines()
     news = [line for line in rest if line.strip() not in _printed]
     return [first, *news] if news or not rest else []

@@ -1,6 +1,6 @@
 """Implement the command `append`: append lines, JSON lines or files to a partition.
 
-The command needs a limited amount of memory, whatever the size of the input.
+The command needs a limited amount of memory for an input of any size.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def split_arguments(rest: Sequence[str]) -> tuple[int | None, list[str]]:
 
 
 def input_bytes(paths: Sequence[str]) -> int | None:
-    """Add up the sizes of the inputs; return None if an input has no known size, as a pipe.
+    """Add up the sizes of the inputs; return None if an input, such as a pipe, has no known size.
 
     Raises:
         click.UsageError: an input cannot be read.
@@ -68,7 +68,7 @@ def input_bytes(paths: Sequence[str]) -> int | None:
 
 
 def log_to_append(store: LogStore, topic: str, partition: int | None, create: bool) -> Log:
-    """Return the log that TOPIC [PARTITION] names; if `create` is set, create a missing one."""
+    """Return the log that TOPIC [PARTITION] names; if `create` is True, create a missing log."""
     try:
         name = one_partition(store, topic, partition)
         return store.log(*name)
@@ -131,10 +131,11 @@ def append(
 
     With `--input jsonl` a line is {"key": ..., "value": ..., "timestamp": ..., "headers": ...}.
     Only "value" is required. A key or value is a string, null, or {"base64": "..."}. A timestamp is
-    milliseconds since 1970, or a date and time. Headers are [[name, value], ...] or an object.
+    a number of milliseconds since 1970, or a date and time. Headers are [[name, value], ...] or an
+    object.
 
     At the first bad line, the command reports the line's number and ends with exit code 1. The
-    lines before it are appended.
+    lines before the bad line are appended.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""Implement the commands that look after logs: `verify`, `repair`, `compact`."""
+"""Implement the commands that check and mend logs: `verify`, `repair`, `compact`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ PROBLEM_COLUMNS = [
 
 
 def problem_row(name: TopicPartition, problem: Problem, *, is_repairable: bool) -> Row:
-    """Build the row for one piece of damage."""
+    """Build the row of one damaged place."""
     return {
         "topic": name.topic,
         "partition": name.partition,
@@ -62,7 +62,7 @@ def problem_row(name: TopicPartition, problem: Problem, *, is_repairable: bool) 
 
 
 def failure_row(topic: str, partition: int | None, path: str | None, reason: str) -> Row:
-    """Build the row for a log dir or partition of which nothing could be read."""
+    """Build the row of a log dir or a partition of which nothing could be read."""
     row: Row = dict.fromkeys(("position", "end_position", "offset", "end_offset"))
     names = {"topic": topic, "partition": partition, "path": path}
     unknown = {"offset_count_lost": None, "damage": None}
@@ -93,7 +93,7 @@ def print_problems(
     rows: list[Row],
     output_format: str,
 ) -> NoReturn:
-    """Print the problems, including offline log dirs; exit with 1 if there is a problem."""
+    """Print the problems and the offline log dirs; exit with code 1 if there are any."""
     for directory in store.recovery_report.offline_dirs:
         reason = f"the log dir is offline: {directory.reason}"
         rows.append(failure_row("-", None, directory.path, reason))
@@ -109,7 +109,7 @@ def print_problems(
 
 
 class Total:
-    """Add up steps, because a progress bar needs their sum."""
+    """Add up the steps of some work, because a progress bar needs their sum."""
 
     def __init__(self, show: Callable[[int], None]) -> None:
         """Use `show` as the function that gets each sum."""
@@ -117,7 +117,7 @@ class Total:
         self.done = 0
 
     def __call__(self, step: int) -> None:
-        """Add a step, and pass the sum on."""
+        """Add a step, and pass the new sum to `show`."""
         self.done += step
         self.show(self.done)
 
@@ -137,7 +137,8 @@ def verify(
 ) -> None:
     """Read every batch and check its checksum: in all partitions, in TOPIC, or in one PARTITION.
 
-    Prints a table of the problems, and changes nothing. The exit code is 1 if there is a problem.
+    The command prints a table of the problems, and changes nothing. The exit code is 1 if there is
+    a problem.
 
     \b
     Examples:
@@ -159,7 +160,7 @@ def repair(
 ) -> None:
     """Remove the damaged bytes from a partition, so that the rest is sound again.
 
-    The removed bytes are kept in *.quarantine files beside the log. The offsets of lost records
+    The removed bytes are written to *.quarantine files beside the log. The offsets of lost records
     stay unused. A partition without damage is not changed.
 
     \b
@@ -185,10 +186,11 @@ def repair(
 def compact(
     topic: str, partition: int | None, log_dirs: tuple[str, ...], output_format: str
 ) -> None:
-    """Compact a partition now, also while a process has the store open.
+    """Compact a partition now, even while a process has the store open.
 
     Only sealed segments are compacted. The partition's cleanup_policy must be 'compact' or
-    'compact,delete'; a process that has the store open compacts such partitions by itself.
+    'compact,delete'; a process that has the store open also compacts such partitions in the
+    background.
 
     \b
     Example:

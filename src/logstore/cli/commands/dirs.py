@@ -50,11 +50,11 @@ def format_dirs(log_dirs: tuple[str, ...], output_format: str) -> None:
     """Write the identity of new log dirs.
 
     Directories that do not exist are created. A log dir that belongs to this store already is not
-    changed. A log dir that was removed from the store is taken back. A dir is refused, with exit
-    code 1, if it belongs to another store or its disk does not work. `create` formats the dirs of a
-    completely new store by itself. But only `format` accepts an empty dir in place of a known log
-    dir. The command asks nothing, because it deletes nothing: other files stay, and a log dir that
-    is missing still counts as missing.
+    changed. A log dir that was removed from the store becomes part of the store again. The command
+    refuses a dir, with exit code 1, if the dir belongs to another store, or if its disk does not
+    work. If the store is completely new, `create` formats its dirs by itself. But only `format`
+    accepts an empty dir in place of a known log dir. The command asks nothing, because it deletes
+    nothing: other files stay, and a log dir that is missing still counts as missing.
 
     \b
     Example:
@@ -91,7 +91,7 @@ def format_dirs(log_dirs: tuple[str, ...], output_format: str) -> None:
 def dirs(ctx: click.Context, log_dirs: tuple[str, ...], output_format: str) -> None:
     """Show each log dir: state, replicas, space.
 
-    The bar is the whole disk: logs are solid, other files are hatched, free space is light. The
+    The bar shows the whole disk: logs are solid, other files are hatched, free space is light. The
     exit code is 1 if a log dir is offline.
 
     \b
@@ -108,7 +108,7 @@ def dirs(ctx: click.Context, log_dirs: tuple[str, ...], output_format: str) -> N
 def description(
     log_dirs: tuple[str, ...], only: tuple[str, ...] = (), topics: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """Describe the store: ask its owner, or read its files if no owner can be asked."""
+    """Describe the store: ask its owner, or read the store's files if no owner can be asked."""
     wanted = [path if os.path.isabs(path) else os.path.abspath(path) for path in only]
     owner = find_owner(named_log_dirs(log_dirs))
     if owner is not None:
@@ -125,7 +125,8 @@ def dir_row(entry: dict[str, Any], output_format: str) -> Row:
     log_bytes: int = sum(each["size"] for each in entry["partitions"])
     total, usable = entry["total_bytes"], entry["usable_bytes"]
     is_known = entry["is_live"] and total > 0
-    is_seen = entry["is_live"] or bool(entry["partitions"])  # if False, the contents are unknown
+    # If this is False, the contents of the log dir are unknown.
+    is_seen = entry["is_live"] or bool(entry["partitions"])
     row: Row = {
         "path": entry["path"],
         "state": entry["state"],
@@ -160,8 +161,8 @@ def disk_bar(log_bytes: int, total_bytes: int, usable_bytes: int) -> str:
 def log_dirs(log_dirs: tuple[str, ...], describe: bool, topics: str, only: tuple[str, ...]) -> None:
     """Print the log dirs and their replicas as the JSON of KIP-113, on one line.
 
-    Only JSON is printed, so that a program can read it. In addition to the fields of the KIP, each
-    log dir has its state, and the total and the usable bytes of its disk.
+    Only JSON is printed, so that a program can read the output. In addition to the fields of the
+    KIP, each log dir has its state, and the total and the usable bytes of its disk.
 
     \b
     Example:

@@ -28,7 +28,7 @@ Row = dict[str, Any]
 
 
 def segments_of(store: LogStore, name: TopicPartition) -> tuple[list[str], int]:
-    """Return the `.log` files of a partition in order, and its present log end offset."""
+    """Return a partition's `.log` files in order, and its present log end offset."""
     log = store.log(*name)
     end_offset = log.log_end_offset
     directory = log.directory
@@ -41,11 +41,12 @@ def segments_of(store: LogStore, name: TopicPartition) -> tuple[list[str], int]:
 
 
 def dump_file(path: str, end_offset: int | None, *, with_records: bool) -> Iterator[Row]:
-    """Yield a row for each batch of a `.log` file, and for each record if `with_records` is set.
+    """Yield a row for each batch of a `.log` file, and for each record if `with_records` is True.
 
     Args:
-        path: the file. If the retention of an owner has removed the file, nothing is yielded.
-        end_offset: the log end offset. Bytes after it, which an owner is writing, are left out.
+        path: the file. If an owner's retention has removed the file, no row is yielded.
+        end_offset: the log end offset. Bytes after this offset, which an owner is writing, are left
+            out.
         with_records: whether the row of a batch is followed by the rows of its records.
 
     """
@@ -67,7 +68,7 @@ def dump_file(path: str, end_offset: int | None, *, with_records: bool) -> Itera
 
 
 def batch_row(found: Found) -> Row:
-    """Describe a batch by its header; if the header is lost, return only the position."""
+    """Describe a batch by its header; if the header is unreadable, return only the position."""
     row: Row = {"kind": "batch"}
     if layouts.has_header(found.data):
         header = layouts.read_header(found.data, 0)
@@ -203,7 +204,7 @@ def dump(
     """Print the record batches of a partition, or of segment files, as kafka-dump-log does.
 
     Every checksum is computed. For a damaged batch, the command prints `isvalid: false` and the
-    reason, and continues after the damage. The exit code is 1 if a batch is damaged.
+    reason, and continues after the damaged bytes. The exit code is 1 if a batch is damaged.
 
     \b
     Examples:

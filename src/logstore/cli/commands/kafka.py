@@ -60,11 +60,12 @@ def kafka_store(log_dirs: tuple[str, ...]) -> Iterator[LogStore]:
 
 
 def last_batches(log: Log) -> tuple[int | None, int | None, list[str]]:
-    """Return the least and largest timestamp of a log's first and last batch, and their codecs.
+    """Return the least and the largest timestamp of a log's first and last batch, and their codecs.
 
-    The records of these batches are read. The base timestamp in the header is not enough: in a
-    compacted batch it may belong to a removed record, or be the time from which the batch may be
-    deleted. If a codec's library is missing, only the largest timestamp is known.
+    This reads the records of these two batches, because the base timestamp in a header is not
+    enough. In a compacted batch, the base timestamp may belong to a removed record, or be the time
+    from which the batch may be deleted. If a codec's library is missing, only the largest timestamp
+    is known.
     """
     times: list[int] = []
     codecs: dict[str, None] = {}
@@ -102,8 +103,8 @@ def kafka() -> None:
     """Work on the log dirs of a Kafka broker (0.11 to 4.x), without the broker.
 
     The log dirs are read in place: nothing is written or locked there. Name the broker's log dirs
-    with --log-dirs or LOGSTORE_LOG_DIRS. For adopt and export it is different: --log-dirs names the
-    log dirs of the store, and --from or --to names the broker's directory.
+    with --log-dirs or LOGSTORE_LOG_DIRS. But for adopt and export, --log-dirs names the log dirs of
+    the store, and --from or --to names the broker's directory.
 
     \b
     Examples:
@@ -123,7 +124,7 @@ def ls(
 ) -> None:
     """List topics, partitions, offsets, sizes, times, codecs and log dirs.
 
-    The log dirs may also be given as arguments: `logstore kafka ls DIR DIR`.
+    The log dirs can also be arguments: `logstore kafka ls DIR DIR`.
     """
     with kafka_store((*log_dirs, *dirs)) as store:
         rows = [ls_row(store, name) for name in sorted(store)]
@@ -198,9 +199,9 @@ def adopt(
 ) -> None:
     """Take partitions of a stopped broker into the store of --log-dirs, with the same offsets.
 
-    If source and store are on one file system, sealed segments are hard-linked. Otherwise they are
-    cloned if the file system can share blocks (XFS, btrfs), or else copied. The last segment is
-    always copied. The source is never written or cut.
+    If the source and the store are on one file system, sealed segments are hard-linked. Otherwise
+    sealed segments are cloned if the file system can share blocks (XFS, btrfs). If it cannot, they
+    are copied. The last segment is always copied. The source is never written or cut.
 
     \b
     Example:

@@ -1,7 +1,7 @@
 """Implement the commands that operate log dirs: cordon, offline, reopen, add, remove, metrics.
 
-If the store has an owner, the commands run in the owner, through its admin socket. Otherwise this
-process opens the store.
+If the store has an owner, the commands run in the owner, through its admin socket. If the store has
+no owner, this process opens the store.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from logstore.units import format_count
 
 
 def is_at_a_terminal() -> bool:
-    """Report whether the command can ask a person a question."""
+    """Report whether the command can ask a person at a terminal."""
     return sys.stdin.isatty()
 
 
@@ -59,11 +59,11 @@ Outcome = TypeVar("Outcome")
 
 
 def unless_it_loses(path: str, yes: bool, run: Callable[[bool, bool], Outcome]) -> Outcome:
-    """Run a command that may give up replicas; if it would, list the replicas and ask first.
+    """Run a command; if it would give up replicas, list the replicas and ask before running it.
 
     Args:
         path: the log dir that is given up, as the user named it.
-        yes: whether to run without a question.
+        yes: whether to run the command without asking.
         run: runs the command. Its arguments are whether replicas may be lost, and whether this is
             the first run.
 
@@ -81,7 +81,9 @@ def unless_it_loses(path: str, yes: bool, run: Callable[[bool, bool], Outcome]) 
         note(f"  would be lost: {topic}-{partition}")
     what = format_count(len(lost), "replica") if lost else "the replicas, whatever they are,"
     if not click.confirm(f"Give up {what} of {path}?", err=True):
-        raise click.ClickException("nothing was changed (--yes gives them up without a question)")
+        raise click.ClickException(
+            "nothing was changed (--yes gives up replicas without a question)"
+        )
     return run(True, False)
 
 
@@ -98,7 +100,7 @@ def operate(
         row: Row = operator.call(command, arguments)
         (entry,) = operator.call("describe_dirs", {"log_dirs": [row["path"]]})["log_dirs"]
         if command == "take_offline" and not isinstance(operator, AdminClient):
-            note("no process has the store open: the next start uses what is mounted then")
+            note("no process has the store open: the next start uses the disk that is mounted then")
     row |= {key: entry[key] for key in ("state", "reason", "since_ms", "directory_id")}
     reason = f": {row['reason']}" if row["reason"] else ""
     sentence = f"{row['path']} is {row['state']}{reason}"
@@ -136,13 +138,13 @@ take_offline = dir_command(
 @log_dirs_option
 @format_option()
 @click.option("--format-new", is_flag=True, help="Accept an empty disk that replaces the old one.")
-@click.option("--yes", is_flag=True, help="Do not ask before giving up what the old disk held.")
+@click.option("--yes", is_flag=True, help="Give up the old disk's replicas without asking.")
 def reopen(
     path: str, log_dirs: tuple[str, ...], output_format: str, format_new: bool, yes: bool
 ) -> None:
     """Use a log dir again: check its identity, lock it, probe it, and recover its logs.
 
-    With --format-new an empty disk takes the place of the old disk. If replicas are lost by that,
+    With --format-new, an empty disk takes the place of the old disk. If this would lose replicas,
     the command lists them and asks you. If you say no, or if there is no terminal, nothing is
     changed and the exit code is 1. With --yes the command does not ask.
 
@@ -165,7 +167,7 @@ def reopen(
 @log_dirs_option
 @format_option()
 def add_dir(path: str, log_dirs: tuple[str, ...], output_format: str) -> None:
-    """Add a log dir to the store; from the next start on, name it in --log-dirs.
+    """Add a log dir to the store; from the next start on, name the log dir in --log-dirs.
 
     \b
     Example:
@@ -179,16 +181,16 @@ def add_dir(path: str, log_dirs: tuple[str, ...], output_format: str) -> None:
 @log_dirs_option
 @format_option()
 @click.option("--lost", is_flag=True, help="The disk is dead: give up its replicas.")
-@click.option("--yes", is_flag=True, help="Do not ask before giving up replicas.")
+@click.option("--yes", is_flag=True, help="Give up replicas without asking.")
 def remove_dir(
     path: str, log_dirs: tuple[str, ...], output_format: str, lost: bool, yes: bool
 ) -> None:
     """Remove a log dir from the store.
 
-    The command refuses a log dir that has replicas: move them first. With --lost the disk is given
-    up: the command lists the replicas that were on the disk, and asks you. If you say no, or if
-    there is no terminal, nothing is changed and the exit code is 1. With --yes the command does not
-    ask. For a log dir that is missing, give the path where it was last, or its id.
+    The command refuses a log dir that has replicas: move the replicas first. With --lost, the disk
+    is given up: the command lists the replicas that were on the disk, and asks you. If you say no,
+    or if there is no terminal, nothing is changed and the exit code is 1. With --yes the command
+    does not ask. If the log dir is missing, give its last path, or its id.
 
     \b
     Examples:
@@ -218,10 +220,10 @@ def remove_dir(
 def promote(
     topic: str, partition: int | None, log_dirs: tuple[str, ...], output_format: str
 ) -> None:
-    """Accept an incomplete replica as the live one; the records that it lacks are then lost.
+    """Accept an incomplete replica as the live replica; the records that it lacks are then lost.
 
-    A replica is incomplete if the complete copy is gone (for example, with its disk) and only the
-    part that a move had copied is left. Until the replica is promoted, it can be read but not
+    A replica is incomplete if the complete copy is gone (for example, with its disk), and only the
+    part that a move had copied exists. Until the replica is promoted, it can be read but not
     written.
 
     \b
@@ -246,7 +248,7 @@ def promote(
 def prefer_dir(
     topic: str, partition: int, path: str, log_dirs: tuple[str, ...], output_format: str
 ) -> None:
-    """Choose the log dir on which a partition that does not exist yet will be created (KIP-113).
+    """Choose the log dir in which a partition that does not exist yet will be created (KIP-113).
 
     \b
     Example:
@@ -259,7 +261,7 @@ def prefer_dir(
 
 
 def gauges_of(log_dirs: tuple[str, ...]) -> dict[str, Any]:
-    """Ask the store's owner for the gauges; if there is no owner, read them from a view."""
+    """Ask the store's owner for the gauges; without an owner, read the gauges from a view."""
     owner = find_owner(named_log_dirs(log_dirs))
     if owner is not None:
         return dict(owner.call("metrics"))
@@ -274,10 +276,10 @@ def gauges_of(log_dirs: tuple[str, ...]) -> dict[str, Any]:
 def metrics(log_dirs: tuple[str, ...], output_format: str) -> None:
     """Show the gauges: offline log dirs and replicas, and the activity of each log dir.
 
-    For each log dir: its state and bytes, the age of the oldest call that still runs on its disk,
-    its flushes and the seconds they took, the scrubbed bytes, and the rot (corrupt batches) that
-    was found. Only an owner knows all of these. If the store has no owner, only states and bytes
-    are shown.
+    For each log dir, the command shows its state and bytes, the age of the oldest call that still
+    runs on its disk, its flushes and their seconds, the scrubbed bytes, and the corrupt batches
+    that the scrubber found. Only an owner knows all of these figures. If the store has no owner,
+    only states and bytes are shown.
 
     \b
     Example:
@@ -291,7 +293,8 @@ def metrics(log_dirs: tuple[str, ...], output_format: str) -> None:
         if name != "log_dirs":
             click.echo(f"{name} {value}")
     for row in gauges["log_dirs"]:
-        if row["state"] == "offline" and not row["partition_count"]:  # the contents are unknown
+        # In this case, the contents of the log dir are unknown.
+        if row["state"] == "offline" and not row["partition_count"]:
             row.update(dict.fromkeys(row.keys() - {"path", "state"}))
     print_rows(gauges["log_dirs"], METRIC_COLUMNS, output_format)
 

@@ -34,7 +34,7 @@ TABLE_HEADING = "OFFSET\tTIME\tKEY\tVALUE"
 if TYPE_CHECKING:
     IntType = click.ParamType[int]
     OffsetType = click.ParamType[int | str]
-else:  # these types are generic only for the type checker, and in newer releases of click
+else:  # generic only for the type checker, and in newer releases of click
     IntType = OffsetType = click.ParamType
 
 
@@ -67,7 +67,7 @@ class OffsetText(OffsetType):
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> int | str:
-        """Read the text as a number or one of the two words."""
+        """Convert the text to a number, or to one of the two words."""
         text = str(value).strip().lower()
         if text in ("start", "end"):
             return text
@@ -135,8 +135,8 @@ def chosen_records(
 ) -> Iterator[Record]:
     """Read the records of a range of offsets whose timestamps are in `since..until`.
 
-    Timestamps need not increase along a log. The time index gives an offset before which all
-    records are too early. Any later record may match, so every later batch is checked.
+    Timestamps need not increase along a log. The time index gives an offset, and all records before
+    it are too early. Any later record may be in the range, so every later batch is checked.
     """
     start = log.log_start_offset if offset is None else resolve_offset(log, offset)
     end = log.log_end_offset
@@ -169,7 +169,7 @@ def check_range(log: Log, offset: int) -> None:
     """Check that an offset is in the log or is the log end offset.
 
     Raises:
-        OffsetOutOfRangeError: the offset is neither.
+        OffsetOutOfRangeError: the offset is not in the log, and it is not the log end offset.
 
     """
     if not log.log_start_offset <= offset <= log.log_end_offset:
@@ -218,7 +218,7 @@ def record_writer(output_format: str, separator: bytes) -> Callable[[Record], by
 
 
 def print_records(records: Iterable[Record], output_format: str, separator: bytes) -> None:
-    """Print records; if reading one fails, print the records before it, then raise the error."""
+    """Print records; if a read fails, print the records before the fault, then raise the error."""
     if output_format == "json":
         print_array(record_to_json(record) for record in records)
         return
@@ -252,7 +252,7 @@ def cat(
 ) -> None:
     """Print the records of a partition.
 
-    The format `text` prints offset, time, key, value and headers, separated by tabs and without
+    The format `text` prints offset, time, key, value and headers, separated by tabs. It prints no
     terminal control characters. `raw` prints the values unchanged. `append --input jsonl` can read
     what `jsonl` prints.
 
@@ -268,7 +268,7 @@ def cat(
 
 
 def unescape(separator: str) -> bytes:
-    r"""Convert `\n`, `\t`, `\0` in an option to the bytes that they mean."""
+    r"""Convert `\n`, `\t` and `\0` in the text of an option to the bytes that they represent."""
     for written, meant in ((r"\n", "\n"), (r"\t", "\t"), (r"\0", "\0")):
         separator = separator.replace(written, meant)
     return separator.encode()
@@ -301,7 +301,7 @@ def tail(
 ) -> None:
     """Print the last records of a partition, then each new record when it is appended.
 
-    Ctrl-C ends the command. It works while another process appends.
+    Ctrl-C ends the command. The command works while another process appends.
 
     \b
     Examples:
@@ -313,7 +313,7 @@ def tail(
     write = record_writer(output_format, b"\n")
     with store_for_reading(log_dirs) as store:
         log = store.log(*one_partition(store, topic, partition))
-        with wrong_usage():  # --timeout nan
+        with wrong_usage():  # refuses --timeout nan
             records = log.tail(resolve_offset(log, offset), timeout=timeout)
         if output_format == "table":
             stdout.write(TABLE_HEADING.encode() + b"\n")

@@ -127,9 +127,10 @@ def topics(
 ) -> None:
     """List the topics, or the partitions of one TOPIC.
 
-    OFFSETS counts the offsets between the start and the end of each log. That is the number of
-    records, unless a repair or a compaction left offsets without a record. The exit code is 1 if a
-    partition is offline or incomplete, or a log dir is offline; such partitions are named.
+    OFFSETS is the number of offsets between the start and the end of each log. It equals the number
+    of records, unless a repair or a compaction left offsets without a record. The exit code is 1 if
+    a log dir is offline, or if a partition is offline or incomplete. Such partitions are named on
+    stderr.
 
     \b
     Examples:
@@ -158,7 +159,7 @@ def topics(
 
 
 def parse_config(settings: tuple[str, ...]) -> LogConfig | None:
-    """Build a configuration from `key=value` texts; Kafka's dotted keys are accepted too."""
+    """Build a configuration from `key=value` texts; Kafka's dotted keys are accepted, too."""
     if not settings:
         return None
     texts = split_settings("--config needs", settings)
@@ -168,7 +169,7 @@ def parse_config(settings: tuple[str, ...]) -> LogConfig | None:
 
 
 def split_settings(what: str, settings: tuple[str, ...]) -> dict[str, str]:
-    """Split `key=value` texts; for any other text raise a usage error that begins with `what`."""
+    """Split `key=value` texts; for any other text, raise a usage error that begins with `what`."""
     texts: dict[str, str] = {}
     for setting in settings:
         key, equals, value = setting.partition("=")
@@ -181,7 +182,7 @@ def split_settings(what: str, settings: tuple[str, ...]) -> dict[str, str]:
 
 
 def config_value(text: str) -> int | str:
-    """Convert a whole number; leave other text, such as 64MiB and 7d, to the configuration."""
+    """Convert a whole number; return other text, such as 64MiB and 7d, unchanged."""
     if text.lstrip("-").isdigit():
         return int(text)
     return text
@@ -225,7 +226,7 @@ def create(
 ) -> None:
     """Create partitions of TOPIC (by default partition 0).
 
-    A new store is formatted first.
+    If the store is new, its log dirs are formatted first.
 
     \b
     Examples:
@@ -274,7 +275,8 @@ def check_input(
         if not isinstance(partitions, range) and len(set(partitions)) < len(partitions):
             raise ValueError(f"a partition is named twice: {', '.join(map(str, partitions))}")
     named = named_log_dirs(log_dirs)
-    if log_dir is None or find_owner(named) is not None:  # an owner may have more log dirs
+    # An owner may have more log dirs than are named here.
+    if log_dir is None or find_owner(named) is not None:
         return
     if real_path(log_dir) not in map(real_path, named):
         raise click.UsageError(f"--log-dir {log_dir} is not among {', '.join(named)}")
@@ -288,15 +290,15 @@ def confirmed(question: str) -> bool:
         if not isinstance(error.__context__, EOFError):
             raise
         click.echo(err=True)
-        text = "nothing was deleted: no one can be asked here; give --yes"
+        text = "nothing was deleted: there is no terminal at which to ask; give --yes"
         raise click.UsageError(text, click.get_current_context()) from None
 
 
 def check_exists(view: LogStore, name: TopicPartition) -> None:
     """Check that a partition exists, so that no question is asked about a missing partition.
 
-    A partition that only the catalog knows exists too. An example is a partition that is newer than
-    the old copy of a log dir.
+    A partition that is only in the catalog exists, too. An example is a partition that was created
+    after the old copy of its log dir was made.
 
     Raises:
         UnknownPartitionError: the partition does not exist.
@@ -321,7 +323,7 @@ def delete(
     """Delete all partitions of TOPIC, or one PARTITION, with all records.
 
     The names are free at once, and the files are removed in the background. If a partition is on an
-    offline log dir, the command refuses to delete it, and does not delete the partitions after it.
+    offline log dir, the command refuses to delete that partition and the partitions after it.
 
     \b
     Examples:
@@ -362,11 +364,11 @@ def alter(
     log_dirs: tuple[str, ...],
     output_format: str,
 ) -> None:
-    """Change the configuration of a partition, also while a process has the store open.
+    """Change the configuration of a partition, even while a process has the store open.
 
     The keys are those of `create --config`; Kafka's dotted names are accepted too. Sizes are bytes
     or text such as 64MiB, durations are ms or text such as 7d, and -1 means no limit. KEY= or
-    KEY=default resets a key to the store's default. Either all changes are made, or none.
+    KEY=default resets a key to the store's default. If one change is refused, no change is made.
 
     \b
     Examples:

@@ -1,6 +1,6 @@
 """Compare every record of a log with the flight that it was made from.
 
-The log of an airport has the airport's flights from the first load. After these it has the flights
+The log of an airport begins with the airport's flights from the first load. Then come the flights
 that the second load appended before it was killed. So the record at offset `n` must be flight `n`,
 or flight `n` minus the number of flights.
 """
@@ -30,8 +30,8 @@ def check_log(log: Log, flights: Flights, acknowledged_end: int) -> Checked:
 
     Args:
         log: the log of one airport.
-        flights: the flights that were appended to it, twice.
-        acknowledged_end: every offset below this one was acknowledged.
+        flights: the flights of the airport, which were appended to the log twice.
+        acknowledged_end: all records below this offset were acknowledged.
 
     """
     count = len(flights.values)

@@ -14,7 +14,7 @@ from logstore.cli.demo import live_move, steps, summary
 from logstore.cli.demo.flights import FlightsMissingError, load_flights
 from logstore.disk import bulk, files
 
-FIRST_PERCENT = 60  # percent of the flights that are appended before the move begins
+FIRST_PERCENT = 60  # the percentage of the flights that are appended before the move begins
 DIR_NAMES = ("disk1", "disk2", "disk3")
 
 
@@ -43,7 +43,7 @@ def demo(keep: str | None) -> None:
             bulk.remove_tree(directory)
     if keep is not None:
         log_dirs = ",".join(os.path.join(directory, name) for name in DIR_NAMES)
-        click.echo(f"\nkept; explore it with\n  export LOGSTORE_LOG_DIRS={log_dirs}")
+        click.echo(f"\nthe files are kept; explore with\n  export LOGSTORE_LOG_DIRS={log_dirs}")
         click.echo(
             "  logstore topics flights\n  logstore dirs\n  logstore cat flights 1 --offset -5"
         )

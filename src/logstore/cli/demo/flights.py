@@ -83,7 +83,7 @@ def load_flights() -> list[Flights]:
     }
     parts = []
     for flights in by_airport.values():
-        flights.sort(key=lambda flight: flight[0])  # the text order of ISO times is the time order
+        flights.sort(key=lambda flight: flight[0])  # in text order, ISO times are in time order
         parts.append(
             Flights(
                 [line for _, _, line in flights],
@@ -100,6 +100,6 @@ def timestamp_of(hour: bytes) -> int:
 
 
 def departure_delay(value: bytes) -> int:
-    """Read a flight's delay in minutes; a cancelled flight has no delay and counts as 0."""
+    """Read a flight's delay in minutes; a cancelled flight has no delay, which counts as 0."""
     cell = value.split(b",")[DEPARTURE_DELAY]
     return int(float(cell)) if cell not in (b"", b"NA") else 0

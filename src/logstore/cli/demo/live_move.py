@@ -14,14 +14,14 @@ from logstore.cli.demo.flights import Flights
 from logstore.cli.demo.second_load import TOPIC
 from logstore.cli.demo.steps import append_flights
 
-MOVE_SECONDS = 1.5  # the throttle makes the move take this long, so that it can be watched
+MOVE_SECONDS = 1.5  # the throttle makes the move take this long, so that a person can watch it
 RATE_MIN = 1 << 20
-PACE_SECONDS = 0.02  # pause between two rounds of appends while the move runs
+PACE_SECONDS = 0.02  # the pause between two rounds of appends during the move
 READ_BYTES = 4 << 20
 
 
 class Moved(NamedTuple):
-    """Hold the result of the move, with the checksums of the old and of the new copy."""
+    """Hold the result of the move, with the checksums of the old and the new copy."""
 
     partition: int
     source: str
@@ -38,7 +38,7 @@ class Moved(NamedTuple):
 
     @property
     def is_good(self) -> bool:
-        """Report whether the copy arrived unchanged while the log grew."""
+        """Report whether the copy arrived unchanged and the log grew during the move."""
         is_same = self.checksum_before == self.checksum_after
         return self.state == "done" and is_same and self.appended_meanwhile > 0
 
@@ -47,7 +47,8 @@ def checksum(log: Log, end_offset: int) -> str:
     """Hash the record batches of a log up to an offset, as they are now on the log's disk."""
     digest = xxhash.xxh3_64()
     for batch in log.read_batches(log.log_start_offset, end_offset=end_offset):
-        digest.update(log.read_raw(batch.base_offset, max_bytes=1))  # returns one whole batch
+        # This read returns one whole batch.
+        digest.update(log.read_raw(batch.base_offset, max_bytes=1))
     return digest.hexdigest()
 
 
@@ -103,5 +104,5 @@ def move_live(
 
 
 def pace(is_over: threading.Event) -> Callable[[], object]:
-    """Return a function that waits briefly, at most until `is_over` is set."""
+    """Return a function that waits briefly; the wait ends early when `is_over` is set."""
     return lambda: is_over.wait(PACE_SECONDS)

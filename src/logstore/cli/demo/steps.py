@@ -48,11 +48,11 @@ class ReadBack(NamedTuple):
     point_seconds: float
     wrong: int
     days: list[tuple[str, int, int]]  # name, flights found, flights expected
-    worst: tuple[int, str]  # minutes, the flight
+    worst: tuple[int, str]  # the delay in minutes, and the flight
 
 
 class Killed(NamedTuple):
-    """Hold how far the killed child had come, according to its own output."""
+    """Hold how many records the killed child had acknowledged, according to its own output."""
 
     acknowledged_ends: list[int]
     acknowledged: int
@@ -160,7 +160,7 @@ def count_between(log: Log, since: int, until: int) -> int:
 
 
 def kill_second_load(log_dirs: Sequence[str], parts: Sequence[Flights]) -> Killed:
-    """Load the flights again in a child process, and SIGKILL it somewhere in the middle."""
+    """Load the flights again in a child process, and SIGKILL the child somewhere in the middle."""
     counts = [len(flights.values) for flights in parts]
     kill_at = round(sum(counts) * random.uniform(0.4, 0.6))
     ends = list(counts)
@@ -169,15 +169,16 @@ def kill_second_load(log_dirs: Sequence[str], parts: Sequence[Flights]) -> Kille
         [sys.executable, "-m", "logstore.cli.demo.second_load", *log_dirs],
         stdout=subprocess.PIPE,
         text=True,
-        start_new_session=True,  # Ctrl-C reaches only this process, and this process ends the child
+        start_new_session=True,  # Ctrl-C reaches only this process, which then ends the child
     )
     assert child.stdout is not None
-    # A small pipe keeps the child from running far ahead of the lines read here.
+    # A small pipe keeps the child from printing many lines that this process has not read.
     fcntl.fcntl(child.stdout.fileno(), fcntl.F_SETPIPE_SZ, 4096)
     first_ack: float | None = None
     is_killed = False
     try:
-        for line in child.stdout:  # after the kill, this reads the lines that the child had written
+        # After the kill, this reads the lines that the child wrote before the kill.
+        for line in child.stdout:
             if not line.endswith("\n"):
                 break
             first_ack = first_ack or time.perf_counter()

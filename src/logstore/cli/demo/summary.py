@@ -17,7 +17,7 @@ LABEL_WIDTH = 16
 
 
 class Page:
-    """Print lines; on a terminal, rich colours them."""
+    """Print lines; on a terminal, rich colours the lines."""
 
     def __init__(self) -> None:
         """Use rich if stdout is a terminal and rich is installed."""
@@ -43,14 +43,14 @@ class Page:
         self.say(text, "bold cyan")
 
     def fact(self, label: str, text: str, *, is_good: bool | None = None) -> None:
-        """Print a line with a label; if the fact was checked, the line has a mark."""
+        """Print a line with a label; if the fact was checked, the line also has a mark."""
         mark = {None: " ", True: "✓", False: "✗"}[is_good]
         style = {None: "", True: "green", False: "bold red"}[is_good]
         self.say(f"{mark} {label:<{LABEL_WIDTH}} {text}", style)
 
 
 def rate(records: int, seconds: float) -> str:
-    """Format a number of records in some seconds as a rate."""
+    """Format a rate: a number of records in some seconds."""
     per_second = records / max(seconds, 1e-9)
     return f"{per_second / 1e6:.1f} million/s" if per_second >= 1e6 else f"{per_second:,.0f}/s"
 
@@ -96,7 +96,7 @@ def show_move(page: Page, moved: Moved) -> None:
 
 
 def show_reads(page: Page, reads: ReadBack) -> None:
-    """Print the figures of the reads, with numbers to check."""
+    """Print the figures of the reads, with numbers that a person can check."""
     page.head("Read back")
     page.fact(
         "everything",
@@ -135,7 +135,7 @@ def show_kill(page: Page, killed: Killed) -> None:
 
 
 def show_recovery(page: Page, recovered: Recovered, killed: Killed, parts_records: int) -> bool:
-    """Print the recovery and the checks; return whether all is correct."""
+    """Print the recovery and the checks; return whether all results are correct."""
     page.head("Opened again")
     page.fact("recovery", f"{recovered.seconds * 1000:.0f} ms")
     for line in recovered.report.splitlines():
