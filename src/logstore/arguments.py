@@ -107,7 +107,7 @@ def text(given: Any, name: str) -> str:
 
 
 def path_of(given: Any, name: str) -> str:
-    """Check a path, which may be a str or a PathLike."""
+    """Check a path: a str or a PathLike."""
     found = given
     if not isinstance(given, str):
         try:
@@ -146,7 +146,7 @@ def many(given: Any, name: str, of: str) -> Iterable[Any]:
     """Check that an argument is iterable; refuse a single str, bytes or mapping as a mistake."""
     is_one = isinstance(given, str | bytes | bytearray | memoryview | Mapping)
     try:
-        iter(() if is_one else given)  # this also accepts an object that has only `__getitem__`
+        iter(() if is_one else given)  # `iter` also accepts an object that has only `__getitem__`
     except TypeError:
         is_one = True
     if is_one:

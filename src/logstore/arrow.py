@@ -75,7 +75,10 @@ def _as_batch(data: Any) -> pa.RecordBatch:
 
 
 def _as_binary(array: pa.Array, name: str) -> pa.Array:
-    """Convert an array to a layout like ours; raise TypeError if it is neither bytes nor text."""
+    """Convert an array of bytes or text to a layout like ours.
+
+    Raise TypeError for any other array.
+    """
     kind, types = array.type, pa.types
     if types.is_fixed_size_binary(kind) or types.is_null(kind):
         return array.cast(pa.binary())

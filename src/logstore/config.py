@@ -31,13 +31,13 @@ class LogConfig(Config):
 
     Args:
         segment_bytes: roll the active segment before it grows larger than this.
-        segment_ms: roll the active segment when it has this age.
+        segment_ms: roll the active segment when this time has passed since the segment began.
         segment_index_bytes: roll the active segment when its offset index has this size.
         index_interval_bytes: bytes of batches between two entries of an index.
         max_message_bytes: size of the largest record batch.
         flush_messages: flush after this many records. If None, the number of records causes no
             flush.
-        flush_ms: flush records that have waited for this time.
+        flush_ms: flush records at the latest after they have waited for this time.
         retention_ms: drop sealed segments whose last record is older than this. None drops no
             segment because of its age.
         retention_bytes: drop the oldest sealed segments while the log is larger than this.
@@ -228,8 +228,8 @@ class StoreConfig(Config):
         log_flush_offset_checkpoint_interval_ms: how often recovery points are written.
         log_retention_check_interval_ms: how often retention runs.
         log_dir_suspect_ms: if a call to a log dir runs longer than this, the log dir is SUSPECT
-            until the call returns. A call that waits until the disk has written may take three
-            times this time.
+            until the call returns. A call that waits for the disk to write is allowed to take three
+            times as long.
         log_dir_probe_interval_ms: how often each log dir is probed.
         log_scrub_bytes_per_second: how fast the scrubber checks the batches of each log dir in the
             background; 0 turns the scrubber off.

@@ -75,7 +75,7 @@ class Ratio(Key):
             ratio = float(value)
         except (ValueError, OverflowError):
             ratio = -1.0
-        if not 0 <= ratio <= 1:  # this refuses NaN, too
+        if not 0 <= ratio <= 1:  # this condition refuses NaN, too
             raise ValueError(f"{name}={value} is not a number in 0..1")
         return ratio
 

@@ -78,10 +78,11 @@ class LogStoreError(Exception):
 
     Attributes:
         retriable: whether the same call may succeed later. If True, nothing was written.
-        is_written: set on an error of an append of encoded batches. True: all batches are in the
-            log. False: none is. None: this is unknown until the log is opened again. Any other
-            exception that such an append raises has this attribute, too. The only exception without
-            it is a KeyboardInterrupt that came before the append began.
+        is_written: set on an error of an append of encoded batches. True means that all batches are
+            in the log. False means that no batch is. None means that the answer is unknown until
+            the log is opened again. Any other exception that such an append raises has this
+            attribute, too. The only exception without it is a KeyboardInterrupt that came before
+            the append began.
     """
 
     retriable = False
@@ -213,7 +214,7 @@ class ReplicaOfflineError(ReplicaError):
 
 
 class ReplicaIncompleteError(ReplicaError):
-    """Report that a replica lacks records: it can be read, but not written until it is promoted."""
+    """Report that a replica lacks records: until it is promoted, it can be read but not written."""
 
 
 class UnsupportedFormatError(LogStoreError):

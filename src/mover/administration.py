@@ -1,9 +1,9 @@
 """Accept move requests from outside the process: the commands `move.*` of the admin socket.
 
-The store's first `ReplicaMover` registers the commands. If a client asks for one of the commands
-earlier, they are registered then. If a store has no mover, the first request for a move makes a
-mover. A client that only reads starts no mover. `mover.registration` names the class of the mover
-that a request makes.
+The store's first `ReplicaMover` registers the commands. If a client asks for a command earlier, all
+commands are registered then. If a store has no mover, the first request for a move makes a mover. A
+client that only reads starts no mover. `mover.registration` names the class of the mover that a
+request makes.
 
 Results and progress are plain documents. Their field `moves` has one entry for each move.
 `facts_of` makes an entry.
@@ -113,7 +113,10 @@ class MoveCommands:
 
     @property
     def store(self) -> LogStore:
-        """The store; it exists as long as its admin socket calls these commands."""
+        """The store of these commands.
+
+        The store exists as long as its admin socket calls the commands.
+        """
         store = self._store()
         assert store is not None
         return store
@@ -277,7 +280,7 @@ def facts_of(move: Move) -> Row:
 
 
 def rate_left(store: LogStore) -> Rate:
-    """Return the rate of all moves that an earlier mover stored with its unfinished moves."""
+    """Return the rate for all moves, which an earlier mover stored with its unfinished moves."""
     for _, (log, _) in sorted(store.host.replicas.opened.items()):
         rate = (
             None

@@ -23,9 +23,9 @@ class MovePhase(Phase):
     """Measure how long appends wait while a replica is moved off their disk.
 
     A writer appends every 5 ms: first alone (worker 0 of the trace), then during the move (worker
-    1). The move itself is worker 2: one sample with the move's bytes and no records. The rate of
-    the move is half of one disk's rate if the case is "throttled", else "auto". The bytes, records
-    and seconds of the round are those of the move.
+    1). The move itself is worker 2. It has one sample, with the bytes of the move and no records.
+    The rate of the move is half of one disk's rate if the case is "throttled", else "auto". The
+    bytes, records and seconds of the round are those of the move.
     """
 
     name = "move"

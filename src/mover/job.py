@@ -3,10 +3,11 @@
 marks     first the field `moving` in the live copy's metadata, then the `.move` directory with its
           record of the move
 give up   the `.move` directory is removed, but only after the live copy no longer names it. The
-          directory is kept while it may be the better copy: if the source's disk is gone, or if a
-          swap stopped half way. If the move failed, the live copy still names the directory, and
-          the move is resumed when the source is back. If the move was cancelled, the directory gets
-          a move id that no source names, and the next start removes the directory
+          directory is kept while its copy may be the better one: if the source's disk is gone,
+or if a swap stopped half way. If the move failed, the live copy still names the
+          directory, and the move is resumed when the source is back. If the move was cancelled,
+          the directory gets a move id that no source names, and the next start removes the
+          directory
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class Job:
     """Run a move once, from its first byte or from where the last run stopped.
 
     Args:
-        purge: removes a directory; it is called with the log dir and the path of the directory.
+        purge: removes a directory; its arguments are the log dir and the path of the directory.
     """
 
     def __init__(

@@ -241,7 +241,7 @@ class Move:
         self._resume()
 
     def _resume(self) -> None:
-        """Continue a paused move; the calling thread may hold the mover's condition."""
+        """Continue a paused move; the calling thread is allowed to hold the mover's condition."""
         with self._changed:
             if self._state.is_end:
                 self._check(MoveState.PLANNED)
@@ -285,7 +285,9 @@ class Move:
                 self._discard()
                 return
             self._controller.wake()
-            with self._changed:  # if the thread paused the move instead, this loop cancels it next
+            # If the thread paused the move instead of cancelling it, this loop cancels the move
+            # next.
+            with self._changed:
                 self._changed.wait_for(lambda: self._state.is_end or self.is_idle)
 
     def _discard(self) -> None:

@@ -41,7 +41,8 @@ class ReplicaMover:
         num_replica_move_threads: how many moves run at the same time.
         intra_broker_throttled_rate: bytes per second for all moves together.
         order: "name" (topic, then partition, as in KIP-113) or "smallest" first.
-        moves_per_disk_max: how many moves may read from or write to one log dir at the same time.
+        moves_per_disk_max: how many moves are allowed to use one log dir, as source or target, at
+            the same time.
         verify: whether every batch is checked while it is copied. If False, only the headers of the
             batches are checked. Then a batch with a bad checksum is found only when it is read.
 
@@ -217,7 +218,7 @@ class ReplicaMover:
     # --- running them -----------------------------------------------------------------------------
 
     def _take(self) -> Move | None:
-        """Take the next move that may run; requested moves come first, then the moves of plans."""
+        """Take the next move that is allowed to run: first requested moves, then moves of plans."""
         with self._taking:
             if self._is_to_look and not self.is_closed:
                 self._is_to_look = False

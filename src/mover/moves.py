@@ -66,7 +66,7 @@ class Moves:
             return list(self._queue)
 
     def add(self, move: Move) -> None:
-        """Add a move that was requested or is resumed; this does not queue the move."""
+        """Add a move that was requested or is resumed, without queueing the move."""
         self._all.append(move)
         self._newest[move.key] = move
 

@@ -22,9 +22,9 @@ class ReplicaMoveThreadPool(Generic[Task]):
     """Run `num.replica.move.threads` ReplicaMoveThreads (KIP-113, section 2).
 
     Args:
-        take: returns the next task, or None if no task may run now.
-        run: runs a task; an error that it raises does not end the thread.
-        changed: notified when `take` may return a task.
+        take: returns the next task, or None if no task is allowed to run now.
+        run: runs a task; if the task raises an error, the thread continues.
+        changed: notified when `take` could return a task again.
         failed: called with the error that `run` raised.
         path: if no thread can be started, the error names this log dir.
     """
@@ -72,7 +72,7 @@ class ReplicaMoveThreadPool(Generic[Task]):
         return None if self._is_closed else self._wakeups
 
     def run_all(self) -> None:
-        """Run tasks until no task may run now."""
+        """Run tasks until `take` returns no task."""
         while (task := self._take()) is not None:
             try:
                 self._run(task)

@@ -44,10 +44,10 @@ def partitions_of(
 
 
 class ChangeReplicaDirResponse:
-    """Hold the results of a request, some of which may not be known yet.
+    """Hold the results of a request; some of the results may not be known yet.
 
     Attributes:
-        moves: the move of each partition whose move was begun; it may still run.
+        moves: the move of each partition whose move was begun; such a move may still run.
     """
 
     def __init__(

@@ -114,7 +114,7 @@ def _left_moves(replicas: Replicas, moves: Iterable[Move]) -> Iterator[Left]:
             if key in replicas.running_moves or target in replicas.returning:
                 continue
             if target is None and mark.target_directory_id not in replicas.missing_ids:
-                # The move was given up, or its target was removed: it can never end.
+                # The move was given up, or its target was removed. So the move can never end.
                 unmark(replicas, key)
             elif target is None or target.is_refusing:
                 if mark.move_id not in errors:

@@ -45,7 +45,7 @@ class MoveState(enum.Enum):
 
     @property
     def is_end(self) -> bool:
-        """Report whether the move is over: no thread continues it, and it holds no room."""
+        """Report whether the move is over: no thread runs it, and no room is reserved for it."""
         return self in ENDS
 
     @property
@@ -72,7 +72,7 @@ RUNNING = frozenset({_S.COPYING, _S.CATCHING_UP, _S.SWAPPING})
 
 
 def check_transition(old: MoveState, new: MoveState) -> None:
-    """Raise IllegalTransitionError if a move may not go from one state to another."""
+    """Raise IllegalTransitionError if a move is not allowed to go from one state to another."""
     if new not in TRANSITIONS[old]:
         raise IllegalTransitionError(state=old.value, wanted=new.value)
 

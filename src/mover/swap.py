@@ -13,13 +13,14 @@ after the lock    remove the marks of the move from the new metadata; purge the 
 
 If a crash comes before step 2 is durable, the source stays live, and the `.move` directory is still
 only a copy, whether or not it is marked. If a crash comes between steps 2 and 3, no directory has
-the live name, and the next start finishes the swap. The start may do that if the source's `.delete`
-name, its intent and the mark agree, because the source is renamed only for a complete copy. No
-order of syncs leaves two live names with one generation (KIP-113 section 3; ADR 7).
+the live name, and the next start finishes the swap. The start finishes it only if the source's
+`.delete` name, its intent and the mark agree. This is safe, because the source is renamed only for
+a complete copy. No order of syncs leaves two live names with one generation (KIP-113 section 3; ADR
+7).
 
 If a call fails before step 2, the source stays live. If the rename of step 2 fails, the source's
 disk shows which name the source has. If step 3 fails, the source gets its live name back, with a
-generation that is higher than that of a live copy that the target may have.
+higher generation than a live copy at the target would have.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Swap:
 
     Attributes:
         is_undecided: True while only the next start can find out which of the two copies is the
-            log. Until then, neither copy may be removed.
+            log. During this time, no code is allowed to remove either copy.
     """
 
     def __init__(self, log: Log, target: Target, ends: Ends, key: TopicPartition) -> None:
@@ -145,7 +146,7 @@ class Swap:
 
     def _take_the_rest(self) -> bool:
         """Copy and sync the last bytes; return False if these are too many or the log changed."""
-        self.ends.target.check_current()  # a log dir that returned may have seen more of it
+        self.ends.target.check_current()  # a target that came back may be an old copy of itself
         segments = relocation.segments_of(self.log)
         if relocation.metadata_of(self.log) != self._metadata:
             return False  # the log was truncated, or the metadata of the copy is out of date

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NoReturn
 
-OBJECT_BYTES_MAX = 256 << 20  # for the objects of one message; a frame of 8 MiB can need this much
+# The most memory for the objects of one message; a frame of 8 MiB can need this much.
+OBJECT_BYTES_MAX = 256 << 20
 VARINT_MAX = 2**31 - 1
 
 Data = bytes | bytearray | memoryview

@@ -91,7 +91,7 @@ def plan_of(name: str, version: int) -> Kind:
 
 
 def compile_plan(name: str, version: int, by_hand: Mapping[str, Kind]) -> Kind:
-    """Compile a version of a message; some structs are read and written by given functions."""
+    """Compile a version of a message; for some structs, the caller passes the functions."""
     schema = schema_of(name)
     if version not in schema.versions:
         raise ValueError(f"{name} has no version {version}")

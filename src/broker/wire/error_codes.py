@@ -151,7 +151,7 @@ class ErrorCode(IntEnum):
 
     @property
     def refreshes_metadata(self) -> bool:
-        """Report whether clients first fetch metadata again, which may name another broker."""
+        """Report whether clients fetch metadata first, which may name another broker to ask."""
         return self in REFRESHING
 
 

@@ -24,8 +24,8 @@ SIZE = struct.Struct(">i")
 class FrameSplitter:
     """Collect the bytes of a socket and cut them into frames, without the size before each frame.
 
-    Only bytes that arrived take memory. The size that a frame declares takes none. If a whole frame
-    arrives in one piece, it is returned as a view of that piece.
+    Memory grows with the bytes that arrived, not with the size that a frame declares. If a whole
+    frame arrives in one piece, it is returned as a view of that piece.
     """
 
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:

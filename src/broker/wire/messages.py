@@ -1,6 +1,6 @@
 """Provide the class of each message: `from broker.wire.messages import MetadataResponse`.
 
-a type checker cannot know the fields, because they are read from a file
+a type checker cannot know the fields, because the fields are read from a file
 """
 
 from __future__ import annotations

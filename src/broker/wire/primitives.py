@@ -178,7 +178,7 @@ def array(element: Kind, is_compact: bool, is_nullable: bool) -> Kind:
 
 
 def numbers(letter: str, is_compact: bool, is_nullable: bool) -> Kind:
-    """Return the kind of an array of numbers; one call reads or writes all its numbers."""
+    """Return the kind of an array of numbers; one call reads or writes all numbers of the array."""
     read_length, write_length, size = length("" if is_compact else "i", is_nullable)
     size_of_one = struct.calcsize(">" + letter)
     calls = {count: struct.Struct(f">{count}{letter}") for count in range(1, 8)}  # such as replicas

@@ -68,5 +68,8 @@ class ApiVersions:
         }
 
     def accepts(self, key: int, version: int) -> bool:
-        """Report whether a request may be decoded; if not, the connection is closed."""
+        """Report whether a request is allowed to be decoded.
+
+        If not, the broker closes the connection.
+        """
         return version in self._accepted.get(key, ())

@@ -20,7 +20,8 @@ def end_with_parent() -> None:
     """Start a thread that ends this process when its standard input ends."""
 
     def wait() -> None:
-        os.read(0, 1)  # not sys.stdin: this thread would still hold its lock at exit
+        # Not sys.stdin, because this thread would still hold the lock of sys.stdin at exit.
+        os.read(0, 1)
         os._exit(1)
 
     threading.Thread(target=wait, daemon=True).start()

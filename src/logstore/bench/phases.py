@@ -115,7 +115,7 @@ def at_once(work: Callable[[int], None], workers: int) -> None:
 
 
 def fill(logs: list[Log], case: Case, size_bytes: int, samplers: list[Sampler]) -> None:
-    """Append `size_bytes` in total; for each sampler, one thread appends to some of the logs."""
+    """Append `size_bytes` in total; for each sampler, a thread appends to some of the logs."""
     values = batch_of(case)
     rounds = max(1, size_bytes // case.batch_bytes // len(samplers))
     is_durable = case.sync == "durable"

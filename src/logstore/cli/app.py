@@ -23,8 +23,8 @@ from logstore.errors import CorruptRecordBatchError, LogDirLockedError, LogStore
 
 EXIT_SIGNALLED = 128  # plus the signal's number, as in a shell; Ctrl-C gives 130
 
-# The module of each command that is imported only when it is called, and the command's line in the
-# help.
+# Commands whose module is imported only when the command is called: the module, and the help's
+# line.
 ELSEWHERE = {
     "kafka": ("logstore.cli.commands.kafka", "Read, adopt and hand back a Kafka broker's disks."),
     "move": ("mover.cli.moving", "Move replicas between log dirs: plan, run, watch, cancel."),

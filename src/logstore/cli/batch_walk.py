@@ -54,7 +54,7 @@ def read_batch(
 ) -> tuple[bytes, str | None]:
     """Read the batch at `position`; return its bytes and its fault.
 
-    The fault is None if it is whole.
+    The fault of a whole batch is None.
     """
     head = files.read_up_to(fd, min(columnar.HEADER_BYTES, end - position), position)
     if len(head) < PREFIX_BYTES:

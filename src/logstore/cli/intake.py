@@ -226,7 +226,10 @@ class Intake:
 
 
 def batch_of(source: str, found: Sequence[tuple[int, InputRecord]]) -> Batch:
-    """Build columns of records; if some have a timestamp, the others get the present time."""
+    """Build columns of records.
+
+    If only some records have a timestamp, the others get the present time.
+    """
     keys = [record.key for _, record in found]
     headers = [record.headers for _, record in found]
     timestamps: list[int] | None = None

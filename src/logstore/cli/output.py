@@ -131,8 +131,8 @@ def draw_table(cells: Sequence[Sequence[str]], columns: Sequence[Column]) -> Non
     console = Console()
     wanted = console.measure(table, options=console.options.update(width=WIDTH_MAX)).maximum
     if wanted > console.width:
-        # If the terminal is too narrow, the terminal wraps the lines. That is better than a table
-        # that cuts a path or a number off.
+        # If the terminal is too narrow, the terminal wraps the lines. Wrapped lines are better than
+        # a table that cuts off a path or a number.
         console = Console(width=wanted)
     console.print(table)
 
@@ -164,7 +164,7 @@ class Show(Protocol):
     """Show the progress of some work."""
 
     def __call__(self, done: int, total: int | None = None, /) -> None:
-        """Show the sum that is done so far (not the last step), and the total if it is known."""
+        """Show how much is done so far, in all steps, and the total if it is known."""
 
 
 @contextmanager

@@ -126,7 +126,7 @@ def parse_moment(text: str) -> int:
 
 
 def bytes_to_json(data: bytes | None) -> str | dict[str, str] | None:
-    """Convert bytes to a JSON value: a string if they are UTF-8, else base64."""
+    """Convert bytes to a JSON value: UTF-8 bytes to a string, and any other bytes to base64."""
     if data is None:
         return None
     try:

@@ -131,7 +131,7 @@ def decoder_of(
 
     Args:
         path: the file of the batches, which an error about a missing library names.
-        expansion_bytes_max: the memory that one batch may need.
+        expansion_bytes_max: the memory that one batch is allowed to need.
     """
     layout = layout_at(data, position)
 
@@ -186,7 +186,7 @@ def check_run(
         checks_claims: whether to check largest timestamps in Kafka's layout, too.
 
     Raises:
-        ValueError: a batch cannot be read; RecordExpansionError if it needs too much memory.
+        ValueError: a batch cannot be read. RecordExpansionError: it needs too much memory.
         UnsupportedFormatError: a codec's library is not installed.
     """
     layout = layout_at(data, run[0][0])

@@ -1,6 +1,6 @@
 """Copy batches of either layout with only some of their records.
 
-Only Kafka's layout has transactions: a batch may belong to a transaction, and a control batch ends
+Only Kafka's layout has transactions: a batch can belong to a transaction, and a control batch ends
 a transaction.
 """
 
@@ -59,7 +59,7 @@ def group_of(
     *,
     checks_headers: bool = True,
 ) -> Steps[Group]:
-    """Decode batches of one layout as far as compaction needs; no batch may be without records.
+    """Decode batches of one layout as far as compaction needs; each batch must have a record.
 
     Args:
         run: the position of each batch in `data`, and its header.
@@ -79,7 +79,7 @@ def group_of(
 
 
 def delete_horizons_ms(data: Buffer, run: Sequence[tuple[int, BatchHeader]]) -> list[int | None]:
-    """Return the times from which batches' tombstones may be removed; None: no time is set yet.
+    """Return the times from which compaction may remove batches' tombstones; None: no time is set.
 
     Args:
         run: the place of each batch in `data`, and its header; there is at least one batch.

@@ -1,8 +1,9 @@
 """Start Spark's Python workers as Spark does, but end them silently when the JVM hangs up.
 
-If an idle worker finds its connection closed, it tries to report that to the JVM. Over a Unix
-socket this report fails at once, unlike over TCP, and Spark's own daemon prints a traceback. This
-happens to each worker that was idle for a minute, or whose session has stopped.
+If an idle worker finds its connection closed, the worker tries to report this to the JVM. Over a
+Unix socket, the report fails at once, and Spark's own daemon prints a traceback. Over TCP, the
+report does not fail at once. A worker's connection is closed after the worker was idle for a
+minute, or after its session has stopped.
 """
 
 from __future__ import annotations

@@ -49,9 +49,9 @@ def session(
 
     Args:
         master: any Spark master; by default every core of this machine.
-        java: "auto" uses the system's Java if it is 17 or later, else the bundled Java. "system"
-            uses only the system's Java, and "bundled" only the bundled Java.
-        conf: Spark's settings. They override the settings that this function makes.
+        java: "auto" uses the system's Java if its version is 17 or later, else the bundled Java.
+            "system" uses only the system's Java, and "bundled" only the bundled Java.
+        conf: Spark's settings. These settings override the settings that this function makes.
 
     Raises:
         ImportError: pyspark is not installed.

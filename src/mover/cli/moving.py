@@ -37,7 +37,7 @@ def plan_options(function: Any) -> Any:
 
 @click.group(short_help="Move replicas between log dirs: plan, run, watch, cancel.")
 def move() -> None:
-    """Move replicas between the log dirs of a store, while it is being written.
+    """Move replicas between the log dirs of a store, while the store is being written.
 
     If a process has the store open, the moves run in that process. Otherwise the moves run in this
     command. Then Ctrl-C pauses the moves, and `move resume` continues them.

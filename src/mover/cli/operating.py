@@ -37,7 +37,7 @@ class Caller:
 
 @contextmanager
 def moves_of(log_dirs: tuple[str, ...]) -> Iterator[Caller]:
-    """Yield a caller for the store; open the store here if it has no owner."""
+    """Yield a caller for the store; if the store has no owner, open the store here."""
     import mover.errors  # noqa: F401 - imported so that an owner's errors get their classes
 
     owner = find_owner(named_log_dirs(log_dirs))

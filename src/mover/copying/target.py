@@ -149,8 +149,8 @@ class Target:
     def follow_start(self, source: PartitionMetadata) -> None:
         """Record the source's higher log start durably: all records before this start are deleted.
 
-        If the source is lost, the copy becomes the log. It then begins at the recorded log start,
-        and no deleted record comes back.
+        If the source is lost, the copy becomes the log. The log then begins at the recorded log
+        start, and no deleted record comes back.
         """
         if source.log_start_offset > self._log_start_offset:
             try:
@@ -228,7 +228,7 @@ class Target:
         self.snapshot_offset = None
 
     def mark_caught_up(self, source: PartitionMetadata, end_offset: int) -> PartitionMetadata:
-        """Mark the copy durably as complete up to `end_offset`, so that it may be swapped.
+        """Mark the copy durably as complete up to `end_offset`, so that a swap can use the copy.
 
         All bytes before `end_offset` must be durable before this call.
 
@@ -263,7 +263,7 @@ class Target:
             copy.let_go()
 
     def disown(self) -> None:
-        """Mark the copy durably, so that it is never resumed although its source still names it."""
+        """Mark the copy durably, so that no move resumes it although its source still names it."""
         try:
             metadata = PartitionMetadata.read(self.path)
             if metadata is not None and metadata.move_record is not None:

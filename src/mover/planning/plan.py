@@ -91,7 +91,8 @@ def plan_moves(
     offline, suspect or outdated also give nothing.
 
     Args:
-        tolerance: how far a log dir may be from its share, as a part of the share.
+        tolerance: how far a log dir's bytes are allowed to be from its share, as a part of the
+            share.
         evacuate: log dirs that are to be emptied before they are removed.
 
     Raises:

@@ -16,7 +16,7 @@ class PlannedMove(NamedTuple):
 
 
 class SkippedMove(NamedTuple):
-    """Name a move that a plan leaves out, and why; `topic` is None if this is a whole log dir.
+    """Name a move that a plan leaves out, and why; if `topic` is None, a whole log dir is left out.
 
     Attributes:
         is_unasked: whether the plan's document asks for no move of this replica.

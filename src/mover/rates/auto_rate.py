@@ -10,9 +10,9 @@ After that, each tick counts the slow calls. A call is slow if it takes longer t
 the sum of its learned p99 and `APPEND_SECONDS`. Some slow calls are allowed: the same part of all
 calls as on the idle disk, plus `SLOW_PART`. The slow calls above that part add up to the excess,
 which never falls below 0. When the excess reaches `EXCESS_MAX`, the rate falls. If many calls are
-slow, the excess reaches this limit in one tick. If only slightly too many calls are slow, this
-takes several ticks. If one or two calls are slow by chance, later ticks soon reduce the excess
-again.
+slow, the excess reaches this limit in one tick. If only slightly too many calls are slow, the
+excess needs several ticks. If one or two calls are slow by chance, later ticks soon reduce the
+excess again.
 
 While the excess is below the limit, the rate rises, but only if the copy uses the present rate. For
 example, a copy that waited for a sync needs no higher rate. The rate rises by half in each tick
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
 FACTOR = 1.7  # the aim is at most twice the p99, so a call close to twice the p99 counts as slow
 QUANTILE = 0.99
-# Parts of all calls. A p99 allows one slow call in a hundred. These parts are smaller, because some
-# calls are slow before the rate falls.
+# Parts of all calls. A p99 allows one slow call in a hundred. These parts are smaller than a
+# hundredth, because some calls are slow before the rate falls.
 SLOW_PART, SLOW_PART_MAX = 0.003, 0.006
 EXCESS_MAX = 4.0
 APPEND_SECONDS = 25e-6  # the least time that an append takes besides the timed write
@@ -63,7 +63,8 @@ RATE_MIN = RATE_BEFORE_PILOT
 RATE_FIRST = 64 << 20
 RATE_NONE = 16 << 30  # a rate above this is no ceiling
 FALL, RISE = 0.7, 1.5
-CLOSE = 0.9  # if the rate is below this part of the last rate that was too high, it rises fast
+# If the rate is below this part of the last rate that was too high, the rate rises fast.
+CLOSE = 0.9
 TRY = 1.1
 TRY_TICKS, TRY_TICKS_MAX = 2, 64  # ticks between two tries of a higher rate
 CALM_TICKS = 10  # after this many ticks without a fall, the next fall counts as chance
@@ -198,9 +199,9 @@ class AutoRate:
             self._climb()
 
     def _fall(self) -> None:
-        # The new rate is a part of the rate that the copy reached, not of the ceiling, which may be
-        # higher. The reached rate cannot be measured in one tick: a copy that pauses for a sync
-        # copies more in the next tick.
+        # The new rate is a part of the rate that the copy reached, not of the ceiling. The ceiling
+        # may be higher. The reached rate cannot be measured in one tick: a copy that pauses for a
+        # sync copies more in the next tick.
         reached = sorted(self._copied)[-2:][0]
         rate = max(reached, self._copied[-1])
         rate = rate if self.rate is None else min(self.rate, rate)
@@ -252,7 +253,7 @@ class Pilot:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
-        # Moves that begin soon after others use the rate that was learned for those.
+        # Moves that begin soon after the last moves begin with the rate that those moves learned.
         self._auto = AutoRate(factor)
         self._ended_at = -REMEMBER_SECONDS
 

@@ -193,7 +193,7 @@ class Throttle:
             self._pilot.stop()
 
     def wake(self) -> None:
-        """Wake every waiting move, so that it checks at once whether it is to stop."""
+        """Wake every waiting move, so that the move checks at once whether it is to stop."""
         with self._changed:
             self._changed.notify_all()
 
@@ -255,7 +255,7 @@ class MoveThrottle:
 
         Args:
             before: the rates that an earlier process stored. While the store's rate is `HOLD_RATE`,
-                they are returned unchanged.
+                this function returns `before` unchanged.
         """
         with self._changed:
             own, store = self._own.wanted, self._throttle._store.wanted

@@ -45,8 +45,8 @@ def dump_file(path: str, end_offset: int | None, *, with_records: bool) -> Itera
 
     Args:
         path: the file. If an owner's retention has removed the file, no row is yielded.
-        end_offset: the log end offset. Bytes after this offset, which an owner is writing, are left
-            out.
+        end_offset: the log end offset. An owner may be writing bytes after this offset, so they are
+            left out.
         with_records: whether the row of a batch is followed by the rows of its records.
 
     """
@@ -125,7 +125,7 @@ def time_word(header: BatchHeader) -> str:
 
 
 def record_rows(found: Found) -> Iterator[Row]:
-    """Yield a row for each record of a whole batch, or one row with the error of decoding it."""
+    """Yield a row for each record of a whole batch, or a row with the error if decoding fails."""
     try:
         batch = layouts.decode_all(found.data)
         records: Iterable[Record] = batch.records()

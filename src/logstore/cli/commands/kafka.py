@@ -64,8 +64,8 @@ def last_batches(log: Log) -> tuple[int | None, int | None, list[str]]:
 
     This reads the records of these two batches, because the base timestamp in a header is not
     enough. In a compacted batch, the base timestamp may belong to a removed record, or be the time
-    from which the batch may be deleted. If a codec's library is missing, only the largest timestamp
-    is known.
+    from which compaction is allowed to delete the batch. If a codec's library is missing, only the
+    largest timestamp is known.
     """
     times: list[int] = []
     codecs: dict[str, None] = {}
@@ -200,8 +200,9 @@ def adopt(
     """Take partitions of a stopped broker into the store of --log-dirs, with the same offsets.
 
     If the source and the store are on one file system, sealed segments are hard-linked. Otherwise
-    sealed segments are cloned if the file system can share blocks (XFS, btrfs). If it cannot, they
-    are copied. The last segment is always copied. The source is never written or cut.
+    sealed segments are cloned if the file system can share blocks (XFS, btrfs). If the file system
+    cannot share blocks, they are copied. The last segment is always copied. The source is never
+    written or cut.
 
     \b
     Example:

@@ -64,8 +64,8 @@ def unless_it_loses(path: str, yes: bool, run: Callable[[bool, bool], Outcome]) 
     Args:
         path: the log dir that is given up, as the user named it.
         yes: whether to run the command without asking.
-        run: runs the command. Its arguments are whether replicas may be lost, and whether this is
-            the first run.
+        run: runs the command. Its two arguments say whether the command may lose replicas, and
+            whether this is the first run.
 
     Raises:
         LogDirError: there is no terminal at which to ask; nothing was changed.
@@ -220,7 +220,7 @@ def remove_dir(
 def promote(
     topic: str, partition: int | None, log_dirs: tuple[str, ...], output_format: str
 ) -> None:
-    """Accept an incomplete replica as the live replica; the records that it lacks are then lost.
+    """Accept an incomplete replica as the live replica; the records that it lacks are lost.
 
     A replica is incomplete if the complete copy is gone (for example, with its disk), and only the
     part that a move had copied exists. Until the replica is promoted, it can be read but not

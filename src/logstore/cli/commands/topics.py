@@ -53,7 +53,10 @@ CONFIG_COLUMNS = [
 
 
 def partition_row(store: LogStore, name: TopicPartition) -> Row:
-    """Collect the facts of a partition; `state` has the reason if it is offline or incomplete."""
+    """Collect the facts of a partition.
+
+    For an offline or incomplete partition, `state` has the reason.
+    """
     row: Row = {
         "topic": name.topic,
         "partition": name.partition,

@@ -59,7 +59,7 @@ def new_directory() -> str:
 
 
 def empty_directory(path: str) -> str:
-    """Create the directory that the user named, or use it if it is empty."""
+    """Create the directory that the user named, or use the directory if it exists and is empty."""
     try:
         if not files.exists(path):
             files.mkdir(path)

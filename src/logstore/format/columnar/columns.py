@@ -95,7 +95,7 @@ def encode_arrays(
 
     Args:
         data: the cells, one after the other.
-        starts: shape (n + 1,), any integer type. It begins with 0 and ends with `len(data)`.
+        starts: shape (n + 1,), any integer type. The array begins with 0 and ends with `len(data)`.
         is_valid: shape (n,), False for each null cell. None if no cell is null.
     """
     if len(data) > COLUMN_BYTES_MAX:

@@ -98,7 +98,7 @@ def claimed_sizes(data: Buffer, position: int) -> tuple[int, int]:
 
 
 def next_offset(data: Buffer, position: int) -> int:
-    """Return the offset after a batch; it is read from the header, which is not checked."""
+    """Return the offset after a batch; it is computed from the header, which is not checked."""
     fields = HEADER.unpack_from(data, position)
     return int(fields[0] + fields[7] + 1)
 
@@ -226,7 +226,7 @@ def read_header(data: Buffer, position: int) -> BatchHeader:
 
 
 def header_fault(data: Buffer, position: int, size_bytes: int) -> str | None:
-    """Return what is impossible in a header, or None; this costs less than a checksum."""
+    """Return what is impossible in a header, or None; this check costs less than a checksum."""
     if size_bytes < OVERHEAD_BYTES or size_bytes & 7:
         return f"a batch cannot have {size_bytes} bytes"
     header = read_header(data, position)

@@ -69,7 +69,7 @@ class Group:
     def add(self, batch: RecordBatch) -> None:
         """Add the next batch of the run, decoded.
 
-        For most batches, this calls no NumPy function.
+        For most batches, this method calls no NumPy function.
         """
         self._batches.append(batch)
         column, size = batch.columns.keys, -1
@@ -162,7 +162,10 @@ def group_of(
 
 
 def delete_horizons_ms(data: Buffer, run: Sequence[tuple[int, BatchHeader]]) -> list[int | None]:
-    """Return the times from which batches' tombstones may be removed; None: no time is set yet."""
+    """Return the times from which compaction may remove batches' tombstones.
+
+    A time is None if it is not set yet.
+    """
     seconds = [_HORIZON.unpack_from(data, position + HORIZON_AT)[0] for position, _ in run]
     return [each * HORIZON_UNIT_MS or None for each in seconds]
 

@@ -49,7 +49,7 @@ def columns_of(batches: Batches, starts: Numbers, sizes: Numbers) -> list[BytesC
 
 
 def _back_to_back(batches: Batches, starts: Numbers, sizes: Numbers) -> Buffer:
-    """Copy cells, none of which is null, one after the other."""
+    """Copy cells one after the other; none of the cells is null."""
     size = int(sizes[0])
     if size and bool((sizes == size).all()):
         # An array of overlapping items: at each position of the data begins one item of this size.
@@ -88,7 +88,7 @@ def _of_any_size(cells: Buffer, firsts: Numbers, sizes: Numbers) -> list[BytesCo
 
 
 def _with_nulls(batches: Batches, starts: Numbers, sizes: Numbers) -> BytesColumn | None:
-    """Copy the cells of one batch, some of which may be null."""
+    """Copy the cells of one batch; some of the cells may be null."""
     is_valid = sizes >= 0
     if not is_valid.any():
         return None

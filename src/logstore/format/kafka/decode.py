@@ -90,7 +90,7 @@ def decode_many(
     headers: Sequence[BatchHeader],
     expansion_bytes_max: int = EXPANSION_BYTES_MAX,
 ) -> list[Columns]:
-    """Decode the uncompressed records of batches into columns; no batch may be without records.
+    """Decode the uncompressed records of batches into columns; each batch must have a record.
 
     Raises:
         RecordExpansionError: one batch, or all batches together, need more memory than allowed.
@@ -148,7 +148,7 @@ def headers_max(
 
 
 class HeadersLeft:
-    """Count how many more record headers some batches may have."""
+    """Count how many more record headers some batches are allowed to have."""
 
     __slots__ = ("count", "expansion_bytes_max")
 

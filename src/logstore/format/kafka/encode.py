@@ -2,7 +2,7 @@
 
 The numbers of all records are encoded at once, as one array of bytes. Then these bytes and the
 cells are interleaved. All bytes that do not depend on the batch's place in the log are built before
-the log's lock is taken. These include all bytes that the checksum covers.
+the log's lock is taken. They include all bytes that the checksum covers.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ def encode_alike(values: Sequence[bytes | None], size: int) -> bytes:
 
 @lru_cache(maxsize=8)
 def _around(count: int, size: int) -> tuple[tuple[bytes, ...], int]:
-    """Return the bytes before, between and after `count` values of one size, and their size."""
+    """Return the bytes around `count` values of one size, as pieces, and the size of all pieces."""
     pieces = []
     for at in range(count):
         # Attributes, time delta, offset delta, key size, value size.
@@ -243,7 +243,7 @@ def encode_rows(
     # The fields of a record in three groups: before its key, before its value, after its value.
     first: list[Varints | Numbers] = [length, one, times, deltas, key_size]
     middle: list[Varints | Numbers] = [value_size]
-    # Without headers: a count of 0.
+    # Without headers, each record ends with a count of 0.
     last: list[Varints | Numbers] = [] if tails is not None else [one]
     meta, bounds = weave(count, [*first, *middle, *last], [len(first), len(middle), len(last)])
     read = io.BytesIO(meta).read

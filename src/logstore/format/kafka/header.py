@@ -54,6 +54,6 @@ CONTROL = 0x20
 DELETE_HORIZON = 0x40
 ATTRIBUTES_KNOWN = 0x7F
 
-# One byte each for length, attributes, timestamp delta, offset delta, key size, value size, and
-# header count.
+# A record has at least one byte each for length, attributes, timestamp delta, offset delta, key
+# size, value size, and header count.
 RECORD_BYTES_MIN = 7

@@ -100,7 +100,7 @@ def read_header(data: Buffer, position: int) -> BatchHeader:
 
 
 def header_fault(data: Buffer, position: int, size_bytes: int) -> str | None:
-    """Return what is impossible in a header, or None; this costs less than a checksum."""
+    """Return what is impossible in a header, or None; this check costs less than a checksum."""
     if size_bytes < HEADER_BYTES:
         return f"a batch cannot have {size_bytes} bytes"
     header = read_header(data, position)

@@ -3,10 +3,9 @@
     length | attributes | timestamp delta | offset delta | key | value | no headers
 
 A client's records are usually dense, without headers, and of one size. This module recognises only
-a part of the batches that `decode.check_many` accepts. About any other batch it says nothing, and
-`decode.check_many` decides. For a small batch, a NumPy check takes longer than the system takes to
-write the batch. So this module reads records one by one. But it checks a run of records of one size
-at once.
+a part of the batches that `decode.check_many` accepts. For any other batch, `decode.check_many`
+decides. For a small batch, a NumPy check takes longer than the system takes to write the batch. So
+this module reads records one by one. But it checks a run of records of one size at once.
 """
 
 from __future__ import annotations
@@ -231,7 +230,7 @@ def _run_of(data: memoryview, places: Places, number: int, rows: int) -> Times |
     """Check that the next `rows` records differ from a record only in timestamps and contents.
 
     Args:
-        number: the number of the first of the next records.
+        number: the number of the record after the one in `places`.
     """
     start, first, stride = places.start, places.stop, places.stop - places.start
     head_end = places.head_end

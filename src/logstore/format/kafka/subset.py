@@ -130,7 +130,10 @@ def group_of(
 
 
 def delete_horizons_ms(data: Buffer, run: Sequence[tuple[int, BatchHeader]]) -> list[int | None]:
-    """Return the times from which batches' tombstones may be removed; None: no time is set yet."""
+    """Return the times from which compaction may remove batches' tombstones.
+
+    A time is None if it is not set yet.
+    """
     return [
         header.base_timestamp if header.attributes & DELETE_HORIZON else None for _, header in run
     ]

@@ -1,4 +1,4 @@
-"""Read Kafka's numbers, which are zigzag varints: one number, or one at each of many positions.
+"""Read Kafka's numbers, which are zigzag varints: a single number, or a number at each position.
 
 Nearly all numbers have one or two bytes. Such a number is looked up in a table by its two bytes.
 """

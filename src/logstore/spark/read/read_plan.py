@@ -1,7 +1,7 @@
 """Plan a read: the partitions, the range of offsets of each, and the pieces that tasks read.
 
 The planning runs in a process of the driver, while another process may own the store. A piece names
-a partition and a range of offsets. It does not name a path, because the replica may have moved
+a partition and a range of offsets. A piece does not name a path, because the replica may have moved
 before a task reads the piece.
 """
 

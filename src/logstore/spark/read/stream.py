@@ -61,7 +61,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_document(starts_of(spans, self._options), ids_of(spans))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Return how many records a batch may have."""
+        """Return how many records a batch is allowed to have."""
         limit = self._options.offsets_per_trigger_max
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
@@ -93,7 +93,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_document(ends, begun.ids | ids)
 
     def _is_too_early(self, behind: int) -> bool:
-        """Report whether a batch would be too small and the longest wait for it is not over yet."""
+        """Report whether to wait longer, because a batch would be too small now."""
         options, now, last = self._options, time.monotonic(), self._last_batch_at
         has_enough = behind >= options.offsets_per_trigger_min or self._target is not None
         if has_enough or last is None or (now - last) * 1000 >= options.trigger_delay_ms_max:

@@ -8,11 +8,11 @@
     end      the document names the batch as the last complete batch; the staged files are removed
 
 If a commit is interrupted, the next commit of any query completes the interrupted commit first. For
-this, it reads each log from the offset that the document names, and finds which batches of the
-interrupted commit are there. The process owns the store during the whole commit, so no other
-process appends between begin and end. But after an interruption, another process may append. So the
-next commit first removes from the document the records that the logs have already. Then it appends
-the rest at each log's new end (docs/adr).
+this, the next commit reads each log from the offset that the document names, and finds which
+batches of the interrupted commit are there. The process owns the store during the whole commit, so
+no other process appends between begin and end. But after an interruption, another process is able
+to append. So the next commit first removes from the document the records that the logs have
+already. Then it appends the rest at each log's new end (docs/adr).
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class CommitLog:
         """Remove the record of a complete DataFrame write, because no other batch follows.
 
         While a log dir is away or hangs, the record is not removed, because that log dir may have
-        an older record, in which the write is only begun.
+        an older record, which says that the write is only begun.
         """
         is_finished = record.pending is None and record.query_id.startswith(ONCE_PREFIX)
         if not is_finished or self._store.host.replicas.is_a_dir_in_doubt():
@@ -242,7 +242,7 @@ def commit(store: LogStore, query_id: str, batch_id: int, runs: Sequence[Run]) -
         begun = Commit(batch_id, tuple(_parts(store, runs)))
         finish(store, log, log.write(record._replace(pending=begun)))
     remove_files(runs)
-    # If the batch is not new, another driver may have continued and may be staging the next batch.
+    # if the batch is not new, another driver may have continued and may be staging the next batch
     if is_new:
         log.remove_staged(query_id)
     return is_new

@@ -59,7 +59,7 @@ class WriteOptions(NamedTuple):
 
 
 def write_options(given: Mapping[str, str], schema: StructType, overwrite: bool) -> WriteOptions:
-    """Check the options and the columns of a write; raise ValueError if one is wrong."""
+    """Check the options and the columns of a write; raise ValueError for a wrong one."""
     if any(name.lower() == "kafkalogdirs" for name in given):
         raise ValueError(
             "the log dirs of a Kafka broker can only be read: take its partitions into a store "
@@ -103,7 +103,7 @@ def own(log_dirs: tuple[str, ...]) -> LogStore:
 
 
 def check_not_owned(log_dirs: tuple[str, ...]) -> None:
-    """This acquires the locks, releases them at once, and writes nothing.
+    """This function acquires the locks, releases them at once, and writes nothing.
 
     The locks are acquired and released at once, and nothing is written.
 

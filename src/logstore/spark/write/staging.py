@@ -3,10 +3,10 @@
     <log dir>/.spark/staged/<query id>/<unique>.batches
 
 Each task writes one file, on the disk of one of its partitions. The file is durable before the task
-reports that it is done. Only the commit that gets the task's report reads the file. A file that no
-commit named is removed with the next batch of the same query. A DataFrame write has no next batch,
-and nothing shows whether its driver is alive. So the operator must remove the files that such a
-write left (docs/SPARK.md).
+reports its end. Only the commit that gets the task's report reads the file. A file that no commit
+named is removed with the next batch of the same query. A DataFrame write has no next batch, and
+nothing shows whether its driver is alive. So the operator must remove the files that such a write
+left (docs/SPARK.md).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from logstore.spark.write.partitioner import by_key
 from logstore.store.store import LogStore
 
 SPARK_DIR = ".spark"
-# The log sets these columns itself. They are ignored, so that a DataFrame that was read can be
+# The log sets these columns itself. The sink ignores them, so that a DataFrame that was read can be
 # written.
 GIVEN_BY_THE_LOG = ("offset", "timestampType")
 HELD_BYTES_MAX = 32 << 20
