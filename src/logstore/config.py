@@ -38,8 +38,8 @@ class LogConfig(Config):
         flush_messages: flush after this many records. If None, the number of records causes no
             flush.
         flush_ms: flush records at the latest after they have waited for this time.
-        retention_ms: drop sealed segments whose last record is older than this. None drops no
-            segment because of its age.
+        retention_ms: drop sealed segments whose last record is older than this. With None, the age
+            of a segment does not matter.
         retention_bytes: drop the oldest sealed segments while the log is larger than this.
         compression_type: "none", "lz4" or "zstd"; in Kafka's layout also "gzip" and "snappy".
         message_timestamp_before_max_ms, message_timestamp_after_max_ms: how far a timestamp in an

@@ -79,8 +79,8 @@ class LogStoreError(Exception):
     Attributes:
         retriable: whether the same call may succeed later. If True, nothing was written.
         is_written: set on an error of an append of encoded batches. True means that all batches are
-            in the log. False means that no batch is. None means that the answer is unknown until
-            the log is opened again. Any other exception that such an append raises has this
+            in the log. False means that none of them is in the log. None means that this is unknown
+            until the log is opened again. Any other exception that such an append raises has this
             attribute, too. The only exception without it is a KeyboardInterrupt that came before
             the append began.
     """

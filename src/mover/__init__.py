@@ -1,4 +1,4 @@
-"""Move replicas between the log dirs of a store while they are being written (KIP-113)."""
+"""Move replicas between the log dirs of a store, while records are appended (KIP-113)."""
 
 from __future__ import annotations
 

@@ -49,7 +49,8 @@ class ReplicaMoveThreadPool(Generic[Task]):
         """Wake the threads, so that they look for a task.
 
         Raises:
-            LogDirError: the pool has no thread, and no thread can be started; this is retriable.
+            LogDirError: the pool has no thread, and no thread can be started. The error is
+                retriable.
         """
         with self._changed:
             self._wakeups += 1

@@ -1,4 +1,4 @@
-"""Handle moves that no thread runs: at a start, and when a log dir answers again or came back.
+"""Handle moves that no thread runs: at a start, and when a log dir answers again or is back.
 
 The metadata of a live copy names the move that was begun, and so the `.move` copy:
 
@@ -12,7 +12,7 @@ The metadata of a live copy names the move that was begun, and so the `.move` co
 If a move failed because its source or its target did not serve, a new move continues its copy,
 because the old move was already reported as failed (KIP-113, section 3). A move that failed for
 another reason waits for its `retry`. If a move was cancelled while its source was unreachable, its
-copy is deleted now.
+copy is deleted here.
 """
 
 from __future__ import annotations

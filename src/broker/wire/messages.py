@@ -1,6 +1,10 @@
 """Provide the class of each message: `from broker.wire.messages import MetadataResponse`.
 
-a type checker cannot know the fields, because the fields are read from a file
+A message is a named tuple with the fields of all its versions, in snake_case. The classes of its
+structs are attributes of its class, such as `MetadataResponse.MetadataResponseBroker`. A field has
+the default of the schema if no value was given for it, or if the version of a decoded message does
+not have the field. An encoder leaves out the fields that its version does not have. So one message
+can be encoded in every version (ADR 21).
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ from typing import Any
 
 from broker.wire import schemas
 
-_namedtuple: Any = namedtuple  # a type checker cannot know fields that are read from a file
+_namedtuple: Any = namedtuple  # the fields are read from a file, so a type checker cannot know them
 INTEGERS = {"int8", "int16", "int32", "int64", "uint16", "uint32"}
 EMPTY: dict[str, Any] = {
     "string": "", "bytes": b"", "records": None, "uuid": bytes(16), "bool": False, "float64": 0.0,

@@ -59,7 +59,8 @@ class Schema(NamedTuple):
     key: int | None
     versions: Versions
     flexible: Versions
-    structs: dict[str, tuple[Field, ...]]  # by name; the message's own fields have its name
+    # By name; the message's own fields are under the message's name.
+    structs: dict[str, tuple[Field, ...]]
 
     def is_flexible(self, version: int) -> bool:
         """Report whether a version has compact lengths and tagged fields."""

@@ -23,8 +23,7 @@ from logstore.errors import CorruptRecordBatchError, LogDirLockedError, LogStore
 
 EXIT_SIGNALLED = 128  # plus the signal's number, as in a shell; Ctrl-C gives 130
 
-# Commands whose module is imported only when the command is called: the module, and the help's
-# line.
+# The commands whose modules are imported late: each command's module, and its line in the help.
 ELSEWHERE = {
     "kafka": ("logstore.cli.commands.kafka", "Read, adopt and hand back a Kafka broker's disks."),
     "move": ("mover.cli.moving", "Move replicas between log dirs: plan, run, watch, cancel."),

@@ -22,7 +22,7 @@ BATCH_BYTES_MAX = 1 << 20
 RECORD_OVERHEAD_BYTES = 64
 """How many bytes a record counts in addition to its value.
 
-So a batch of many tiny records ends, too.
+So a batch of many tiny records does not grow without limit.
 """
 
 Parser = Callable[[bytes], InputRecord | None]
@@ -178,7 +178,7 @@ class Intake:
     def write(self, batch: Batch) -> None:
         """Append a batch.
 
-        If it is refused, append its records one by one to find the bad record.
+        If the batch is refused, append its records one by one to find the bad record.
         """
         count = len(batch.values)
         if not count:

@@ -1,6 +1,6 @@
 """Choose the layout of a batch by the magic in its prefix; no other module reads the magic.
 
-Kafka's layout needs the extra `kafka`. Its module is imported when its first batch is found.
+Kafka's layout needs the extra `kafka`. Its module is imported when the first Kafka batch is found.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def session(
 
     The system needs no Java, because the extra `spark` installs Java. This function sets JAVA_HOME,
     PYSPARK_PYTHON and PYTHONPATH in this process, and Spark passes these variables on to its own
-    processes. Times are shown in UTC.
+    processes. Spark shows times in UTC.
 
     Args:
         master: any Spark master; by default every core of this machine.
@@ -79,7 +79,7 @@ def session(
 
 
 def _collector(wanted: str) -> str:
-    """Choose a garbage collector, unless the user chose one: a JVM with two does not start."""
+    """Choose a garbage collector, unless the user did: a JVM with two collectors does not start."""
     said = " ".join((wanted, *(os.environ.get(name, "") for name in JAVA_OPTIONS)))
     return "" if "GC" in said else COLLECTOR
 

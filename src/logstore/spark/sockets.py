@@ -66,7 +66,7 @@ def _sweep(parent: str) -> None:
 
 
 def _remove_left(path: str) -> None:
-    """Remove such a directory; raise OSError if a process has locked it."""
+    """Remove a directory that a killed process left; raise OSError if a process locks it."""
     fd = files.open_file(path, files.DIRECTORY)
     try:
         files.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

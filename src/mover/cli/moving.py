@@ -69,7 +69,7 @@ def plan(
     output: IO[str] | None,
     output_format: str,
 ) -> None:  # fmt: skip
-    """Show the fewest bytes to move so that every log dir holds its share.
+    """Show the moves with the fewest bytes that give every log dir its share.
 
     A log dir's share is its part of all bytes, in proportion to its disk's capacity. Moves that
     cannot be done are shown with the reason. The exit code is 1 if a replica cannot leave a log

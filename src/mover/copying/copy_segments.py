@@ -44,7 +44,7 @@ class SourceChangedError(Exception):
 
 
 class Ends:
-    """Hold what a copy needs of its source, its target and its move.
+    """Hold the source, the target, and the parts of the move that a copy uses.
 
     Attributes:
         is_stopped: returns whether the move is to stop.
@@ -222,10 +222,10 @@ class SegmentCopy:
     def follow(self, source: Segment, source_fd: int, ends: Ends) -> None:
         """Take another segment as the source: keep the bytes that agree, and cut off the rest.
 
-        A resumed copy calls this. So does a copy whose source was truncated, repaired or compacted.
-        Only the bytes decide what is kept. If an earlier run left the copy, the comparison reads
-        the copy from the disk, not from the page cache: a sync of the copy may have failed, and the
-        failure may not be recorded anywhere.
+        A resumed copy calls this method. So does a copy whose source was truncated, repaired or
+        compacted. Only the bytes decide what is kept. If an earlier run left the copy, the
+        comparison reads the copy from the disk, not from the page cache: a sync of the copy may
+        have failed, and the failure may not be recorded anywhere.
         """
         was_left, self.source = self.source is None, source
         try:
@@ -269,7 +269,7 @@ class SegmentCopy:
             self._early_sync = None
 
     def sync(self, ends: Ends) -> None:
-        """Make the copied bytes durable, with a system call that also tests the disk (R1)."""
+        """Make the copied bytes durable, then probe the file (R1)."""
         if not self.is_synced:
             self._finish_early_sync()
             try:

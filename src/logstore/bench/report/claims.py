@@ -40,7 +40,7 @@ class Figures:
         return max(rates) if rates else None
 
     def ratio(self, layout: str, other: str, phase: str, **facts: Any) -> float | None:
-        """Compute how many times as fast as another layout a layout is."""
+        """Compute the rate of a layout as a multiple of another layout's rate."""
         ours, theirs = self.rate(layout, phase, **facts), self.rate(other, phase, **facts)
         return ours / theirs if ours is not None and theirs else None
 

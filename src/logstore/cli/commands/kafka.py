@@ -201,8 +201,8 @@ def adopt(
 
     If the source and the store are on one file system, sealed segments are hard-linked. Otherwise
     sealed segments are cloned if the file system can share blocks (XFS, btrfs). If the file system
-    cannot share blocks, they are copied. The last segment is always copied. The source is never
-    written or cut.
+    cannot share blocks, the segments are copied. The last segment is always copied. The source is
+    never written or cut.
 
     \b
     Example:

@@ -24,7 +24,7 @@ from logstore.format.kafka.varints import varint
 
 # Shorter runs are read faster record by record.
 RUN_RECORDS_MIN = 4
-# If this many records in a row are read one by one, `decode.check_many` is faster for the batch.
+# After this many records in a row that are not alike, `decode.check_many` is faster for the batch.
 SINGLES_MAX = 32
 # Offset deltas below these limits have one, two and three bytes. The table ends within the deltas
 # of three bytes.
@@ -41,7 +41,7 @@ _word = struct.Struct("<Q").unpack_from
 
 
 class Places(NamedTuple):
-    """Hold the places of one record's fields; in a like record, the fields are at the same places.
+    """Hold the places of one record's fields; a record of the same size has the same places.
 
     Attributes:
         head_end: the position after the size of the key.
@@ -60,7 +60,7 @@ class Places(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Hold the same few bytes of each of several records that are alike.
+    """Hold the bytes at one place in each of several records that are alike.
 
     Attributes:
         offset: the place of these bytes in the first record, relative to the start of the batch's
@@ -83,8 +83,8 @@ class Shape(NamedTuple):
     times: Times
 
 
-# By the number and the total size of the records. A client's next batch often has the shape of an
-# earlier batch.
+# The remembered shapes, by the number and the total size of the records. A client's next batch
+# often has the shape of an earlier batch.
 _shapes: dict[tuple[int, int], Shape] = {}
 
 
@@ -219,7 +219,7 @@ def _deltas(shift: int) -> Words:
 
 
 def _rows_alike(number: int) -> int:
-    """Count the records from `number` whose offset deltas have the size of the one before."""
+    """Count the records from `number` whose offset deltas have as many bytes as the last one."""
     for limit in DELTA_LIMITS:
         if number <= limit:
             return limit - number
@@ -257,7 +257,7 @@ def _run_of(data: memoryview, places: Places, number: int, rows: int) -> Times |
 
 
 def _same_sizes(data: memoryview, places: Places, rows: int) -> bool:
-    """Check that the next `rows` records have values of the same size as a record's value."""
+    """Check that the values of the next `rows` records are as large as the value in `places`."""
     width = places.value_end - places.value_at
     if width > 4:
         return False

@@ -37,7 +37,7 @@ def varint(data: Buffer, position: int) -> tuple[int, int]:
 
 @cache
 def short_varints() -> tuple[Numbers, Numbers]:
-    """Build a table from two bytes to the number that begins there, and its size (0: longer)."""
+    """Build a table from two bytes to the number that begins there, and its size (0 if longer)."""
     low, high = np.arange(1 << 16) & 0xFF, np.arange(1 << 16) >> 8
     widths = np.where(low < 0x80, 1, np.where(high < 0x80, 2, 0))
     numbers = np.where(low < 0x80, low, low & 0x7F | high << 7)

@@ -81,7 +81,7 @@ def select(store: LogStore, options: ReadOptions) -> list[TopicPartition]:
         LogDirOfflineError: a log dir is offline, so that not all partitions are known.
     """
     there = list(store)
-    # Kafka's admin client leaves them out, too.
+    # Kafka's admin client also leaves these topics out.
     if options.place.is_kafka and options.pattern is not None:
         there = [key for key in there if key.topic not in INTERNAL_TOPICS]
     if options.fails_on_data_loss and not options.assigned:

@@ -198,7 +198,7 @@ def check_all_serve(store: LogStore) -> None:
 def _unseen(path: str, reason: str, *, is_any_seen: bool = True) -> LogDirOfflineError:
     """Create the error for a log dir that this process cannot use.
 
-    It names the dir and the host.
+    The error names the dir and the host.
     """
     advice = "; failOnDataLoss=false reads the other log dirs" if is_any_seen else ""
     # The log dir may be healthy, although this host does not see it.

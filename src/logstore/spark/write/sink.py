@@ -103,9 +103,9 @@ def own(log_dirs: tuple[str, ...]) -> LogStore:
 
 
 def check_not_owned(log_dirs: tuple[str, ...]) -> None:
-    """This function acquires the locks, releases them at once, and writes nothing.
+    """Check that no process owns the store, so that a write fails before its tasks run.
 
-    The locks are acquired and released at once, and nothing is written.
+    This function acquires the locks, releases them at once, and writes nothing.
 
     Raises:
         LogDirLockedError: another process owns the store, and that process is not a commit.
