@@ -1,1 +1,1 @@
-"""One replica's log: segments, indexes, recovery, reading, appending."""
+"""The log of one replica: its segments and indexes, and how it is recovered, read and written."""

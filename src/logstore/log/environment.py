@@ -1,4 +1,4 @@
-"""Hold what all logs of one store share: the clock and the three caches."""
+"""Hold the objects that all logs of one store share: the clock and the three caches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from logstore.disk import files, mapped
 from logstore.errors import LogClosedError
 from logstore.log.segments.cache import Cache
 
-# How errors name the result of a clock, and the first number that is too large for a timestamp.
+# The name of a clock's result in error messages, and the first number too large for a timestamp.
 NOW_MS = "the result of the clock's now_ms(), in ms since the epoch,"
 NOW_MS_END = 2**63 - 1
 
@@ -21,7 +21,7 @@ View = Callable[[int, int, int], "bytes | memoryview"]
 
 
 class Clock(Protocol):
-    """Gives the time; tests use a clock that they advance by hand."""
+    """Gives the time; tests use a clock that advances only when the test says so."""
 
     def now_ms(self) -> int:
         """Give the wall clock, ms since the epoch."""
@@ -29,7 +29,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """Gives the time of the machine."""
+    """Gives the time of the machine's clock."""
 
     def now_ms(self) -> int:
         """Give the wall clock, ms since the epoch."""
@@ -37,9 +37,9 @@ class SystemClock:
 
 
 class CheckedClock:
-    """Checks the times of a user's clock before they reach a record or a file.
+    """Checks each time that a user's clock gives, before the time gets into a record or a file.
 
-    The store's own clock is not wrapped, so it adds no cost to an append.
+    The store's own clock is used without this check, so appends do not pay for the check.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -57,7 +57,7 @@ class CheckedClock:
 
 
 def check_clock(clock: Clock) -> None:
-    """Refuse an object that is no clock, before anything is opened; call its `now_ms` once.
+    """Refuse an object that is no clock, before a store opens any file; call `now_ms` once.
 
     Raises:
         TypeError, ValueError: the object has no `now_ms`, or `now_ms` returns no whole number of
@@ -72,18 +72,19 @@ class LogEnvironment:
     """Shares a clock and caches among the logs of a store.
 
     Attributes:
-        handles: open segment files: `max_open_files` at most, without those that are in use.
-        dirty: the logs with unflushed appends; each holds a descriptor that must stay open.
-        indexes: index arrays of sealed segments; limited by their bytes.
-        blocks: decoded batches for reads of one record; limited by their bytes.
-        view: how bulk reads access a file. The process that owns the store uses maps. Any other
-            process uses `pread`, because the owner may cut a file that is mapped.
-        record_expansion_bytes_max: memory that one batch may need once it is decoded.
-        producer_expiration_ms: a producer that was not used for so long is forgotten.
-        producers_max: how many producers of one log are remembered.
+        handles: open segment files. At most `max_open_files` files that nobody uses stay open.
+        dirty: the logs with unflushed appends; each of these logs has a descriptor that must stay
+            open.
+        indexes: index arrays of sealed segments; their total size in bytes is limited.
+        blocks: decoded batches for reads of single records; their total size in bytes is limited.
+        view: gives the bytes of a file for a bulk read. The process that owns the store maps files.
+            Any other process uses `pread`, because the owner may cut a file while it is mapped.
+        record_expansion_bytes_max: the most memory that a decoded batch is allowed to need.
+        producer_expiration_ms: a log forgets a producer that was not used for this time.
+        producers_max: how many producers one log remembers.
         owner_pid: the process that opened the store; a forked child has another pid.
-        owner: the store; a log in use refers to it and so keeps it open. None for a store that only
-            reads.
+        owner: the store. A log in use refers to the store, and so keeps the store open. None for a
+            store that only reads.
     """
 
     __slots__ = (

@@ -1,11 +1,11 @@
 """Remember at which offset each leader epoch began (`leader-epoch-checkpoint`).
 
-Invariant: epochs and start offsets both increase strictly. The file repeats what the batches say;
-if it is damaged or missing, it is rebuilt from the batches.
+Invariant: epochs and start offsets both increase strictly. The file repeats the epochs that the
+batches have. So if the file is damaged or missing, it is rebuilt from the batches.
 
-The file also names its log and the log start. A new log start is written into this file first, and
-into `partition.metadata` after that. So if `partition.metadata` has a log start that is not in this
-file, this log did not write it (see `log_start`).
+The file also names its log and the log start. A new log start is first written into this file, and
+then into `partition.metadata`. So if `partition.metadata` names a later log start than this file,
+one of the two files is old, or belongs to another log (see `log_start`).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class OfLog(NamedTuple):
     """The log that a file belongs to, and where that log starts.
 
     Attributes:
-        log_start_offset: None if no second file records it.
-        is_sparse: offsets may be missing in its segments; `partition.metadata` says so, too.
+        log_start_offset: the log start; None if only `partition.metadata` records it.
+        is_sparse: whether offsets may be missing in the log's segments, as in `partition.metadata`.
     """
 
     topic: str
@@ -41,8 +41,7 @@ class LeaderEpochs:
     """The (epoch, start offset) pairs of one log.
 
     Attributes:
-        of_log: what the file that was read says about its log; None for a file of an earlier
-            version.
+        of_log: the log that the file on the disk names; None if an earlier version wrote the file.
     """
 
     def __init__(
@@ -60,14 +59,14 @@ class LeaderEpochs:
 
     @property
     def latest(self) -> int:
-        """The epoch of the last record; -1 if there was none."""
+        """The latest epoch that is remembered; -1 if there is none."""
         return self.entries[-1][0] if self.entries else -1
 
     def note(self, epoch: int, start_offset: int) -> bool:
-        """Record the epoch of a batch; return whether the epoch is new.
+        """Record the epoch of a batch that begins at an offset; return whether the epoch is new.
 
-        Entries that begin at or after the batch are removed: a truncation or a power cut has
-        removed their records.
+        Entries that begin at or after the start of the batch are removed, because a truncation or a
+        power cut has removed their records.
         """
         if self.entries and epoch <= self.entries[-1][0]:
             return False
@@ -76,11 +75,11 @@ class LeaderEpochs:
         return True
 
     def truncate_to(self, end_offset: int) -> None:
-        """Forget epochs that began at or after a truncation."""
+        """Forget the epochs that began at or after the offset of a truncation."""
         self.entries = [entry for entry in self.entries if entry[1] < end_offset]
 
     def start_at(self, log_start_offset: int) -> None:
-        """Forget epochs before the log start; the epoch at the log start then begins there."""
+        """Forget epochs that end before the log start; the epoch at the log start begins there."""
         starts = [start for _, start in self.entries]
         first = max(bisect_right(starts, log_start_offset) - 1, 0)
         kept = self.entries[first:]
@@ -89,12 +88,12 @@ class LeaderEpochs:
         self.entries = kept
 
     def at(self, offset: int) -> int:
-        """Give the epoch of the record at an offset; -1 if none began before it."""
+        """Give the epoch of the record at an offset; -1 if every epoch begins after the offset."""
         number = bisect_right([start for _, start in self.entries], offset)
         return self.entries[number - 1][0] if number else -1
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """Give the largest known epoch up to `epoch`, and the offset where it ended (KIP-101)."""
+        """Give the largest known epoch up to `epoch`, and that epoch's end offset (KIP-101)."""
         number = bisect_right([known for known, _ in self.entries], epoch)
         if number == 0:
             return -1, -1
@@ -118,7 +117,7 @@ class LeaderEpochs:
 
     @classmethod
     def read(cls, directory: str) -> LeaderEpochs | None:
-        """Read the file; None if there is none.
+        """Read the file; None if the file does not exist.
 
         Raises:
             CorruptCheckpointError: the file is damaged, or a field is missing or wrong.
@@ -146,7 +145,7 @@ class LeaderEpochs:
 
 
 def _entries(document: dict[str, Any]) -> list[tuple[int, int]]:
-    """Read the pairs; both numbers must rise from pair to pair. Raises one of `fields.WRONG`."""
+    """Read the pairs; both epochs and offsets must rise. Raises one of `fields.WRONG`."""
     entries: list[tuple[int, int]] = []
     for epoch, start in fields.rows(document["epochs"], "epochs", 2):
         fields.number(epoch, "an epoch", fields.EPOCH_MAX, low=-1)
@@ -158,7 +157,7 @@ def _entries(document: dict[str, Any]) -> list[tuple[int, int]]:
 
 
 def _of_log(document: dict[str, Any]) -> OfLog | None:
-    """Read which log the file belongs to; raises one of `fields.WRONG`."""
+    """Read the fields that name the file's log; raises one of `fields.WRONG`."""
     if "kind" not in document:
         return None
     key = fields.partition_key(document["topic"], document["partition"])

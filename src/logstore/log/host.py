@@ -1,7 +1,7 @@
-"""Give the store, the mover and the Spark source access to a log beyond its public methods.
+"""Give the store, the mover and the Spark source access to a log that users do not get.
 
-For a swap, the mover also uses `log/relocation`. None of these packages touches the state of a log
-itself.
+For a swap, the mover also uses `log/relocation`. The store, the mover and the Spark source use
+these functions, and never touch the state of a log directly.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
 
 
 def append_staged(log: Log, raw: bytes) -> None:
-    """Append encoded batches as `append_encoded` does, but with any timestamps.
+    """Append encoded batches as `append_encoded` does, but without a check of the timestamps.
 
-    The Spark source decided to append the batches when it staged them. After that, no check of
-    their timestamps may refuse them.
+    The Spark source decided to append the batches when it staged them. After that decision, the
+    append must not fail because of a timestamp.
     """
     leader_appends.append_encoded(log._state, raw, is_checked=False)
 
@@ -71,7 +71,7 @@ def drop_oldest(log: Log) -> bool:
 
 
 def check(log: ReadableLog) -> None:
-    """Raise the reason if the log does not serve: closed, offline, suspect or forked."""
+    """Raise the reason if the log does not serve: it is closed, offline, suspect or in a fork."""
     log._state.check()
 
 
@@ -107,23 +107,23 @@ def segments_of(log: ReadableLog) -> tuple[Segment, ...]:
 
 
 def replicated_to(log: Log) -> int | None:
-    """Give the high watermark of a log that is replicated; None if nobody replicates it."""
+    """Give the high watermark of a replicated log; None if the log is not replicated."""
     state = log._state
     return None if state.replication.replicated_to is None else state.high_watermark
 
 
 def unflushed_paths(log: Log) -> list[str]:
-    """Name the segments that may be partly unflushed; a flush may run at the same time."""
+    """Give the paths of segments that may be partly unflushed; a flush may run at the same time."""
     return flush.unflushed_paths(log._state)
 
 
 def locks_of(log: Log) -> LockedLog:
-    """Give the locks of a log, for the watchdog, which frees the threads that wait for them."""
+    """Give the locks of a log to the watchdog, which frees threads that wait for these locks."""
     return log._state
 
 
 def watch(log: Log, writes: Latencies, syncs: Latencies) -> None:
-    """Time writes, and syncs that a caller waits for, until `unwatch`; twice changes nothing."""
+    """Time writes, and syncs that a caller waits for, until `unwatch`; calling twice is allowed."""
     if log._state.timing is None:
         log._state.timing = Timing(writes, syncs)
 
@@ -145,12 +145,12 @@ def tell_end(log: ReadableLog) -> None:
 
 
 def refresh(log: ReadableLog) -> None:
-    """Read what another process changed in the log; the owner's log is always up to date."""
+    """Read the changes that another process made to the log; in the owner, do nothing."""
     log._state.refresh()
 
 
 def start_at(log: ReadableLog, offset: int) -> bool:
-    """Set the log start to a checkpoint's offset if the log contains it; return whether it does."""
+    """Set the log start to a checkpoint's offset; False if the log does not contain the offset."""
     if not log.log_start_offset < offset <= log.log_end_offset:
         return False
     log._state.log_start_offset = offset
@@ -158,9 +158,9 @@ def start_at(log: ReadableLog, offset: int) -> bool:
 
 
 def open_segment(log: ReadableLog, segment: Segment) -> Handle:
-    """Give an open file of a segment; raises OSError, or the error of a log that does not serve."""
+    """Give an open file of a segment; raises OSError, or the reason if the log does not serve."""
     handle = segment.handle(log._state.environment)
-    if log._state.unavailable is not None:  # detached meanwhile: this file would never be closed
+    if log._state.unavailable is not None:  # detached meanwhile: nothing would close the file
         segment.forget(log._state.environment)
         log._state.check()
     return handle
@@ -172,24 +172,24 @@ def cursor_of(log: ReadableLog, segment: Segment, offset: int) -> Cursor:
 
 
 def split(log: ReadableLog, start: int, end: int, piece_bytes: int) -> list[OffsetRange]:
-    """Cut the offsets `start..end` into pieces of about `piece_bytes` as stored."""
+    """Cut the offsets `start..end` into pieces of about `piece_bytes` stored bytes."""
     return splitting.split(log._state, start, end, piece_bytes)
 
 
 def bytes_between(log: ReadableLog, start: int, end: int) -> int:
-    """Estimate how many bytes the offsets `start..end` take, from whole segments alone."""
+    """Estimate how many bytes the offsets `start..end` take, from the sizes of segments only."""
     return splitting.bytes_between(log._state, start, end)
 
 
 def decided_now(log: ReadableLog) -> Decided:
-    """Refresh a log, and find which of its transactions are decided; raises LogStoreError."""
+    """Refresh a log, and find which of its transactions have ended; raises LogStoreError."""
     from logstore.log.read import transactions
 
     return transactions.decided_now(log._state)
 
 
 def verify_segment(log: ReadableLog, base_offset: int, flushed_to: int) -> list[SegmentDamage]:
-    """Check only one segment, to the end of its file; return one row for each damaged batch."""
+    """Check one segment, to the end of its file; return one row for each damaged batch."""
     from logstore.log.recovery import verification
 
     return verification.verify_segment(log._state, base_offset, flushed_to)
@@ -198,7 +198,7 @@ def verify_segment(log: ReadableLog, base_offset: int, flushed_to: int) -> list[
 def check_of_segment(
     log: ReadableLog, base_offset: int, flushed_to: int, *, from_disk: bool = False
 ) -> SegmentCheck:
-    """Begin to check one segment, in any number of steps; see `SegmentCheck`."""
+    """Make an object that checks one segment, in any number of steps; see `SegmentCheck`."""
     from logstore.log.recovery.verification import SegmentCheck
 
     return SegmentCheck(log._state, base_offset, flushed_to, from_disk=from_disk)
@@ -211,8 +211,8 @@ def change_metadata(log: Log, change: Callable[[PartitionMetadata], dict[str, An
     """Replace fields of `partition.metadata` durably, under the log's flush lock.
 
     Args:
-        change: makes the new values of fields from the old metadata; None if nothing is to be
-            written.
+        change: gets the old metadata, and returns the new values of fields. If it returns None,
+            nothing is written.
 
     Raises:
         LogStoreError: the log does not serve, or its disk failed.
@@ -228,10 +228,12 @@ def set_config(log: Log, change: Callable[[LogConfig], LogConfig]) -> LogConfig:
     """Replace the configuration of a log durably, apply it, and return it.
 
     Args:
-        change: makes the new configuration from the old one; it raises if the new one is wrong.
+        change: gets the old configuration, and returns the new one. It raises if the new
+            configuration is wrong.
 
     Raises:
-        LogStoreError: as for an append; the old configuration stays in force.
+        LogStoreError: the log does not serve, or its disk failed. The old configuration stays in
+            force.
         UnsupportedFormatError: a library that the new configuration needs is not installed.
     """
     return log._set_config(change)
@@ -244,7 +246,7 @@ def compaction_plan(log: Log) -> Plan:
     log._state.check()
     try:
         return plan_of(log._state)
-    except FileNotFoundError:  # retention or a move has just removed a segment
+    except FileNotFoundError:  # retention or a move has just removed this segment
         return plan_of(log._state)
     except OSError as error:
         raise log._state.failed(error) from error
@@ -254,9 +256,9 @@ def compact(log: Log, pace: Callable[[int], None], table_bytes: int) -> Compacti
     """Compact a log, as `Log.compact` does.
 
     Args:
-        pace: called after each part of the work with the bytes that were read and written. If it
-            raises, the compaction ends with that error.
-        table_bytes: memory for the keys.
+        pace: called after each part of the work with the number of bytes that were read and
+            written. If the call raises, the compaction ends with that error.
+        table_bytes: the most memory for the table of keys.
     """
     from logstore.log.compaction.compaction import compact as compact_now
 
@@ -264,7 +266,7 @@ def compact(log: Log, pace: Callable[[int], None], table_bytes: int) -> Compacti
 
 
 def note_missing(log: ReadableLog, reason: str) -> None:
-    """Set what a copy that was opened incomplete lacks; other logs are not changed."""
+    """Set the reason why a copy is incomplete; a log that is not incomplete is not changed."""
     from logstore.log.follow.followed_replica import FollowedReplica
 
     if isinstance(log._state, FollowedReplica) and log._state.missing:
@@ -272,22 +274,22 @@ def note_missing(log: ReadableLog, reason: str) -> None:
 
 
 def is_lowered_since(log: Log, directory_id: str, seen: Generation) -> bool:
-    """Check whether a log was made or truncated after a generation of its log dir was seen."""
+    """Check whether a log was created or truncated in a generation of its log dir, or later."""
     return log._state.metadata.is_lowered_since(directory_id, seen)
 
 
 def limited_metadata(log: Log) -> PartitionMetadata | None:
-    """Give a log's metadata if a truncation limits its recovery point; otherwise None."""
+    """Give a log's metadata if a truncation limits the log's recovery point; otherwise None."""
     metadata = log._state.metadata
     return metadata if RECOVERY_POINT_LIMIT in metadata.extra else None
 
 
 def lift_recovery_point_limit(log: Log, limited: PartitionMetadata) -> None:
-    """Remove the limit of a truncation, because a checkpoint was written after the truncation.
+    """Remove the recovery point limit of a truncation: a later checkpoint was written.
 
-    The next change of `partition.metadata` removes the limit from the file. If the metadata is not
-    `limited` any more, the log may have been truncated again, so the limit stays until the next
-    checkpoint.
+    The next change of `partition.metadata` removes the limit from the file. If the log's metadata
+    is not `limited` any more, the log may have been truncated again. So in that case the limit
+    stays until the next checkpoint.
     """
     with log._state.flush_lock, kept(log._state, "flush_lock"):
         if log._state.metadata is limited:
@@ -296,7 +298,7 @@ def lift_recovery_point_limit(log: Log, limited: PartitionMetadata) -> None:
 
 @contextmanager
 def stopped(log: Log) -> Iterator[None]:
-    """Keep all threads from writing, flushing, truncating and retaining; readers continue."""
+    """Stop appends, flushes, truncations and retention during a `with` block; readers continue."""
     with log._state.flush_lock, log._state.lock, kept(log._state, "flush_lock", "lock"):
         log._state.check()
         yield
@@ -305,7 +307,7 @@ def stopped(log: Log) -> Iterator[None]:
 def disown(log: ReadableLog, reason: Callable[[], LogStoreError]) -> None:
     """Make every call on a log raise `reason`, in a forked child.
 
-    The child inherits locks that threads of the parent may hold, so it gets new ones.
+    The child inherits locks that threads of the parent may hold. So the log gets new locks.
     """
     log._state.unavailable = reason
     log._state.renew_locks()

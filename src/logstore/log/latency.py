@@ -1,8 +1,9 @@
 """Count the latencies of a log while a mover watches it.
 
-If no mover watches a log, an append only reads one field. Two things are timed: the system call of
-an append, including the wait for the interpreter after the call, and whole flushes that a caller
-waits for. A flush in the background is not counted. `host.watch` begins the timing.
+If no mover watches a log, this costs an append only the read of one field. Two things are timed.
+One is the system call of an append, including the wait for the interpreter's lock after the call.
+The other is a whole flush, if a caller waits for the flush. A flush in the background is not timed.
+`host.watch` begins the timing.
 """
 
 from __future__ import annotations
@@ -10,14 +11,15 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import NamedTuple
 
-STEP = 1.1  # from one bound to the next, so a quantile is right within 10 %
+STEP = 1.1  # the ratio of two adjacent bounds, so a quantile is right within 10 %
 BOUNDS = [1e-6 * STEP**number for number in range(180)]  # 1 us to 26 s
 
 
 class Latencies:
-    """Counts latencies in classes; any thread may add, and one thread takes the counts.
+    """Counts latencies in classes; any thread adds latencies, and one thread takes the counts.
 
-    If two threads add at once, one latency may be lost; for a quantile this does not matter.
+    If two threads add at the same moment, one latency may be lost. For a quantile, this loss does
+    not matter.
     """
 
     def __init__(self) -> None:
@@ -34,14 +36,14 @@ class Latencies:
 
 
 class Timing(NamedTuple):
-    """The counts of one log: latencies of its writes, and of syncs that a caller waits for."""
+    """The counts of one log: latencies of writes, and of syncs that a caller waits for."""
 
     writes: Latencies
     syncs: Latencies
 
 
 def quantile(counts: list[int], part: float) -> float | None:
-    """Give the latency that a given part of all did not exceed; None if there were none."""
+    """Give the latency that a fraction `part` of all do not exceed; None if nothing was counted."""
     left = part * sum(counts)
     for number, count in enumerate(counts):
         left -= count
@@ -51,5 +53,5 @@ def quantile(counts: list[int], part: float) -> float | None:
 
 
 def count_above(counts: list[int], seconds: float) -> int:
-    """Count the latencies above a bound."""
+    """Count the latencies that were longer than a time."""
     return sum(counts[bisect_left(BOUNDS, seconds) + 1 :])

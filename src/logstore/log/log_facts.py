@@ -1,7 +1,7 @@
-"""Keep small durable facts of one log, for the programs above the store, in `partition.metadata`.
+"""Keep small durable facts about one log in `partition.metadata`, for programs that use them.
 
-A move of the replica takes that file along, so it takes the facts along. The log itself never reads
-a fact. `disk/documents/facts` has the class `Facts`, and the facts of log dirs.
+A move of the replica takes that file along, and so the facts. The log itself never reads a fact.
+`disk/documents/facts` has the class `Facts`, and the facts about log dirs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from logstore.log.write.hung_locks import held
 
 
 def facts_of(state: Replica) -> Facts:
-    """Give the facts of a log; a log that another process owns refuses changes."""
+    """Give the facts about a log; if another process owns the log, the facts cannot be changed."""
     if isinstance(state, LogState):
         return Facts(partial(_current, state), partial(_replace, state))
     assert isinstance(state, FollowedReplica)

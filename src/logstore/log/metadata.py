@@ -1,14 +1,15 @@
 """Keep a partition's properties: topic id, generation, configuration, log start offset and move.
 
-They are in one small checksummed file in the partition's directory (docs/FORMAT.md, section 7). A
-move of the replica takes that file along. These are the keys that a move writes, by directory:
+The properties are in one small checksummed file in the partition's directory (docs/FORMAT.md,
+section 7). A move of the replica takes that file along. A move writes these keys, each in the named
+directory:
 
-    live dir       moving          which move builds a copy of it, and in which log dir
+    live dir       moving          which move builds a copy of this replica, and in which log dir
                    move_rates      the rates at which a later process continues that move
                    superseded_by   (intent) which copy is about to replace this one
     .move dir      move_id, source_directory_id, move_state, source_end_offset
-    .delete dir    deletion        a user deleted the partition, or
-                   superseded_by   the intent, unchanged: the directory was only renamed
+    .delete dir    deletion        a user has deleted the partition, or
+                   superseded_by   the same as before the directory was renamed
 """
 
 from __future__ import annotations
@@ -27,22 +28,25 @@ FILE_NAME = "partition.metadata"
 # True if offsets may be missing: the log was compacted in Kafka's layout, here or by a broker.
 SPARSE_OFFSETS = "sparse_offsets"
 VERSION = 1
-# The offset of a truncation: a higher recovery point in an older checkpoint does not count.
+# The offset of a truncation. An older checkpoint may have a higher recovery point: that one is
+# wrong.
 RECOVERY_POINT_LIMIT = "recovery_point_limit"
 
-# Only in a replicated log: a high watermark that is not above the recovery point. The checkpoint of
-# the log dir has a later value, unless a move or a damaged file lost it.
+# Only in a replicated log: a high watermark that is not above the recovery point. The log dir's
+# checkpoint has a later value, unless a move or a damaged file lost the value there.
 HIGH_WATERMARK = "high_watermark"
 
-# Small facts that a program above the store keeps about this log (see `log_facts`).
+# Small facts that a program which uses the store keeps about this log (see `log_facts`).
 FACTS = "facts"
 
 # The generation of the log dir when the log was created or last truncated: [directory id, number,
-# step]. What other log dirs saw of this log dir before that does not show where the log ends.
+# step]. Other log dirs recorded states of this log dir. A state from before that generation does
+# not show where the log ends.
 END_LOWERED_AT = "end_lowered_at"
-# True if the file was lost: the configuration is the default one until a user sets another.
+# True if `partition.metadata` was lost, and the log has the default configuration because of that.
+# It is removed when a user sets a configuration.
 CONFIG_LOST = "config_lost"
-# Up to which offset the log is compacted: [end offset, time in ms or null]; see `Cleaned`.
+# How far the log is compacted: [end offset, time in ms or null]; see `Cleaned`.
 CLEANED = "cleaned"
 
 DELETION = "deletion"
@@ -54,7 +58,7 @@ COPYING, CAUGHT_UP = "copying", "caught_up"
 
 
 class Moving(NamedTuple):
-    """The running move, as the live copy records it; durable before the `.move` exists."""
+    """The running move, as the live copy records it; durable before the `.move` dir exists."""
 
     move_id: str  # 32 hex digits
     target_directory_id: str
@@ -71,31 +75,31 @@ class Cleaned(NamedTuple):
     """How far a log was compacted.
 
     Attributes:
-        end_offset: records before it are compacted. It may be after the log end or before the log
-            start.
-        horizon_ms: the earliest time at which a tombstone or a marker may be removed; None if there
-            is none to remove.
+        end_offset: records before this offset are compacted. The offset may be after the log end or
+            before the log start.
+        horizon_ms: the earliest time at which a tombstone or a marker can be removed; None if the
+            log has no tombstone or marker to remove.
     """
 
     end_offset: int = 0
     horizon_ms: int | None = None
 
     def until(self, offset: int) -> Cleaned:
-        """Give the value for a log that is truncated to an offset."""
+        """Give the same facts for a log that is truncated to an offset."""
         return self._replace(end_offset=min(self.end_offset, offset))
 
 
 class MoveRecord(NamedTuple):
-    """What a `.move` directory records about its move."""
+    """The record of a move in the `.move` directory that the move builds."""
 
     move_id: str
     source_directory_id: str
     move_state: str  # COPYING or CAUGHT_UP
-    source_end_offset: int  # the source's log end offset when this was written
+    source_end_offset: int  # the source's log end offset when this record was written
 
     @property
     def is_caught_up(self) -> bool:
-        """Check whether the copy had every record of the source when this was written."""
+        """Check whether the copy had every record of the source when this record was written."""
         return self.move_state == CAUGHT_UP
 
 
@@ -118,9 +122,10 @@ class PartitionMetadata(NamedTuple):
     """The contents of `partition.metadata`.
 
     Attributes:
-        topic_id: 16 random bytes; a topic that is created again under the same name has another id.
+        topic_id: 16 random bytes. If a topic is deleted and created again under the same name, the
+            new topic has another id.
         generation: grows by one with each move of the replica.
-        moving: the running move, or None.
+        moving: the running move; None if no move runs.
         extra: all other keys of the document; see `move_record` and `superseded_by`.
     """
 
@@ -135,7 +140,7 @@ class PartitionMetadata(NamedTuple):
 
     @property
     def move_record(self) -> MoveRecord | None:
-        """What a `.move` directory records about its move."""
+        """The record of a move in the `.move` directory that the move builds."""
         if "move_id" not in self.extra:
             return None
         record: MoveRecord = read_mark(MoveRecord, self.extra)
@@ -152,11 +157,11 @@ class PartitionMetadata(NamedTuple):
 
     @property
     def cleaned(self) -> Cleaned:
-        """Up to which offset the log was compacted."""
+        """How far the log was compacted."""
         return Cleaned(*self.extra.get(CLEANED, ()))
 
     def with_cleaned(self, cleaned: Cleaned) -> Self:
-        """Give the metadata of a log that was compacted, or truncated after that."""
+        """Give the metadata of a log that was compacted as far as `cleaned` says."""
         extra = {key: value for key, value in self.extra.items() if key != CLEANED}
         if cleaned != Cleaned():
             extra[CLEANED] = list(cleaned)
@@ -172,17 +177,17 @@ class PartitionMetadata(NamedTuple):
         return self._replace(extra=self.extra | {DELETION: DELETED_BY_USER})
 
     def without_deletion(self) -> Self:
-        """Give the metadata of a partition that its user keeps, after a deletion that failed."""
+        """Give the metadata without the record that a user deleted the partition."""
         return self._replace(extra={k: v for k, v in self.extra.items() if k != DELETION})
 
     def with_move_record(self, record: MoveRecord | None) -> Self:
-        """Give the metadata of a `.move` directory; with None, that of any other directory."""
+        """Give the metadata of a `.move` directory; if `record` is None, of any other directory."""
         left_out = {*MoveRecord._fields, MOVE_RATES}
         extra = {key: value for key, value in self.extra.items() if key not in left_out}
         return self._replace(extra=extra | (record._asdict() if record else {}))
 
     def with_superseded_by(self, superseded: Superseded | None) -> Self:
-        """Give the metadata of a copy that another replaces; None: no copy replaces it."""
+        """Give the metadata of a copy that another one will replace; None: no copy replaces it."""
         extra = {key: value for key, value in self.extra.items() if key != "superseded_by"}
         if superseded is not None:
             extra["superseded_by"] = superseded._asdict()
@@ -197,16 +202,16 @@ class PartitionMetadata(NamedTuple):
         )
 
     def is_lowered_since(self, directory_id: str, seen: Generation) -> bool:
-        """Check whether the log was created or truncated since a generation of its log dir."""
+        """Check whether the log was created or truncated in a generation of its dir, or later."""
         whose, *at = self.extra.get(END_LOWERED_AT, ("", -1, -1))
         return bool(whose == directory_id and at >= [seen.number, seen.step])
 
     def with_high_watermark(self, offset: int) -> Self:
-        """Give the metadata of a log that is replicated up to an offset, and flushed up to it."""
+        """Give the metadata of a log that is both replicated and flushed up to an offset."""
         return self._replace(extra=self.extra | {HIGH_WATERMARK: offset})
 
     def with_config(self, config: LogConfig) -> Self:
-        """Give the metadata with a configuration that a user has set; so it is no longer lost."""
+        """Give the metadata with a configuration of a user, which is no longer marked as lost."""
         extra = {key: value for key, value in self.extra.items() if key != CONFIG_LOST}
         return self._replace(config=config, extra=extra)
 
@@ -231,7 +236,7 @@ class PartitionMetadata(NamedTuple):
 
     @classmethod
     def read(cls, directory: str) -> PartitionMetadata | None:
-        """Read the file; None if there is none.
+        """Read the file; None if the file does not exist.
 
         Raises:
             CorruptCheckpointError: the file is damaged, or a field is missing or wrong.
@@ -250,7 +255,7 @@ class PartitionMetadata(NamedTuple):
 
 
 def _checked(kind: type[PartitionMetadata], document: dict[str, Any]) -> PartitionMetadata:
-    """Make metadata from a document whose fields are all valid; raises one of `fields.WRONG`."""
+    """Make metadata from a document; raises one of `fields.WRONG` if a field is not valid."""
     fields.check_kind(document, FILE_NAME)
     known = {*kind._fields, "version", "kind"}
     moving = document.get("moving")
@@ -263,7 +268,7 @@ def _checked(kind: type[PartitionMetadata], document: dict[str, Any]) -> Partiti
         read_mark(Moving, fields.mapping(moving, "moving")) if moving is not None else None,
         {key: value for key, value in document.items() if key not in known},
     )
-    _ = metadata.move_record, metadata.superseded_by  # if they are present, they are whole
+    _ = metadata.move_record, metadata.superseded_by  # raise if one is not whole
     extra = metadata.extra
     for name in (RECOVERY_POINT_LIMIT, HIGH_WATERMARK):
         fields.number(extra.get(name, 0), name, fields.OFFSET_MAX)
@@ -287,6 +292,6 @@ def _checked(kind: type[PartitionMetadata], document: dict[str, Any]) -> Partiti
 
 
 def without_recovery_point_limit(metadata: PartitionMetadata) -> PartitionMetadata:
-    """Give metadata without the limit of a truncation: a later checkpoint made it needless."""
+    """Give metadata without the limit of a truncation, which a later checkpoint made needless."""
     extra = {key: value for key, value in metadata.extra.items() if key != RECOVERY_POINT_LIMIT}
     return metadata._replace(extra=extra)

@@ -1,8 +1,9 @@
-"""Clean the batches of a log: note the latest offset of each key, then leave out older records.
+"""Clean the batches of a log: note the latest offset of each key, then remove older records.
 
-First `note` runs over the part of the log that was not cleaned before. Then the table is sealed. A
-`Cleaner` runs over the log from its start, and gives the bytes that replace each window. Both work
-in steps of less than a millisecond (see `format/steps`), and neither writes to the disk.
+First `note` reads the part of the log that was not cleaned before, and puts the latest offset of
+each key into a table (`LatestOffsets`). Then the table is sealed. Then a `Cleaner` reads the log
+from its start in windows of batches, and returns the bytes that replace each window. Both work in
+steps of less than a millisecond (see `format/steps`). Neither of them writes to the disk.
 """
 
 from __future__ import annotations
@@ -34,17 +35,17 @@ def note(
     is_aborted: IsAborted,
     producers: dict[int, int] | None = None,
 ) -> Steps[bool]:
-    """Note the latest offset of each key in a window; the windows come in the log's order.
+    """Note the latest offset of each key in a window; call it with the windows in the log's order.
 
     Args:
         producers: the last offset of each producer's last batch is added to this dict.
 
     Returns:
-        False if the table is full. Then the log may be cleaned up to `latest.end_offset`, which is
-        always after the first noted record.
+        False if the table is full. In that case, the log can be cleaned up to `latest.end_offset`.
+        This offset is always after the first noted record.
 
     Raises:
-        The errors of `Window`; the table must not be used after that.
+        The errors of `Window`; after an error, the table must not be used.
     """
     first_offset = latest.first_offset
     for chunk in window.chunks():
@@ -118,14 +119,15 @@ class _Replacement:
 class Cleaner:
     """Give the bytes that replace the batches of a log, window by window.
 
-    Columnar batches follow one another without a gap. So if such batches are left out, as few empty
-    batches as possible take over their offsets. In Kafka's layout, the offsets are missing.
+    In the columnar layout, the offsets of a log have no gaps. So if batches are left out, as few
+    empty batches as possible take their offsets. In Kafka's layout, the offsets of such batches are
+    missing.
 
     Attributes:
         records_read, records_kept, bytes_read, bytes_written: totals so far.
-        is_changed: whether the new bytes differ from the bytes that were read.
-        horizon_ms: the earliest time in the future at which a kept tombstone or marker may be
-            removed; None if there is none.
+        is_changed: whether the returned bytes differ from the bytes that were read.
+        horizon_ms: the earliest future time at which a kept tombstone or marker can be removed;
+            None if there is no such time.
     """
 
     def __init__(self, rules: Rules) -> None:
@@ -136,10 +138,10 @@ class Cleaner:
         self.horizon_ms: int | None = None
 
     def clean(self, window: Window) -> Steps[list[Buffer]]:
-        """Return the bytes that replace a window; the windows come in the log's order.
+        """Return the bytes that replace a window; call it with the windows in the log's order.
 
         Raises:
-            The errors of `Window`; nothing may be replaced after that.
+            The errors of `Window`; after an error, the caller must not replace any segment.
         """
         found = _Replacement(window)
         for chunk in window.chunks():
@@ -170,7 +172,7 @@ class Cleaner:
         return parts
 
     def finish(self) -> list[Buffer]:
-        """Return the end of a segment: an empty batch for offsets after its last kept batch."""
+        """Return the end of a segment: an empty batch for the offsets after the last kept batch."""
         parts: list[Buffer] = [*self._end_hole()]
         self.bytes_written += sum(map(len, parts))
         return parts
@@ -178,7 +180,7 @@ class Cleaner:
     def _select(
         self, window: Window, looked: list[tuple[Place, int | None, Verdict]]
     ) -> Steps[dict[int, bytes | None]]:
-        """Return what is left of each LOOK batch, by its place; None if the batch stays whole."""
+        """Return the new bytes of each LOOK batch, by its place; None for an unchanged batch."""
         copies: dict[int, bytes | None] = {}
         remaining = iter(looked)
         for group in (
@@ -209,7 +211,7 @@ class Cleaner:
         return copies
 
     def _is_superseded(self, group: Group, offsets: Numbers) -> Steps[Mask]:
-        """Find records before the noted range that have no key or a newer record in the range."""
+        """Find records before the noted range without a key, or with a key that is in the range."""
         found = np.zeros(len(offsets), np.bool_)
         latest = self._rules.latest
         old = np.flatnonzero(offsets < latest.first_offset)
@@ -224,7 +226,7 @@ class Cleaner:
         return found
 
     def _put(self, found: _Replacement, at: int, header: BatchHeader, copy: bytes | None) -> None:
-        """Append a batch or its copy, after an empty batch for offsets that were left out."""
+        """Append a batch or its copy, after an empty batch for offsets left out before it."""
         for hole in self._end_hole():
             found.add(hole)
         if copy is None:
@@ -234,7 +236,7 @@ class Cleaner:
             self.is_changed = True
 
     def _drop(self, found: _Replacement, at: int, header: BatchHeader) -> None:
-        """Leave out a batch, but keep its offsets and its producer if they are needed."""
+        """Leave out a batch, but keep its offsets and its producer if they must stay in the log."""
         if header.last_offset in self._rules.kept_empty:
             self._put(found, at, header, subsets.empty(header) if header.record_count else None)
             return

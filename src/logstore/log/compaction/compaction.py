@@ -1,13 +1,13 @@
-"""Compact a log: note the latest offset of each key, then write the segments without the rest.
+"""Compact a log: note the latest offset of each key, then write segments without older records.
 
 The segments are divided into groups, from the start of the log on. For each group, a new segment is
-written and replaces the group before the next group is begun. So a tombstone is removed only after
-all older records of its key are durably removed. If a group cannot be written or replaced, the
-compaction ends there.
+written, and replaces the group. Only then the next group is begun. So a tombstone is removed only
+after all older records of the tombstone's key are durably removed. If the new segment of a group
+cannot be written, or cannot replace the group, the compaction ends.
 
-Only flushed records are compacted, and never the active segment. A repair ends a compaction, and so
-does a truncation of records whose keys were noted: if the newer record of a key is truncated, the
-older one must stay.
+Only flushed records are compacted. The active segment is never compacted. A repair ends a
+compaction. A truncation of records whose keys were noted ends it, too: if the newer record of a key
+is truncated, the older record of the key must stay.
 """
 
 from __future__ import annotations
@@ -48,21 +48,23 @@ if TYPE_CHECKING:
 TABLE_BYTES = 64 << 20
 WRITEBACK_BYTES = 8 << 20
 LOCK_SECONDS = 0.1
-HORIZON_MS_MAX = OFFSET_MAX  # the largest number that `partition.metadata` takes
+HORIZON_MS_MAX = OFFSET_MAX  # the largest number allowed in `partition.metadata`
 
-# Called after each part of the work with the bytes that were read and written; may sleep or raise.
+# Called after each part of the work with the number of bytes read and written; can sleep or raise.
 Pace = Callable[[int], None]
 
 
 class CompactionReport(NamedTuple):
-    """What a compaction did.
+    """The result of a compaction.
 
     Attributes:
         records_read, bytes_read: the records and bytes of the segments that were read.
-        records_kept, bytes_kept: the records and bytes that are left of these.
-        segments_replaced, segments_made: the number of these segments, before and after.
+        records_kept, bytes_kept: the records and bytes in the new segments.
+        segments_replaced, segments_made: how many segments were replaced, and how many new segments
+            replaced them.
         clean_end_offset: all records before it are compacted.
-        is_complete: False if a truncation, a repair or a move ended the compaction: compact again.
+        is_complete: False if a truncation, a repair or a move ended the compaction early. Then
+            compact the log again.
     """
 
     topic: str
@@ -158,7 +160,7 @@ class Compaction:
 
     def __init__(self, state: LogState, pace: Pace, table_bytes: int) -> None:
         self._state, self._pace, self._table_bytes = state, pace, table_bytes
-        self._noted_end = 0  # the records before this offset decide what is left out
+        self._noted_end = 0  # the records before this offset decide which records are removed
         with state.lock:
             state.cut_offset = NEVER
         self._log_dir, self._directory = state.log_dir, state.directory
@@ -167,7 +169,7 @@ class Compaction:
         self._horizon_ms: int | None = None
 
     def run(self) -> CompactionReport:
-        """Compact; raises LogStoreError, and what the pace raises."""
+        """Compact the log; raises LogStoreError, and any error that the `pace` function raises."""
         try:
             self._run()
         except _ChangedError:
@@ -191,7 +193,7 @@ class Compaction:
         has_expired = horizon_ms is not None and horizon_ms <= state.now_ms()
         if not planned.segments or not (planned.dirty_bytes or has_expired):
             return
-        # A marker may be anywhere after its transaction.
+        # The marker of a transaction can be in any later segment.
         has_events = any(events for _, events in state.transaction_events.values())
         self._noted_end = state.log_end_offset if has_events else planned.end_offset
         if any(one.base_offset not in self._segments for one in planned.segments):
@@ -223,12 +225,12 @@ class Compaction:
                     latest.seal()
                     return latest, set(producers.values())
                 self._pace(len(window.data))
-        latest.end_offset = planned.end_offset  # there is no record after the last noted one
+        latest.end_offset = planned.end_offset  # no record follows the last noted one
         latest.seal()
         return latest, set(producers.values())
 
     def _groups(self, planned: Plan, end_offset: int) -> Iterator[list[Segment]]:
-        """Give the segments before an offset, in groups that each become one segment."""
+        """Give the segments before an offset in groups; each group becomes one segment."""
         config = self._state.config
         found = groups(
             (self._weighed(one) for one in planned.segments if one.base_offset < end_offset),
@@ -239,16 +241,16 @@ class Compaction:
             yield [self._segments[one.base_offset] for one in group]
 
     def _weighed(self, facts: SegmentFacts) -> SegmentFacts:
-        """Add the facts that are read from the files of a segment."""
+        """Add the facts about a segment that must be read from its files."""
         segment = self._segments[facts.base_offset]
         magic = magic_of(self._open(segment).fd) if segment.size_bytes else 0
         index_bytes = 0
-        with suppress(FileNotFoundError):  # the disk was full when the segment was sealed
+        with suppress(FileNotFoundError):  # no index was written, because the disk was full
             index_bytes = files.stat(segment.index_path).st_size
         return facts._replace(magic=magic, index_bytes=index_bytes)
 
     def _ends_of(self, group: Sequence[Segment]) -> set[int]:
-        """Give the last offset of a group in Kafka's layout, where a batch has to stay."""
+        """Give the last offset of a group in Kafka's layout: a batch with it has to stay."""
         filled = [segment for segment in group if segment.size_bytes]
         if not filled:
             return set()
@@ -271,7 +273,7 @@ class Compaction:
                 raise _ChangedError
         except BaseException as error:
             hidden = None if isinstance(error, Exception) else hidden_failure(error, outer)
-            if hidden is not None:  # an interrupt came while a disk error was raised
+            if hidden is not None:  # a thread was interrupted while it raised a disk error
                 self._log_dir.failed(hidden, self._directory)
             raise
         finally:
@@ -328,7 +330,7 @@ class Compaction:
             self._horizon_ms = min(horizon_ms, self._horizon_ms or horizon_ms, HORIZON_MS_MAX)
 
     def _note_cleaned(self, end_offset: int) -> None:
-        """Record durably up to which offset the log is compacted."""
+        """Durably record the offset up to which the log is compacted."""
         state = self._state
         with state.flush_lock, held(state, "flush_lock"):
             state.check_current()
@@ -350,7 +352,7 @@ class Compaction:
         return segment.handle(self._state.environment)
 
     def _is_changed(self) -> bool:
-        """Check whether noted records may be gone, or the log is in another directory."""
+        """Check whether the log was moved, or noted records may have been truncated."""
         state = self._state
         return state.cut_offset < self._noted_end or state.directory != self._directory
 

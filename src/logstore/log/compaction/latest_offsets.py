@@ -2,11 +2,11 @@
 
 A key is represented by its fingerprint (see `fingerprints`): two unsigned 64-bit numbers, of which
 at least one is not 0. The table uses open addressing: each fingerprint has its own sequence of
-places, and is stored at the first place of that sequence that was free. All keys of one call are
-handled together by NumPy, so no key costs a step of the interpreter.
+places, and is stored at the first free place of that sequence. NumPy handles all keys of one call
+together, so the interpreter has no work for each key.
 
-Bytes: 16 for a fingerprint and 8 for an offset at each place, and another 8 for each key when the
-table is sealed.
+Memory: each place has 16 bytes for a fingerprint and 8 bytes for an offset. When the table is
+sealed, each key takes another 8 bytes.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 
 from logstore.log.compaction.fingerprints import Fingerprints
 
-# If more of the table is used, some keys need many steps.
+# The largest fraction of places in use. In a fuller table, some keys need many steps.
 LOAD_FACTOR = 0.7
 PLACE_BYTES = 24 + 8 * LOAD_FACTOR
-# Most keys are at their first place. For the others, this many places are compared at once.
+# Most keys are at the first place of their sequence. For other keys, this many places of the
+# sequence are compared at once.
 WIDTHS = (4, 16)
 PLACES_MIN = 64
 HALF = np.uint64(32)
@@ -41,7 +42,8 @@ class LatestOffsets:
 
     Attributes:
         first_offset: where the range begins.
-        end_offset: all records before it are noted; the caller of `insert` sets it.
+        end_offset: all records of the range before this offset are noted. The caller of `insert`
+            sets it.
         seed: the seed of the keys' fingerprints.
         key_count: the number of keys in the table.
         key_count_max: the number of keys that the table can hold.
@@ -55,7 +57,8 @@ class LatestOffsets:
         Args:
             first_offset: where the range begins.
             size_bytes: the largest size of the table.
-            keys_expected: the largest number of keys; the table is made no larger than they need.
+            keys_expected: the largest number of keys that can come; the table is made no larger
+                than this number of keys needs.
 
         Raises:
             ValueError: the size is too small for a table.
@@ -67,28 +70,28 @@ class LatestOffsets:
             places = min(places, math.ceil(keys_expected / LOAD_FACTOR) + PLACES_MIN)
         if places < PLACES_MIN:
             raise ValueError(f"a table of {size_bytes} bytes has no room for keys")
-        # If the number of places is prime, every step visits every place.
+        # The number of places is prime, so the sequence of each fingerprint visits every place.
         self._place_count = _prime_until(min(places, 2**32 - 1))
         self.key_count_max = max(int(self._place_count * LOAD_FACTOR), 1)
         self.key_count = 0
         self._held = np.zeros((self._place_count, 2), np.uint64)
         self._offsets = np.zeros(self._place_count, np.int64)
         self._sorted = np.empty(0, np.int64)
-        # The factors are random, so that nobody can choose keys whose places are the same.
+        # The factors are random, so that nobody can choose keys that all have the same place.
         self._factors = [np.uint64(secrets.randbits(64) | 1) for _ in range(3)]
 
     @property
     def size_bytes(self) -> int:
-        """Memory of the table, with the sorted offsets."""
+        """Memory of the table in bytes, including the sorted offsets."""
         return self._held.nbytes + self._offsets.nbytes + self._sorted.nbytes
 
     def insert(self, keys: Fingerprints, offsets: Numbers) -> int:
-        """Note the offsets of keys; return how many rows were noted before the table was full.
+        """Note the offset of each key; return how many keys were noted before the table was full.
 
         Args:
             keys: shape (n, 2).
-            offsets: shape (n,), rising, and higher than those of earlier calls. If a key occurs
-                several times, its last row counts.
+            offsets: the offset of each key: shape (n,), rising, and higher than the offsets of
+                earlier calls. If a key occurs several times, its last offset is noted.
         """
         done = 0
         while done < len(keys):
@@ -96,11 +99,11 @@ class LatestOffsets:
             count = len(rest)
             if count > room:
                 new = np.flatnonzero(~self._find(rest)[1])
-                if len(new) > room:  # perhaps too early: a new key that occurs twice counts twice
+                if len(new) > room:  # a new key that occurs twice counts twice here
                     count = int(new[room])
             if not count:
                 break
-            # If several rows have one place, the last of them is kept.
+            # If several rows have the same place, NumPy keeps the offset of the last row.
             self._offsets[self._claim(rest[:count])] = offsets[done : done + count]
             done += count
         return done
@@ -127,7 +130,7 @@ class LatestOffsets:
         return self._sorted[start:stop]
 
     def _find(self, keys: Fingerprints) -> tuple[Numbers, Mask]:
-        """Return the place of each key, or a free place for it; and whether the key was found."""
+        """Return the place of each key, or a free place for it, and whether the key was found."""
         mixed = self._mix(keys)
         places = self._first_place(mixed)
         held = self._held.take(places, axis=0)
@@ -161,8 +164,8 @@ class LatestOffsets:
         new = np.flatnonzero(~is_found)
         while len(new):
             at, wanted = places[new], keys[new]
-            # Several new keys may want the same place, and one new key may occur several times. The
-            # row that is written last gets the place.
+            # Several new keys may have the same free place, and one new key may occur several
+            # times. The row that NumPy writes last gets the place.
             self._held[at] = wanted
             self._offsets[at] = new
             self.key_count += int(np.count_nonzero(self._offsets.take(at) == new))
@@ -186,13 +189,13 @@ class LatestOffsets:
         return (places >> HALF).view(np.int64)
 
     def _steps(self, mixed: NDArray[np.uint64]) -> Numbers:
-        """Return, for each key, the distance from one of its places to the next."""
+        """Return, for each key, the distance between two places of its sequence."""
         steps = (mixed & LOW_HALF) * np.uint64(self._place_count // WIDTHS[-1])
         return (steps >> HALF).view(np.int64) + 1
 
 
 def _prime_until(number: int) -> int:
-    """Return the largest prime up to a number of at least 3."""
+    """Return the largest prime that is not above a number; the number is at least 3."""
     while any(number % divisor == 0 for divisor in range(2, math.isqrt(number) + 1)):
         number -= 1
     return number

@@ -3,22 +3,20 @@
     00000000000000000000.log.cleaned    the new segment, being written; not yet part of the log
     00000000000000000000.log.swap       a second name of the new segment, while names change
 
-The new segment takes the name of the first segment of the group, and the others are removed. Each
-step except the last is durable before the next begins:
+The new segment takes the name of the first segment of the group. The other segments of the group
+are removed. Each step except the last is durable before the next step begins:
 
-    1  the bytes of `.cleaned`
-    2  the new file has the second name `.swap`; the index files of the first segment are removed
-    3  `.cleaned` is renamed to the name of the first segment
-    4  the other segments are removed
-    5  `.swap` is removed
+    1  the bytes of `.cleaned` are written 2  the new file has the second name `.swap`; the index
+    files of the first segment are removed 3  `.cleaned` is renamed to the name of the first segment
+    4  the other segments are removed 5  `.swap` is removed
 
-After a crash, `.swap` shows what happened (`recovery/replacements`). If the first segment has the
-bytes of `.swap`, step 3 is done, and the other segments are removed. Otherwise no record is removed
-yet, and `.swap` is removed. So readers of all processes find each offset at every moment. A group
-of one segment is replaced by step 3 alone, without a second name.
+After a crash, `.swap` shows which steps were done (`recovery/replacements`). If the first segment
+has the bytes of `.swap`, step 3 is done, and the other segments are removed. Otherwise no record is
+removed yet, and `.swap` is removed. So at every moment, readers of all processes find each offset.
+If the group has only one segment, step 3 alone replaces it, and there is no `.swap`.
 
-Kafka renames the old segments to `.deleted` before it renames the new one. Here they are removed at
-once, because a reader that uses an old segment has its file open.
+Kafka renames the old segments to `.deleted` before it renames the new one. This engine removes the
+old segments at once, because a reader of an old segment has the file open.
 """
 
 from __future__ import annotations
@@ -50,11 +48,11 @@ class Replacement(NamedTuple):
     """A new segment, and the segments from which it was made.
 
     Attributes:
-        old: the old segments, which are adjacent.
-        new: the new segment, whose file still has the suffix `.cleaned` and is durable.
+        old: the replaced segments, which are adjacent.
+        new: the new segment; its file is durable, and still has the suffix `.cleaned`.
         handle: the file of the new segment.
         magic: the layout of the new segment's batches.
-        noted_end: the records before this offset decided what is left out.
+        noted_end: the records before this offset decided which records were removed.
     """
 
     old: Sequence[Segment]
@@ -75,10 +73,10 @@ class Replacement(NamedTuple):
 
 
 def put_in_place(state: LogState, replacement: Replacement) -> bool:
-    """Replace segments; False, without a change, if the log was cut or moved meanwhile.
+    """Replace segments; if the log was truncated or moved meanwhile, only return False.
 
     Raises:
-        LogStoreError: the disk failed, or the log takes no changes.
+        LogStoreError: the disk failed, or the log cannot be changed now.
     """
     return uninterrupted(partial(_put_in_place, state, replacement))
 
@@ -126,7 +124,7 @@ def _put_in_place(state: LogState, replacement: Replacement, go_on: Callable[[],
 
 
 def _allow_gaps(state: LogState, new: Segment) -> None:
-    """Record durably that offsets may be missing: in Kafka's layout, compaction leaves gaps."""
+    """Durably record that offsets may be missing: compaction in Kafka's layout leaves gaps."""
     new.is_sparse = True
     if not state.metadata.extra.get(SPARSE_OFFSETS):
         set_metadata(state, extra=state.metadata.extra | {SPARSE_OFFSETS: True})
@@ -136,9 +134,9 @@ def _allow_gaps(state: LogState, new: Segment) -> None:
 def _carry_out(state: LogState, replacement: Replacement, directory: int) -> None:
     """Do steps 2 to 5; `flush_lock` is held. Raises OSError.
 
-    The removal of `.swap` is not synced. But a truncation, a deletion, a repair and the next
-    replacement sync the directory before they change a segment. So after a crash, an old `.swap` is
-    never found beside segments that were changed later.
+    The removal of `.swap` is not synced here. Instead, a truncation, a deletion, a repair and the
+    next replacement sync the directory before they change a segment. So no segment is changed while
+    an old `.swap` may still come back after a crash.
     """
     old, new = replacement.old, replacement.new
     if len(old) > 1:
@@ -146,7 +144,7 @@ def _carry_out(state: LogState, replacement: Replacement, directory: int) -> Non
     for path in (new.index_path, new.time_index_path):
         files.remove_if_there(path)
     files.sync_names(directory)
-    for segment in old:  # from now on, these names may lead to the wrong file
+    for segment in old:  # from now on, these names may belong to other files
         segment.is_dropped = True
     files.rename(replacement.cleaned_path, new.log_path)
     _show(state, old, new)
@@ -156,7 +154,7 @@ def _carry_out(state: LogState, replacement: Replacement, directory: int) -> Non
             for path in segment.paths:
                 files.remove_if_there(path)
         files.sync_names(directory)
-        files.unlink(replacement.swap_path)  # the next change begins with a sync
+        files.unlink(replacement.swap_path)  # the next change of a segment first syncs this removal
 
 
 def _show(state: LogState, old: Sequence[Segment], new: Segment) -> None:
@@ -176,7 +174,7 @@ def _exchange(state: LogState, old: Sequence[Segment], new: Segment) -> None:
 
 
 def _take_what_is_there(state: LogState, replacement: Replacement) -> None:
-    """Undo a replacement that failed before step 3; after step 3, load what is on the disk."""
+    """Undo a replacement that failed before step 3; after step 3, load the new segment."""
     from logstore.log.recovery.open_log import reopen
 
     if state.log_dir.is_offline:

@@ -1,12 +1,13 @@
 """Decide which records of a compacted log stay (docs/adr/0023).
 
-These rules hold for records before the end of the noted range; all later records stay:
+All records after the noted range of offsets stay. These rules hold for all other records:
 
-- The latest record of a key stays. A record without a key is removed.
-- A tombstone, a record whose value is null, stays until the delete horizon of its batch. The first
-  cleaning that keeps the tombstone as its key's latest record sets this horizon.
-- The records of an aborted transaction are removed. The marker of a transaction stays as long as a
-  cleaning finds batches of the transaction, and after that until its delete horizon.
+- The latest record of a key stays. Older records of the key and records without a key are removed.
+- A tombstone is a record whose value is null. It stays until the delete horizon of its batch, a
+  time. The first cleaning that keeps the tombstone as the latest record of its key sets this time.
+- The records of an aborted transaction are removed. The marker of a transaction stays while
+  cleanings find batches of the transaction. The first cleaning that finds none sets the marker's
+  delete horizon, and the marker stays until then.
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ IsAborted = Callable[[BatchHeader], bool]
 
 
 class Verdict(Enum):
-    """What the header of a batch decides about it."""
+    """Whether a batch stays, as far as its header shows."""
 
     KEEP = auto()
     DROP = auto()
-    LOOK = auto()  # the records decide
+    LOOK = auto()  # the header does not show it: look at the records
 
 
 class Rules:
     """Judge the batches of a log one after the other, from the first batch of the log on.
 
-    The object remembers which transactions have batches. So one pass over a log uses one object for
-    all files.
+    The object remembers which transactions have batches. So a pass over a log uses the same object
+    for all segments.
     """
 
     def __init__(
@@ -56,22 +57,23 @@ class Rules:
         Args:
             latest: the noted keys; the table is sealed.
             is_aborted: whether a batch belongs to an aborted transaction.
-            kept_empty: the last offsets of batches that stay even if no record in them stays: the
-                last batch of each producer, because of its sequence number, and of a segment.
+            kept_empty: the last offsets of batches that stay even if none of their records stays.
+                These are the last batch of each producer, because of its sequence number, and the
+                last batch of a segment.
         """
         self.latest = latest
         self.kept_empty = kept_empty
         self.now_ms = now_ms
         self._horizon_ms = now_ms + delete_retention_ms
         self._is_aborted = is_aborted
-        # Producers with a batch of a transaction since their last marker.
+        # The producers of which a batch of a transaction was seen after their last marker.
         self._with_batches: set[int] = set()
 
     def judge_all(self, headers: Sequence[BatchHeader], horizons: Horizons) -> list[Verdict]:
         """Judge batches by their headers.
 
         Args:
-            horizons: the delete horizon of each batch; None if it has none.
+            horizons: the delete horizon of each batch; None if the batch has none.
         """
         bases = np.array([header.base_offset for header in headers], np.int64)
         ends = np.array([header.last_offset + 1 for header in headers], np.int64)
@@ -93,7 +95,7 @@ class Rules:
         return Verdict.LOOK if has_latest else Verdict.DROP
 
     def _is_needed(self, header: BatchHeader) -> bool:
-        """Note a batch of a transaction; False if it is aborted, or a marker without batches."""
+        """Note a batch of a transaction; False for an aborted batch or a marker without batches."""
         producer_id = header.producer_id
         if subsets.is_control(header):
             is_needed = producer_id in self._with_batches
@@ -105,7 +107,7 @@ class Rules:
     def _judge_control(
         self, header: BatchHeader, horizon_ms: int | None, is_needed: bool
     ) -> Verdict:
-        if is_needed:  # or it ends no transaction
+        if is_needed:  # its transaction has batches, or the control batch is no marker
             return Verdict.KEEP
         if not header.record_count or (horizon_ms is not None and horizon_ms <= self.now_ms):
             return Verdict.DROP
@@ -120,21 +122,22 @@ class Rules:
         is_null: Mask,
         is_superseded: Mask,
     ) -> tuple[Mask, list[int | None]]:
-        """Select the records that stay of LOOK batches, and give the batches' delete horizons.
+        """Select the records of LOOK batches that stay, and give the batches' delete horizons.
 
         Args:
-            firsts: the number of each batch's first record, then the number of all records.
+            firsts: the row of each batch's first record; the last item is the number of all
+                records.
             offsets: the offsets of the records, rising.
             is_null: whether the value of each record is null.
-            is_superseded: True for a record before the noted range whose key is in the range, or
-                that has no key. For records in the range, the value does not matter.
+            is_superseded: True for a record before the noted range if it has no key, or if its key
+                is also in the range. For records in the range, the value is not used.
         """
         first, end = self.latest.first_offset, self.latest.end_offset
         counts, is_beyond = firsts[1:] - firsts[:-1], offsets >= end
         keep = is_beyond | ((offsets < first) & ~is_superseded)
         winners = self.latest.between(int(offsets[0]), min(int(offsets[-1]) + 1, end))
         places = np.searchsorted(offsets, winners)
-        keep[places[offsets[places] == winners]] = True  # others are in batches between these
+        keep[places[offsets[places] == winners]] = True  # other winners are in other batches
         is_over = [horizon_ms is not None and horizon_ms <= self.now_ms for horizon_ms in horizons]
         if any(is_over):
             keep &= ~(np.repeat(is_over, counts) & is_null) | is_beyond
@@ -142,7 +145,8 @@ class Rules:
         if any(is_control):
             keep |= np.repeat(is_control, counts)
         begins = np.logical_or.reduceat(keep & is_null, firsts[:-1])
-        # Not for a batch that ends after the range: older records of its keys may still exist.
+        # A batch that ends after the range gets no horizon: older records of its keys may still
+        # exist.
         begins &= [header.last_offset < end for header in headers]
         begins |= is_control
         return keep, [

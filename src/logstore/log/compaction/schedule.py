@@ -1,4 +1,4 @@
-"""Plan a cleaning: which part of a log may be cleaned, whether that is due, and in which groups.
+"""Plan a cleaning: which segments are cleaned, when that is due, and how they are grouped.
 
 All functions are pure. Invariants: the active segment is never cleaned. No record at or after the
 stable offset is cleaned, so cleaning passes neither the high watermark nor an open transaction.
@@ -13,10 +13,10 @@ OFFSETS_MAX = 2**31 - 1  # the most offsets that a segment may span, as in Kafka
 
 
 class SegmentFacts(NamedTuple):
-    """What the plan needs to know of a segment.
+    """The facts about a segment that the plan uses.
 
     Attributes:
-        magic: the layout of all its batches.
+        magic: the layout of all batches of the segment.
         index_bytes: the size of its larger index.
         oldest_ms: timestamp of its first record; None if unknown.
         newest_ms: its largest timestamp.
@@ -40,16 +40,16 @@ class Policy(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What a cleaning of a log would do.
+    """A planned cleaning of a log.
 
     Attributes:
-        segments: from the first segment of the log to the last that may be cleaned.
-        first_dirty_offset: the records from this offset on are noted.
+        segments: the segments to clean, from the first segment of the log on.
+        first_dirty_offset: the keys of the records from this offset on are noted.
         end_offset: where the last of the segments ends.
         clean_bytes: the size of the segments before the first dirty offset.
         dirty_bytes: the size of the other segments.
         is_due: whether the log should be cleaned now.
-        is_overdue: whether the log must be cleaned now, because of `max_compaction_lag_ms`.
+        is_overdue: whether `max_compaction_lag_ms` demands that the log is cleaned now.
     """
 
     segments: tuple[SegmentFacts, ...]
@@ -62,7 +62,7 @@ class Plan(NamedTuple):
 
     @property
     def dirty_ratio(self) -> float:
-        """The fraction of the bytes that no cleaning has read yet."""
+        """The fraction of the log's bytes that no cleaning has read yet."""
         return self.dirty_bytes / max(self.clean_bytes + self.dirty_bytes, 1)
 
 
@@ -79,10 +79,10 @@ def plan(
 
     Args:
         segments: all segments from the log start on; the last one is active.
-        clean_end_offset: where the last cleaning ended; 0 if there was none. If this offset is not
-            in the log any more, the whole log is dirty.
+        clean_end_offset: where the last cleaning ended; 0 if the log was never cleaned. If the log
+            does not contain this offset any more, the whole log is dirty.
         stable_offset: the high watermark or the last stable offset, whichever is smaller.
-        horizon_ms: the earliest time at which a tombstone or a marker may be removed; None if
+        horizon_ms: the earliest time at which a tombstone or a marker can be removed; None if
             unknown.
     """
     log_start = segments[0].base_offset
@@ -114,7 +114,7 @@ def plan(
 
 
 def urgency(found: Plan) -> tuple[bool, bool, float]:
-    """Give a key for `max`: overdue logs first, then due ones, then by their dirty ratio."""
+    """Give a key for `max`: overdue logs come first, then due logs, then higher dirty ratios."""
     return found.is_overdue, found.is_due, found.dirty_ratio
 
 
@@ -123,9 +123,9 @@ def groups(
 ) -> list[list[SegmentFacts]]:
     """Divide segments into groups, each of which becomes one segment.
 
-    So small segments are merged. Before the cleaning, a group has at most the given sizes, and it
-    has one layout and a range of offsets below 2^31. A segment that is too large by itself is a
-    group of its own.
+    In this way, small segments are merged. The segments of a group together have at most the given
+    sizes, measured before the cleaning. They have the same layout, and span less than 2^31 offsets.
+    A segment that is larger than the given sizes is a group of its own.
     """
     found: list[list[SegmentFacts]] = []
     for segment in segments:

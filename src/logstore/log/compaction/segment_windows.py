@@ -16,19 +16,19 @@ from logstore.log.segments.cache import Handle
 from logstore.log.segments.segment import Segment
 
 WINDOW_BYTES = 512 << 10
-WINDOW_BATCHES = 512  # stepping over more small batches at once would take too long
+WINDOW_BATCHES = 512  # finding the ends of more small batches in one step would take too long
 _length_at = struct.Struct(">8xi").unpack_from
 
 
 def windows(segment: Segment, handle: Handle, expansion_bytes_max: int) -> Iterator[Window]:
-    """Yield all batches of a segment; only their sizes are checked here.
+    """Yield all batches of a segment; this function only checks the sizes of the batches.
 
     Args:
         handle: the segment's file; the reference keeps it open.
 
     Raises:
         OSError: the disk could not give the bytes.
-        CorruptRecordBatchError: the file was cut.
+        CorruptRecordBatchError: the file is shorter than the segment.
     """
     position, offset, size = 0, segment.base_offset, WINDOW_BYTES
     while position < segment.size_bytes:
@@ -43,21 +43,21 @@ def windows(segment: Segment, handle: Handle, expansion_bytes_max: int) -> Itera
             if size < wanted <= left:
                 size = wanted
                 continue
-            end = left  # damage, which `Window.chunks` reports
+            end = left  # the rest is damaged: `Window.chunks` reports this
         yield Window(segment.log_path, position, data[:end], offset, expansion_bytes_max)
         position, offset = position + end, read_header(data, last).last_offset + 1
         size = min(WINDOW_BYTES, max(end // max(count, 1) * WINDOW_BATCHES, WINDOW_BYTES // 16))
 
 
 def last_header(segment: Segment, handle: Handle) -> BatchHeader:
-    """Read the header of the last batch of a segment that is not empty; raises OSError."""
+    """Read the header of the last batch of a segment, which must not be empty; raises OSError."""
     with call(segment.directory):
         head = files.read_up_to(handle.fd, HEADER_BYTES_MAX, segment.last_position)
     return read_header(head, 0)
 
 
 def whole_batches(data: bytes) -> tuple[int, int, int]:
-    """Count whole batches; return where the last one begins, where it ends, and the count."""
+    """Count whole batches; return where the last batch begins, where it ends, and the count."""
     last = at = count = 0
     limit = len(data) - PREFIX_BYTES
     while at <= limit:

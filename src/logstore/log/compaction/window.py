@@ -1,7 +1,7 @@
 """Hold some batches of a segment in memory while compaction reads them.
 
-The checksum of each batch is checked in the same bytes that are then used. A batch that is written
-anew gets a new checksum, which would hide damage.
+The checksum of each batch is checked on the very bytes that are used afterwards. This is needed
+because a rewritten batch gets a new checksum, which would hide damage to the old batch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from logstore.format.batch_parts import BatchHeader
 from logstore.format.steps import Steps
 from logstore.format.subsets import Group
 
-# So much is handled together, because many records share the cost of a NumPy call.
+# About this many records are handled together, so that they share the cost of a NumPy call.
 CHUNK_RECORDS = 4096
 CHUNK_BYTES = 1 << 20
 CHUNK_BATCHES = 256
@@ -25,14 +25,14 @@ Place = tuple[int, BatchHeader]
 
 
 class Window(NamedTuple):
-    """Contiguous, whole batches of a file, all of one layout.
+    """Contiguous, whole batches of a file, all in the same layout.
 
     Attributes:
         path: the file.
         position: where `data` begins in the file.
         data: the batches.
-        first_offset: base offset of the first batch; in Kafka's layout, that may be higher.
-        expansion_bytes_max: memory that one batch may need.
+        first_offset: base offset of the first batch; in Kafka's layout, the batch may begin later.
+        expansion_bytes_max: the most memory that a decoded batch is allowed to need.
     """
 
     path: str
@@ -42,7 +42,7 @@ class Window(NamedTuple):
     expansion_bytes_max: int
 
     def chunks(self) -> Iterator[list[Place]]:
-        """Check the batches, and yield them in chunks; an empty chunk is only a pause.
+        """Check the batches, and yield them in chunks; an empty chunk only lets the caller pause.
 
         Raises:
             CorruptRecordBatchError: a batch is damaged.
@@ -69,7 +69,7 @@ class Window(NamedTuple):
             yield chunk
 
     def groups_of(self, places: list[Place], *, checks_headers: bool) -> Steps[list[Group]]:
-        """Decode batches, which have at least one record each; all together if possible.
+        """Decode batches that have at least one record each; decode them in one group if possible.
 
         Raises:
             CorruptRecordBatchError: a batch contradicts itself.
@@ -79,7 +79,7 @@ class Window(NamedTuple):
         if len(places) > 1:
             try:
                 return [(yield from self._group(places, checks_headers))]
-            except ValueError:  # a batch is damaged, or all together are too large
+            except ValueError:  # a batch is damaged, or the whole group needs too much memory
                 pass
         found = []
         for at, header in places:

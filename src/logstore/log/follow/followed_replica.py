@@ -1,17 +1,19 @@
-"""Hold the state of a log that another process owns and may be writing: no lock, no map, no write.
+"""Hold the state of a log that another process owns, without locking, mapping or writing a file.
 
-Every read first checks whether the directory changed (rolled, truncated, retained) or the last
-segment grew. An incomplete batch at the very end counts as not yet written. If a file is gone, the
-directory is listed again. If the log no longer has the offset after that, OffsetOutOfRangeError is
-raised; the log dir never counts as failed.
+Every read first checks whether the directory changed (after a roll, a truncation or retention), or
+the last segment grew. An incomplete batch at the very end counts as not yet written. If a file is
+gone, the directory is listed again. If the new listing shows that the log no longer has the offset,
+OffsetOutOfRangeError is raised. A file that is gone never makes the log dir count as failed.
 
 Appended records are visible before they are flushed. So a reader may see a record whose offset the
-owner later gives to another record. This happens after a power cut, or if Ctrl-C interrupts an
-append between the write of its batch and its return, so that the batch is removed again.
+owner later gives to another record. This happens after a power cut. It also happens if Ctrl-C
+interrupts an append that has written its batch but has not returned: then the owner removes the
+batch again.
 
-A listing is no snapshot: its names are read one after the other while the owner works. So the end
-of a segment is believed only if its file and that of the next segment existed at the same moment.
-If the file of a segment, or that of the next one, was replaced, the segment is read again.
+A listing is no snapshot: the names in the directory are read one after the other, while the owner
+may change the directory. So the next segment's base offset is taken as the end of a segment only if
+the files of both segments existed at the same moment. If either file was replaced, the segment is
+read again.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ from logstore.log.segments.scan import Scan
 from logstore.log.segments.segment import Segment
 from logstore.names import TopicPartition
 
-# If a directory changed less than this ago, it may change again with the same mtime.
+# If a directory changed less than this time ago, another change may leave its mtime equal.
 MTIME_DOUBT_NS = 20_000_000
 LOOKS_MAX = 20
 
@@ -59,13 +61,13 @@ class Known(NamedTuple):
 class FollowedReplica(Replica):
     """A replica whose owner is another process.
 
-    Any reading thread may write the fields of `Replica` and the private fields, under
-    `_refreshing`.
+    A reading thread writes the fields of `Replica` and the private fields only under `_refreshing`.
 
     Attributes:
-        files: knows the layout of the directory; never changes.
-        missing: why the copy may lack records; "" if it lacks none. Such a copy can only be read.
-        find_anew: finds the state of this partition after its directory has gone; set once.
+        files: reads the files of the directory, whose layout it knows; never changes.
+        missing: why this copy may lack records; a copy that may lack records can only be read. ""
+            if the copy lacks none.
+        find_anew: finds the partition's new state if its directory is gone; set once.
     """
 
     __slots__ = (
@@ -95,7 +97,8 @@ class FollowedReplica(Replica):
         self.renew_locks()
         self._known: dict[int, Known] = {}
         self._seen: tuple[int, int] | None = None
-        # The last segment, the walk through it, and the checksum of the last batch in that walk.
+        # The walk through the last segment, that segment, and the checksum of the last walked
+        # batch.
         self._scan: Scan | None = None
         self._last: Segment | None = None
         self._last_checksum: int | None = None
@@ -106,7 +109,7 @@ class FollowedReplica(Replica):
 
     @property
     def high_watermark(self) -> int:
-        """The high watermark as the owner last wrote it; by default the log end."""
+        """The high watermark that the owner last wrote to the disk; by default the log end."""
         key = TopicPartition(self.topic, self.partition)
         known = self.log_dir.checkpoints.high_watermark(key, self.metadata.topic_id)
         flushed: int | None = self.metadata.extra.get(HIGH_WATERMARK)
@@ -115,7 +118,7 @@ class FollowedReplica(Replica):
         return self.within(max(known or 0, flushed or 0))
 
     def refusal(self) -> LogStoreError:
-        """Make the error for a call that would write."""
+        """Make the error for a call that would write to the log."""
         if self.missing:
             return ReplicaIncompleteError(
                 topic=self.topic, partition=self.partition, reason=self.missing
@@ -125,10 +128,10 @@ class FollowedReplica(Replica):
     # --- following -------------------------------------------------------------------------------
 
     def refresh(self) -> None:
-        """Check the directory for changes; if a file vanishes meanwhile, check again.
+        """Check the directory for changes; if a file vanishes during the check, check again.
 
         Raises:
-            UnknownPartitionError: the directory is gone, or keeps changing.
+            UnknownPartitionError: the directory is gone, or changed during every attempt.
             LogStoreError: the disk failed.
         """
         for _ in range(LOOKS_MAX):
@@ -151,7 +154,7 @@ class FollowedReplica(Replica):
             raise self.failed(error) from error
 
     def _follow_move(self) -> bool:
-        """Continue in the directory to which a move took the replica; False if there is none."""
+        """Continue in the directory to which a move took the replica; False if none did."""
         found = self.find_anew()
         if found is None or found.metadata.topic_id != self.metadata.topic_id:
             return False
@@ -163,7 +166,7 @@ class FollowedReplica(Replica):
         return True
 
     def look_twice(self, offset: int, seen: View, error: CorruptRecordBatchError) -> None:
-        """Read the directory again, because a running change may look like damage."""
+        """Read the directory again, because a change by the owner may look like damage."""
         before = self._facts_of(offset)
         self.look_anew()
         if not self.log_start_offset <= offset < self.log_end_offset:
@@ -172,7 +175,7 @@ class FollowedReplica(Replica):
             raise error
 
     def _facts_of(self, offset: int) -> tuple[int, int] | None:
-        """Give the facts of an offset's segment that may change without a new view."""
+        """Give the facts of an offset's segment that can change while the view stays the same."""
         segments, bases = self.view
         number = bisect_right(bases, offset) - 1
         return None if number < 0 else (segments[number].size_bytes, segments[number].end_offset)
@@ -188,13 +191,13 @@ class FollowedReplica(Replica):
             self._grow(self.segments[-1])
 
     def relist(self) -> None:
-        """List the directory again, keeping what is known of unchanged files."""
+        """List the directory again, but keep the facts that are known about unchanged files."""
         old, small = self._known, self.files.small_files(self)
         if small is not None:
             old = {} if small.metadata.topic_id != self.metadata.topic_id else old
             self.metadata, self.recovery.warnings = small.metadata, small.warnings
         rows = self.files.rows(self.directory)
-        if not rows:  # perhaps the directory was renamed during the listing: then `stat` raises
+        if not rows:  # if the directory was renamed during the listing, `stat` raises
             files.stat(self.directory)
         known = {
             row.base_offset: self._take(row, old.get(row.base_offset), follower)
@@ -209,7 +212,7 @@ class FollowedReplica(Replica):
             self.view = view_of(segments)
 
     def _forget_known(self, stayed: list[Segment]) -> None:
-        """Release the files of known segments that are not among those that stayed."""
+        """Release the files of all known segments, except those of the segments that stayed."""
         ids = set(map(id, stayed))
         for one in self._known.values():
             if id(one.segment) not in ids:
@@ -217,9 +220,9 @@ class FollowedReplica(Replica):
                 one.segment.forget(self.environment)
 
     def _take(self, row: SegmentFiles, known: Known | None, follower: SegmentFiles | None) -> Known:
-        """Make the segment of a row, or keep the known one.
+        """Make the segment of a row, or keep the segment that is already known.
 
-        Where the segment ends is found from its trailer, from the next segment, or by a walk.
+        The end of the segment comes from its trailer, from the next segment, or from a walk.
         """
         segment = None
         if known is not None and known.row.inode == row.inode:
@@ -240,7 +243,7 @@ class FollowedReplica(Replica):
         return Known(row, follower.base_offset, segment)
 
     def _begin_scan(self, segment: Segment) -> None:
-        """Begin to follow the last segment, from the end that its index files name."""
+        """Begin to follow the last segment, after the part that its index files describe."""
         self._last, self._last_checksum = segment, None
         sealed_bytes, sealed_end = segment.size_bytes, segment.end_offset
         index, time_index = segment.begin_indexes()
@@ -270,7 +273,7 @@ class FollowedReplica(Replica):
         self._scan.last_epoch = segment.last_epoch
 
     def _grow(self, segment: Segment) -> None:
-        """Walk what was appended to the last segment since the last check."""
+        """Walk over the batches that were appended to the last segment since the last check."""
         if segment is not self._last or segment.index is None:
             self._begin_scan(segment)
         scan = self._scan
@@ -278,7 +281,7 @@ class FollowedReplica(Replica):
         handle = segment.handle(self.environment)
         fd = handle.fd
         if self._last_checksum is not None and self._tail_of(fd, scan) != self._last_checksum:
-            self._last = None  # another file got the same inode number
+            self._last = None  # a new file has the same inode number
             raise FileNotFoundError(errno.ENOENT, "replaced by another file", segment.log_path)
         end = files.fstat(fd).st_size
         if end > scan.position:
@@ -295,7 +298,7 @@ class FollowedReplica(Replica):
         return trailers.stored_checksum(fd, scan.last_position, scan.good_end)
 
     def look_anew(self) -> None:
-        """List the directory again in any case, because a file of the log is gone."""
+        """List the directory again even if it seems unchanged: a file of the log is gone."""
         self._seen = None
         self.refresh()
 
@@ -304,7 +307,7 @@ class FollowedReplica(Replica):
         self.look_anew()
 
     def retry(self, segment: Segment, offset: int, error: FileNotFoundError) -> None:
-        """Return if the log has the offset in another file after a file was gone; else raise."""
+        """After a file was gone, return if the log has the offset in another file; else raise."""
         self.look_anew()
         if not self.log_start_offset <= offset < self.log_end_offset:
             raise self.out_of_range(offset) from error

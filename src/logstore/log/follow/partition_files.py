@@ -33,11 +33,11 @@ class PartitionFiles:
     is_repairable = True
 
     def __init__(self, checkpointed: Checkpointed | None = None) -> None:
-        """Create it with the rows of the log dir's checkpoints when the log was opened."""
+        """Create the object with the log dir's checkpoints as they were when the log was opened."""
         self._checkpointed = checkpointed or Checkpointed()
 
     def small_files(self, state: Replica) -> SmallFiles | None:
-        """Read the small files; None if the layout has none. Raises LogStoreError, too."""
+        """Read the small files; None if the layout has none. Also raises LogStoreError."""
         return small_files.read_small_files(
             state.directory,
             state.topic,
@@ -54,19 +54,19 @@ class PartitionFiles:
     def start_of(
         self, state: Replica, rows: list[SegmentFiles], small: SmallFiles | None, end_offset: int
     ) -> int:
-        """Give the log start that the small files name; the first segment may begin before it."""
+        """Give the log start that the small files name; the first segment may begin earlier."""
         if small is None:
             return state.log_start_offset
         return small.start_within(rows[0].base_offset if rows else 0, end_offset)
 
     def new_segment(self, state: Replica, row: SegmentFiles) -> Segment:
-        """Make the segment of a row, without the facts in its files."""
+        """Make the segment of a row, without the facts in the segment's files."""
         segment = Segment(state.directory, row.base_offset)
         segment.is_sparse = bool(state.metadata.extra.get(SPARSE_OFFSETS))
         return segment
 
     def take_trailer(self, state: Replica, segment: Segment, row: SegmentFiles) -> None:
-        """Set the facts in the trailer of a sealed segment, if the trailer is of this file."""
+        """Set the facts from a sealed segment's trailer, if the trailer describes this file."""
         trailer = trailers.read_trailer(segment.index_path, row.index_bytes)
         ours = (state.metadata.topic_id, state.partition, row.base_offset, row.log_bytes)
         if trailer is None or ours != (
@@ -84,26 +84,27 @@ class PartitionFiles:
     def settle(self, segment: Segment, row: SegmentFiles, follower: SegmentFiles) -> None:
         """Set the end of a segment to the base offset of the next segment.
 
-        This is right if both files existed at the same moment. They did if the listed file still
-        exists after the file of the next segment was seen, because a truncation removes the next
-        segment first.
+        This is right only if the files of both segments existed at the same moment. So the
+        segment's file must still exist after the file of the next segment was seen: a truncation
+        removes the next segment first.
         """
         files.stat(join(segment.directory, segment_file_name(follower.base_offset, ".log")))
         facts = files.stat(segment.log_path)
         if facts.st_ino != row.inode or facts.st_size < segment.size_bytes:
             raise FileNotFoundError(errno.ENOENT, "replaced meanwhile", segment.log_path)
         if facts.st_size != segment.size_bytes or segment.max_timestamp < 0:
-            segment.max_timestamp = TIMESTAMP_MAX  # its new batches may have any timestamp
+            segment.max_timestamp = TIMESTAMP_MAX  # unread batches may have any timestamp
         segment.size_bytes, segment.end_offset = facts.st_size, follower.base_offset
         segment.index = segment.time_index = None
 
     def pass_damage(self, state: Replica, segment: Segment, scan: Scan) -> bool:
-        """Walk on after damage at the end of the last segment; return whether anything changed.
+        """Continue a walk after damage at the last segment's end; return whether anything changed.
 
-        In this layout, an incomplete batch is not yet written, and the log ends before it.
+        In this layout, an incomplete batch counts as not yet written, and the log ends before the
+        batch. So nothing is done.
         """
         return False
 
     def verify(self, state: Replica, progress: Progress | None) -> list[Problem]:
-        """Check every batch, and that the segments are contiguous; returns the damage."""
+        """Check every batch, and that the segments are contiguous; return the damage."""
         return verify_all(state, progress, is_owner=False)

@@ -1,14 +1,13 @@
 """Describe one segment that a Kafka broker wrote, and list the segments of a directory.
 
-Kafka's indexes are only hints for where to read. If a compaction is unfinished, the segments are
-chosen as Kafka would when it finishes the compaction.
+Kafka's indexes are only hints for where to read. If a compaction is unfinished, the same segments
+are chosen that Kafka would choose when it finishes the compaction.
 
     X.log                 a segment; X is its base offset
-    X.log.swap            a compacted segment, which is about to replace the segments that it covers
-    X.log.cleaned         an unfinished compacted segment; not read
-    X.log.deleted         a segment that is about to be removed; not read
-    X.index X.timeindex   hints
-    X.txnindex X.snapshot leader-epoch-checkpoint    not needed
+    X.log.swap            a compacted segment, which is about to replace the segments with the same
+    offsets X.log.cleaned         an unfinished compacted segment; not read X.log.deleted         a
+    segment that is about to be removed; not read X.index X.timeindex   hints X.txnindex X.snapshot
+    leader-epoch-checkpoint    not needed
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ from logstore.log.segments.time_index import TimeIndex
 from logstore.names import parse_segment_file_name
 
 LOG, SWAP, CLEANED = ".log", ".log.swap", ".cleaned"
-# In a smaller segment, a read walks from the start and uses no index.
+# In a segment below this size, a read uses no index, and walks from the segment's start.
 HINTED_BYTES_MIN = 1 << 20
 HINTS_MAX = 512
 
 
 class KafkaSegment(Segment):
-    """A segment that a broker wrote; its own index is made from Kafka's index entries."""
+    """A segment that a broker wrote; its index in memory is made from Kafka's index entries."""
 
     __slots__ = ("suffix",)
 
@@ -77,7 +76,7 @@ class KafkaSegment(Segment):
         return self._keep_indexes(environment, index, TimeIndex())
 
     def _hinted(self, environment: LogEnvironment) -> OffsetIndex | None:
-        """Make an index from some of Kafka's entries, after checking each; None if one is wrong."""
+        """Make an index from some of Kafka's entries; None if one of these entries is wrong."""
         index = OffsetIndex()
         if self.size_bytes < HINTED_BYTES_MIN:
             return index
@@ -85,7 +84,8 @@ class KafkaSegment(Segment):
             data = files.read_file(self.index_path, files.LIST_BYTES_MAX)
         except (FileNotFoundError, files.UnfitError):
             return None
-        # An entry: the last relative offset of an append, and its position; both big-endian u32.
+        # An entry: the last relative offset of an append, and the append's position; both
+        # big-endian u32.
         entries = np.frombuffer(data, ">u4", len(data) // 8 * 2).reshape(-1, 2).astype(np.int64)
         entries = entries[: int(np.count_nonzero(entries[:, 1]))]
         handle = self.handle(environment)
@@ -105,7 +105,7 @@ class KafkaSegment(Segment):
 
 
 def list_kafka_segments(directory: str) -> list[tuple[SegmentFiles, str]]:
-    """List the segments that Kafka would open, in order, each with its suffix; raises OSError."""
+    """List the segments that Kafka would open, in order, with their suffixes; raises OSError."""
     rows: dict[str, dict[int, SegmentFiles]] = {LOG: {}, SWAP: {}}
     unfinished = 2**63
     for entry in files.entries(directory):
@@ -123,7 +123,7 @@ def list_kafka_segments(directory: str) -> list[tuple[SegmentFiles, str]]:
     for base, row in rows[SWAP].items():
         if (
             base >= unfinished
-        ):  # part of a split segment whose first part was not finished (KAFKA-6264)
+        ):  # a later part of a split segment whose first part is unfinished (KAFKA-6264)
             continue
         end = _end_offset(os.path.join(directory, f"{base:020d}{SWAP}"), row)
         for covered in [other for other in found if base <= other < end]:

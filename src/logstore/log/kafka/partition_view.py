@@ -1,8 +1,7 @@
-"""Read the log of a partition from the directory that a Kafka broker wrote, without a change.
+"""Read a partition's log from a directory that a Kafka broker wrote; change nothing there.
 
-Only the contents of the segments are believed (`kafka_segment`). A torn tail ends the log.
-
-`verify` compares all files with the segments (see `side_scan`).
+Reads rely only on the contents of the segments, not on other files (`kafka_segment`). The log ends
+before a torn tail. `verify` compares all other files with the segments (see `side_scan`).
 """
 
 from __future__ import annotations
@@ -72,11 +71,11 @@ def open_kafka_view(
     known_start: int,
     known_end: tuple[int, str],
 ) -> LogView:
-    """Follow the log of a partition, even while the broker runs; raises OSError, LogStoreError.
+    """Follow the log of a partition, even while its broker runs; raises OSError, LogStoreError.
 
     Args:
-        was_stopped: whether the broker was stopped in order: no broker writes here, and none was
-            killed while it wrote.
+        was_stopped: whether the broker was stopped in order. If so, no broker writes here, and no
+            broker was killed while it wrote.
         known_start: the log start in the broker's checkpoint.
         known_end: the log end in a checkpoint of the broker, and the path of that checkpoint.
     """
@@ -92,7 +91,7 @@ def open_kafka_view(
 class KafkaFiles(PartitionFiles):
     """The files of one partition in a Kafka broker's layout; see `open_kafka_view`."""
 
-    is_repairable = False  # they belong to the broker
+    is_repairable = False  # the files belong to the broker
 
     def __init__(self) -> None:
         super().__init__()
@@ -114,11 +113,11 @@ class KafkaFiles(PartitionFiles):
     def start_of(
         self, state: Replica, rows: list[SegmentFiles], small: SmallFiles | None, end_offset: int
     ) -> int:
-        """Give the start of the first segment, or a later start that the checkpoint names."""
+        """Give the base offset of the first segment, or the checkpoint's later log start."""
         return max(self.known_start, rows[0].base_offset) if rows else self.known_start
 
     def new_segment(self, state: Replica, row: SegmentFiles) -> Segment:
-        """Make a segment that may lack offsets; raises UnsupportedFormatError if it is too old."""
+        """Make a segment that may lack offsets; raises UnsupportedFormatError for an old format."""
         segment = KafkaSegment(state.directory, row.base_offset, self._suffixes[row.base_offset])
         segment.is_sparse = True
         self._refuse_old(state, segment)
@@ -139,13 +138,13 @@ class KafkaFiles(PartitionFiles):
         """Do nothing: Kafka's index files have no trailer."""
 
     def settle(self, segment: Segment, row: SegmentFiles, follower: SegmentFiles) -> None:
-        """Set the end of a segment to the next base offset, even if compaction left a gap."""
+        """Set the end of a segment to the next base offset, even if offsets between are missing."""
         segment.size_bytes, segment.end_offset = row.log_bytes, follower.base_offset
         segment.max_timestamp = TIMESTAMP_MAX
         segment.index = segment.time_index = None
 
     def pass_damage(self, state: Replica, segment: Segment, scan: Scan) -> bool:
-        """Continue the walk after damage that does not end the log: whole batches follow it."""
+        """Continue the walk after damage if a whole batch follows the damage."""
         handle = segment.handle(state.environment)
         fd = handle.fd
         facts = files.fstat(fd)
@@ -190,11 +189,11 @@ class KafkaFiles(PartitionFiles):
         return problems
 
     def _verify_end(self, state: Replica) -> list[Problem]:
-        """Report missing records, and bytes that an orderly stop of a broker does not leave."""
+        """Report missing records, and bytes that a broker leaves only if it did not stop well."""
         known, path = self.known_end
         end, segments = state.log_end_offset, state.segments
         torn = state.recovery.cut_bytes
-        is_longer = 0 < known < end and self.was_stopped  # a stop records where each log ended
+        is_longer = 0 < known < end and self.was_stopped  # a stop writes down all log ends
         if known <= end and not is_longer and not (torn and self.was_stopped):
             return []
         reason = f"the last whole batch ends before offset {end}"

@@ -1,8 +1,8 @@
 """Compare the files that a broker keeps beside the segments with the batches in the segments.
 
 An aborted transaction has an entry in the `.txnindex` of the segment with its marker. The leader
-epochs of the batches must be those in the checkpoint. Compaction removes batches and markers, so if
-offsets are missing, fewer entries are expected.
+epochs of the batches must be those in `leader-epoch-checkpoint`. Compaction removes batches and
+markers. So if offsets are missing, fewer entries are expected.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _disagrees(
 def check_epochs(
     directory: str, scans: list[SideScan], log_start_offset: int, *, was_stopped: bool
 ) -> list[Problem]:
-    """Compare the leader epochs of the batches with the checkpoint; no checksum covers them."""
+    """Compare the leader epochs of the batches with the checkpoint; no checksum covers an epoch."""
     path = os.path.join(directory, EPOCHS_NAME)
     problems: list[Problem] = []
     data = read_or_report(path, problems, 0)
@@ -97,10 +97,11 @@ def check_epochs(
                 problems.append(Problem(scan.segment.log_path, 0, 0, reason, offset, offset))
             latest = epoch if epoch != -1 else latest
             known = [row[0] for row in entries if row[1] <= offset] or [-1]
-            # The file is written soon after an epoch's first batch, and loses deleted epochs.
+            # The broker writes this file soon after the first batch of an epoch, and removes
+            # deleted epochs.
             is_late = not entries or (epoch > entries[-1][0] and not was_stopped)
             if epoch == -1 or reason or is_late or offset < log_start_offset:
-                continue  # -1: a broker without leader epochs wrote the batch
+                continue  # epoch -1: a broker without leader epochs wrote the batch
             if known[-1] != epoch:
                 reason = f"offset {offset} is of leader epoch {epoch} in the log, {known[-1]} here"
                 problems.append(Problem(path, 0, size, reason, offset, offset))
@@ -126,7 +127,7 @@ def check_snapshots(directory: str) -> list[Problem]:
 def check_files(
     directory: str, scans: list[SideScan], log_start_offset: int, *, was_stopped: bool
 ) -> list[Problem]:
-    """Return the damage in the files beside a log's segments, after the walks over the segments.
+    """Return the damage in the files beside a log's segments; the segments were walked before.
 
     Args:
         was_stopped: whether the broker stopped in order.

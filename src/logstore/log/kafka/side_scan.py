@@ -1,8 +1,9 @@
 """Walk over a broker's segment, and compare its index files with the batches.
 
-An entry of an offset index leads to the start of a batch. Its offset is the last one of the append
-there; older brokers wrote the first one. An entry of a time index has the latest timestamp up to
-its offset. Compaction removes batches, so if offsets are missing, fewer entries are expected.
+An entry of an offset index leads to the start of a batch. The entry's offset is the last offset of
+the append that begins there. Older brokers wrote the first offset of the append instead. An entry
+of a time index has an offset, and the latest timestamp up to that offset. Compaction removes
+batches. So if offsets are missing, fewer entries are expected.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def read_if_there(path: str) -> bytes | None:
 
 
 def read_or_report(path: str, problems: list[Problem], offset: int) -> bytes | None:
-    """Read a whole file; if it is not a regular file or is too large, only report that."""
+    """Read a whole file; if it is no regular file or is too large, report this and return None."""
     try:
         return read_if_there(path)
     except files.UnfitError as error:
@@ -46,17 +47,17 @@ def read_or_report(path: str, problems: list[Problem], offset: int) -> bytes | N
 
 
 class SideScan(Scan):
-    """Walks a segment, and compares its indexes with each batch.
+    """Walks over a segment, and compares each batch with the segment's indexes.
 
     Attributes:
         segment: a segment of a broker's log.
-        found: the damage in its index files.
-        events: where its transactions begin and end.
-        is_damaged: whether batches could not be read.
-        is_compacted: whether offsets are missing.
+        found: the damage in the segment's index files.
+        events: where the segment's transactions begin and end.
+        is_damaged: whether the segment has batches that could not be read.
+        is_compacted: whether offsets are missing in the segment.
 
-    If a broker may be writing to the segment, or was killed while it did, the indexes may end in
-    zeros, and may have entries for positions after the walked part.
+    A broker may be writing to the segment, or may have been killed while it was writing. In these
+    cases, the indexes may end in zeros, and may have entries for positions after the walked part.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class SideScan(Scan):
         self._times, self._time_offsets = self._entries(
             segment.time_index_path, kafka_files.time_entries
         )
-        self._latest_full = -1  # like max_timestamp, but without batches that have no records
+        self._latest_full = -1  # like max_timestamp, but batches without records do not count
         self._entry = self._time_entry = 0
         self._position_wanted = self._offset_wanted = self._time_offset_wanted = NEVER
         self._want()
@@ -143,7 +144,7 @@ class SideScan(Scan):
     # --- many batches at once ---------------------------------------------------------------------
 
     def _note_many(self, found: SoundHeaders, start: int) -> bool:
-        """Record batches if all their index entries are right; False: check them one by one."""
+        """Record batches if all their index entries are right; if not, return False."""
         latest = np.maximum.accumulate(np.append(self.max_timestamp, found.max_timestamps))[1:]
         full_times = np.where(found.record_counts > 0, found.max_timestamps, -1)
         latest_full = np.maximum.accumulate(np.append(self._latest_full, full_times))[1:]
@@ -169,7 +170,7 @@ class SideScan(Scan):
     def _good_entries(
         self, found: SoundHeaders, positions: Numbers, is_full: NDArray[np.bool_]
     ) -> int:
-        """Count the entries of the offset index for these batches; -1 if one may be wrong."""
+        """Count the entries of the offset index for these batches; -1 if an entry may be wrong."""
         if self._offset_wanted != NEVER:
             return -1
         end = int(np.searchsorted(self._positions, positions[-1]))
@@ -184,7 +185,7 @@ class SideScan(Scan):
         return end if is_good.all() and bool((first[1:] > last[:-1]).all()) else -1
 
     def _good_times(self, found: SoundHeaders, latest: Numbers, latest_full: Numbers) -> int:
-        """Count the entries of the time index for these batches; -1 if one may be wrong."""
+        """Count the entries of the time index for these batches; -1 if an entry may be wrong."""
         last_relative = int(found.last_offsets[-1]) - self.base_offset
         end = int(np.searchsorted(self._time_offsets, last_relative, "right"))
         said = self._times[self._time_entry : end]
@@ -204,7 +205,7 @@ class SideScan(Scan):
         self._tell(self.segment.index_path, number * OFFSET_ENTRY_BYTES, reason)
 
     def _meet(self, header: BatchHeader, position: int) -> None:
-        """Check the entries that lead to the start of a batch, or to a position before it."""
+        """Check the index entries that lead to the start of a batch, or to an earlier position."""
         while self._position_wanted < position:
             reason = f"no batch begins at position {self._position_wanted}, where the entry leads"
             self._tell_entry(self._entry, reason)
@@ -217,13 +218,13 @@ class SideScan(Scan):
             reason = f"offset {self._offset_wanted} is not where the entry leads"
             self._tell_entry(number - 1, reason)
         self._offset_wanted = self.base_offset + int(self._offsets[number])
-        if self._offset_wanted == header.base_offset:  # brokers before 2.0 wrote this
+        if self._offset_wanted == header.base_offset:  # brokers before 2.0 wrote the first offset
             self._offset_wanted = NEVER
         self._entry += 1
         self._want()
 
     def _end_entry(self, header: BatchHeader, is_full: bool) -> None:
-        """Check the offset of an entry: if no records are missing, it is the last of a batch."""
+        """Check an entry's offset: it is the last offset of a batch, unless records are missing."""
         wanted, self._offset_wanted = self._offset_wanted, NEVER
         if wanted < header.base_offset or (is_full and wanted < header.last_offset):
             self._tell_entry(self._entry - 1, f"offset {wanted} is not the last one of a batch")
@@ -255,7 +256,7 @@ class SideScan(Scan):
     # --- damage, and the end ----------------------------------------------------------------------
 
     def skip_damage(self, fd: int, end: int, reason: str) -> Damage:
-        """Continue after damage; index entries that lead into the damage are not reported."""
+        """Continue after damage, and do not report index entries that lead into the damage."""
         damage = super().skip_damage(fd, end, reason)
         self.is_damaged = True
         while self._position_wanted < self.position:
@@ -281,7 +282,7 @@ class SideScan(Scan):
             self._check_last_time()
 
     def _check_last_time(self) -> None:
-        """Check the last entry, which a broker writes when a segment is complete."""
+        """Check the last entry of the time index: a broker writes it when a segment is complete."""
         said = int(self._times[-1]) if len(self._times) else -1
         allowed = (self.max_timestamp, self._latest_full)
         is_there = files.exists(self.segment.time_index_path)
