@@ -1,6 +1,7 @@
-"""Define the reading half of a log's public face, which both faces share.
+"""Define the reading methods that the public classes `Log` and `LogView` share.
 
-`Log` adds writing, `LogView` follows another process. `read/` has a module for each way to read.
+`Log` adds the methods that write. `LogView` reads a log that another process writes. `read/` has a
+module for each way to read.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ if TYPE_CHECKING:
 HELD_BYTES_MAX = 64 << 20
 
 
-@known_as("Log")  # users of both faces know this name
+@known_as("Log")  # users know both classes by this name
 class ReadableLog:
-    """The reading half of a log: identity, range and records."""
+    """The reading methods of a log: its identity, its range of offsets, and its records."""
 
     _state: Replica
 
@@ -73,10 +74,10 @@ class ReadableLog:
 
     @property
     def facts(self) -> Facts:
-        """Small facts that a program keeps durably with this log; a move takes them along.
+        """Small facts that a program stores durably with this log; a move takes the facts along.
 
-        They work like `store.facts`, which are those of a log dir. If `partition.metadata` was
-        lost, the facts' `damage` says so until the next change of a fact.
+        They work like `store.facts`, the facts of a log dir. If `partition.metadata` was lost,
+        `facts.damage` reports the loss until a fact is changed.
         """
         from logstore.log.log_facts import facts_of
 
@@ -84,7 +85,7 @@ class ReadableLog:
 
     @property
     def recovery(self) -> RecoveryEntry:
-        """The damage that the opening found."""
+        """The report of the opening: the damage that it found, and what it changed."""
         return self._state.recovery
 
     @property
@@ -106,14 +107,14 @@ class ReadableLog:
     def high_watermark(self) -> int:
         """The offset below which all in-sync replicas have the records.
 
-        If nobody replicates the log, it is the log end. If another process owns the log, it is the
-        value that the owner last wrote to the disk.
+        If nobody replicates the log, the high watermark is the log end. If another process owns the
+        log, this is the value that the owner last wrote to the disk.
         """
         return self._state.high_watermark
 
     @property
     def last_stable_offset(self) -> int:
-        """The offset below which records are replicated, and their transactions are decided."""
+        """The offset below which all records are replicated, and all transactions have ended."""
         return end_of(self._state, READ_COMMITTED)
 
     @property
@@ -122,10 +123,10 @@ class ReadableLog:
         return sum(segment.size_bytes for segment in self._state.segments)
 
     def __len__(self) -> int:
-        """Count the offsets from the log start to the log end, also of a closed log.
+        """Count the offsets from the log start to the log end; this also works for a closed log.
 
-        There may be fewer records: a repair and Kafka's compaction leave gaps. To count the
-        records: `sum(len(batch) for batch in log.read_batches())`.
+        There may be fewer records than offsets, because a repair and Kafka's compaction leave gaps.
+        `sum(len(batch) for batch in log.read_batches())` counts the records.
         """
         return self.log_end_offset - self.log_start_offset
 
@@ -142,12 +143,12 @@ class ReadableLog:
         """Give the record at an offset, or a lazy range of offsets.
 
         A negative number counts from the end. A slice without a start begins at `log_start_offset`.
-        A slice never leaves out records that its start asks for: a start below `log_start_offset`
-        raises.
+        A start below `log_start_offset` raises, because the slice would lack expected records.
 
         Raises:
-            OffsetOutOfRangeError: there is no record at the offset. For a slice: its start is 0 or
-                more, and is before the log start or after the log end (`slice.bounds_of`).
+            OffsetOutOfRangeError: there is no record at the offset. A slice raises this if its
+                start is not negative, and is before the log start or after the log end
+                (`slice.bounds_of`).
         """
         if type(index) is int and index >= 0:
             return self.record_at(index)
@@ -165,7 +166,7 @@ class ReadableLog:
         return self.record_at(offset)
 
     def record_at(self, offset: int) -> Record:
-        """Give one record; raises OffsetOutOfRangeError if there is none; -1 has none."""
+        """Give one record; raises OffsetOutOfRangeError, also for a negative offset."""
         if type(offset) is not int:
             offset = whole(offset, "offset")
         state = self._state
@@ -192,7 +193,7 @@ class ReadableLog:
                         end = start + size
                     else:
                         start, end = start + starts[at], start + starts[at + 1]
-                    # This is what NamedTuple's own constructor does, in half the time.
+                    # This does the same as NamedTuple's own constructor, in half the time.
                     return new_tuple(
                         Record,
                         (
@@ -218,22 +219,22 @@ class ReadableLog:
         max_bytes: int = 1 << 20,
         isolation_level: str = "read_uncommitted",
     ) -> list[Record]:
-        """Read records from an offset on; at the log's end, the list is empty.
+        """Read records from an offset on; give an empty list at the log's end.
 
         Args:
             isolation_level: "read_uncommitted" reads up to the log end, "read_replicated" up to the
                 high watermark. "read_committed" reads up to the last stable offset, where the first
                 open transaction of Kafka's producers begins, and leaves out aborted transactions.
-            max_bytes: read no batch that would exceed this, except the first one. Batches count
-                with their stored size. After decompression, they may have 64 MiB, or `max_bytes` if
-                that is more.
+            max_bytes: the most bytes of stored batches to read; the first batch may be larger.
+                Decompressed, the batches may have 64 MiB in total, or `max_bytes` if that is more.
 
         Raises:
             OffsetOutOfRangeError: the offset is before the log start or after the log end.
-            CorruptRecordBatchError: there is damage at `offset`; if the damage is after `offset`,
-                the records before the damage are returned.
-            RecordExpansionError: the batch at `offset` needs more memory than the store allows; a
-                later such batch ends the result, as damage does.
+            CorruptRecordBatchError: there is damage at `offset`. If the damage is after `offset`,
+                no error is raised, and the records before the damage are returned.
+            RecordExpansionError: the batch at `offset` needs more memory than the store allows. If
+                a later batch does, no error is raised, and the records before that batch are
+                returned.
         """
         offset = whole(offset, "offset")
         if max_records is not None:
@@ -272,13 +273,13 @@ class ReadableLog:
         zero_copy: bool = False,
         isolation_level: str = "read_uncommitted",
     ) -> Iterator[RecordBatch]:
-        """Yield `offset..end_offset` as batches of columns, each verified at its first read.
+        """Yield `offset..end_offset` as batches of columns; each is verified at its first read.
 
         Args:
-            offset: where to begin; the log start by default.
-            end_offset: where to stop, exclusive; by default, where this isolation level ends at the
-                call.
-            zero_copy: give views of the mapped file instead of copies of its bytes. The views stay
+            offset: the first offset to read; the log start by default.
+            end_offset: the offset after the last one to read; by default, all that the isolation
+                level allows at the call is read.
+            zero_copy: give views of the mapped file instead of copies of the bytes. The views stay
                 valid while the log grows. If the disk fails, an access to a view kills the process.
             isolation_level: as in `read`.
         """
@@ -288,9 +289,9 @@ class ReadableLog:
     def __iter__(self) -> Iterator[Record]:
         """Iterate over all records from `log_start_offset` to the current end.
 
-        To detect that retention deleted records, name the offset: `log[offset:]` raises.
+        Records that retention has deleted are not reported; for that, use `log[offset:]`.
         """
-        batches_now = batches_of(self._state, None, None)  # this call fixes the range
+        batches_now = batches_of(self._state, None, None)  # this call sets the end of the range
         return (r for batch in batches_now for r in batch.records(self.topic, self.partition))
 
     def __reversed__(self) -> Iterator[Record]:
@@ -306,9 +307,10 @@ class ReadableLog:
         return self[:].__arrow_c_stream__(requested_schema)
 
     def read_raw(self, offset: int, max_bytes: int = 1 << 20) -> bytes:
-        """Read whole encoded batches for a follower, from the batch that contains `offset` on.
+        """Read whole encoded batches for a follower; the first batch contains `offset`.
 
-        Returns at least one batch, and as many as fit into `max_bytes`; nothing at the log's end.
+        Returns as many batches as fit into `max_bytes`, but at least one. At the log's end, it
+        returns no bytes.
         """
         from logstore.log.read.raw import read_raw
 
@@ -322,24 +324,22 @@ class ReadableLog:
         end_offset: int | None = None,
         isolation_level: str = READ_UNCOMMITTED,
     ) -> FileRange:
-        """Give whole batches, from the one that contains `offset` on, as a range of an open file.
+        """Give whole batches as a range of an open file; the first batch contains `offset`.
 
-        For `os.sendfile`. The range has at least one batch, and as many as fit into `max_bytes`
-        and are in the same segment; a large range may end up to `index_interval_bytes` early. If
-        there is no such batch yet, the range is empty. Until it is closed, the range stays
-        readable, whatever happens to the log. All its batches are verified: those that this
-        process appended count as verified, all others are read once before.
+        The range is for `os.sendfile`. It has as many batches of one segment as fit into
+        `max_bytes`, but at least one. A large range may end up to `index_interval_bytes` early. If
+        there is no batch to read yet, the range is empty. Its bytes stay readable until it is
+        closed, whatever happens to the log. All its batches are verified: a batch that this process
+        appended counts as verified, and any other is read once for that.
 
         Args:
-            end_offset: the range has only batches whose records are all before this offset; no
-                limit by default.
-            isolation_level: the range ends where `read` would end; aborted records are not left
-                out.
+            end_offset: all records of the range are before this offset; no limit by default.
+            isolation_level: the range ends where `read` would end, but includes aborted records.
 
         Raises:
             OffsetOutOfRangeError: the offset is before the log start or after the log end.
-            CorruptRecordBatchError: the first batch is damaged; if a later batch is damaged, the
-                range ends before that batch.
+            CorruptRecordBatchError: the first batch is damaged. If a later batch is damaged, the
+                range ends before the damaged batch.
         """
         from logstore.log.read.file_range import read_range
 
@@ -356,11 +356,12 @@ class ReadableLog:
         *,
         isolation_level: str = READ_UNCOMMITTED,
     ) -> Iterator[Record]:
-        """Yield records from an offset, "start" or "end" on, and then new ones as they come.
+        """Yield records from an offset, "start" or "end" on; then wait for new records.
 
         Args:
             isolation_level: as in `read`; a record is yielded as soon as that level allows it.
-            timeout: stop after this many seconds without a new record; None waits without limit.
+            timeout: end the iteration after this many seconds without a new record; None means
+                never.
         """
         from logstore.log.read.tail import tail
 
@@ -388,12 +389,12 @@ class ReadableLog:
     # --- its end ---------------------------------------------------------------------------------
 
     def detach(self, reason: LogStoreError, of: LogDir | None = None) -> None:
-        """Release every file at once; from now on every call raises a copy of `reason`.
+        """Release all files now; each later call to the log raises a copy of `reason`.
 
-        It may be called under the log's locks, so it calls no subscriber: see `host.tell_end`.
+        A caller may hold the log's locks, so this calls no subscriber: `host.tell_end` does that.
 
         Args:
-            of: a log dir. If the log is in another log dir, because a move took it there, nothing
-                is done.
+            of: a log dir, or None. If the log is not in this log dir any more, because a move took
+                the log to another one, nothing is done.
         """
         self._state.detach(reason, of)

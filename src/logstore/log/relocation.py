@@ -1,8 +1,8 @@
-"""Give a mover what it needs of a log: reads, changes of the metadata, and the swap.
+"""Give a mover access to a log: reads, changes of the metadata, and the log's part of the swap.
 
 The mover decides the order of the steps of a swap; this module has the steps that change the log.
-Readers are never stopped: they continue with the files that they have open. A reader that fails on
-a renamed file looks the log up again (see `read/records`).
+Readers are never stopped: they continue with the files that they have open. If a reader cannot open
+a file because the file was renamed, the reader looks the log up again (see `read/records`).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def moving_of(log: Log) -> Moving | None:
 
 
 def rates_of(log: Log) -> Rates | None:
-    """Give the rates that an earlier process set for the move that the metadata records."""
+    """Give the rates that the metadata records for the running move; None if there are none."""
     rates = log._state.metadata.extra.get(MOVE_RATES)
     return rates if isinstance(rates, dict) else None
 
@@ -60,17 +60,17 @@ def epochs_of(log: Log) -> list[tuple[int, int]]:
 
 
 def whose_epochs(log: Log) -> OfLog:
-    """Describe the log for a copy of its file of leader epochs; see `OfLog`."""
+    """Describe the log, for the `leader-epoch-checkpoint` of a copy; see `OfLog`."""
     state = log._state
     start = state.replication.confirmed_start
     return state.of_log(None if start is None else log.log_start_offset)
 
 
 def with_high_watermark(log: Log, metadata: PartitionMetadata, copied: int) -> PartitionMetadata:
-    """Put the high watermark into the metadata of a copy that is durable up to an offset.
+    """Put the high watermark into the metadata of a copy; the copy is durable up to `copied`.
 
-    Until the keeper of the target's log dir writes a checkpoint, that has no high watermark of
-    this log.
+    The checkpoint of the target's log dir has no high watermark of this log until the keeper of
+    that log dir writes the checkpoint.
     """
     if log._state.replication.replicated_to is None:
         return metadata
@@ -94,10 +94,10 @@ def has_producers(log: Log) -> bool:
 
 
 def set_moving(log: Log, moving: Moving | None, rates: Rates | None = None) -> None:
-    """Record durably which move is running; None: no move runs, and no copy will replace the log.
+    """Durably record the running move; None: no move runs, and no copy will replace this log.
 
     Args:
-        rates: the rates with which a later process continues the move.
+        rates: the rates at which a later process continues the move.
     """
     state = log._state
     with state.flush_lock, hung_locks.held(state, "flush_lock"):
@@ -112,7 +112,7 @@ def set_moving(log: Log, moving: Moving | None, rates: Rates | None = None) -> N
 
 
 def write_marks(log: Log, moving: Moving, superseded_by: Superseded) -> None:
-    """Record durably, before the swap, which copy is about to replace this one."""
+    """Durably record, before the swap, which copy is about to replace this one."""
     state = log._state
     with state.flush_lock, hung_locks.held(state, "flush_lock"):
         state.check()
@@ -122,7 +122,7 @@ def write_marks(log: Log, moving: Moving, superseded_by: Superseded) -> None:
 
 
 def settle(log: Log) -> None:
-    """Write the metadata without the marks of the move that brought the log here."""
+    """Write the metadata without the keys of the move that brought the log here."""
     state = log._state
     with state.flush_lock, hung_locks.held(state, "flush_lock"):
         state.check()
@@ -134,7 +134,7 @@ def settle(log: Log) -> None:
 
 @contextmanager
 def held(log: Log) -> Iterator[None]:
-    """Keep all threads from writing, flushing, truncating and retaining; readers continue."""
+    """Stop appends, flushes, truncations and retention during a `with` block; readers continue."""
     state = log._state
     with state.flush_lock, state.lock, hung_locks.held(state, "flush_lock", "lock"):
         state.check_writable()
@@ -142,7 +142,7 @@ def held(log: Log) -> Iterator[None]:
 
 
 def hide(log: Log) -> None:
-    """Mark the segments as dropped, because their files will be renamed; both locks are held."""
+    """Mark the segments as dropped before their files are renamed; both locks are held."""
     for segment in log._state.segments:
         segment.is_dropped = True
 
@@ -161,10 +161,10 @@ def point_to(
     segments: list[Segment],
     snapshot_offset: int | None,
 ) -> None:
-    """Serve the log from another directory, where all of it is durable; both locks are held.
+    """Serve the log from another directory, where the whole log is durable; both locks are held.
 
     Args:
-        snapshot_offset: of the snapshot of producers in that directory.
+        snapshot_offset: the offset of the snapshot of producers in that directory.
     """
     state = log._state
     old = state.segments
@@ -172,13 +172,13 @@ def point_to(
     end = segments[-1].end_offset
     for segment in segments:  # the mover has verified every batch of the copy
         segment.sound_from = 0
-    with state.appended:  # so `detach` closes the files of either the old directory or the new one
+    with state.appended:  # so that `detach` closes the files of the old directory or of the new one
         state.log_dir, state.directory, state.metadata = log_dir, directory, metadata
         state.replication.epochs = epochs
         state.producers.snapshots = () if snapshot_offset is None else (snapshot_offset,)
         state.unflushed, state.names_changed = [], 0
-        state.activate(segments, state.foreign_magic)  # the bytes are the same: nothing is read
-        if state.is_left_by_dir:  # the old disk failed after the swap's last step there
+        state.activate(segments, state.foreign_magic)  # the bytes are the same, so nothing is read
+        if state.is_left_by_dir:  # the old disk failed after the last step of the swap there
             state.unavailable, state.is_left_by_dir = None, False
     state.note_flushed(max(end, metadata.log_start_offset))
     state.flushed_ms = state.now_ms()
@@ -188,7 +188,7 @@ def point_to(
 
 
 def bring_back(log: Log, generation: int) -> None:
-    """Give this copy a higher generation than one at the move's target; both locks are held."""
+    """Give this copy a higher generation than the copy at the target has; both locks are held."""
     state = log._state
     extra = state.metadata.with_superseded_by(None).extra
     set_metadata(state, generation=generation, moving=None, extra=extra)

@@ -1,7 +1,8 @@
-"""Hold what every open log has: an identity, a range of offsets, segments that readers see.
+"""Hold the state that every open log has: identity, range of offsets, and readable segments.
 
-`LogState` adds what a writer needs, `FollowedReplica` what another process needs to follow the
-writer. The public faces (`Log`, `LogView`) and the functions in `read/` use a `Replica`.
+`LogState` adds the state that a writer needs. `FollowedReplica` adds the state with which another
+process follows the writer. The public classes (`Log`, `LogView`) and the functions in `read/` use a
+`Replica`.
 
 Invariants: the segments of `view` are in order of offset, and `view[1]` has their base offsets.
 """
@@ -41,26 +42,28 @@ def view_of(segments: list[Segment]) -> View:
 class Replica:
     """One log in one log dir: the part of its state that readers use.
 
-    Readers take no lock. Each field is replaced by one assignment, and the object that it refers to
-    is never changed, except that the last segment grows (see `segment`). A reader takes `view` once
-    and uses that tuple to the end. If `view` is replaced meanwhile, the reader may find that a
-    segment was dropped or that a file is gone; it then takes the new view.
+    Readers take no lock. A field is changed only by one assignment of a new object. The objects
+    themselves never change, except that the last segment grows (see `segment`). A reader takes
+    `view` once, and uses that tuple to the end. If `view` is replaced meanwhile, the reader may
+    find that a segment was dropped or that a file is gone. Then the reader takes the new view.
 
     Attributes:
         topic, partition: never change.
-        environment: what the logs of the store share; never changes.
-        log_dir, directory, metadata: where the log is, and what `partition.metadata` says. The
-            owner writes them under both locks (a move) or under `flush_lock` (the metadata).
-        log_start_offset: first readable offset. The owner writes it under `flush_lock`, and before
-            the segments below it leave the view.
-        view: the segments, and their base offsets for a bisection. The owner writes it under
-            `lock`.
-        unavailable: makes the error that says why the log does not serve; None while it serves. The
-            owner writes it under `appended`; a forked child writes it in its only thread.
+        environment: the objects that the logs of the store share; never changes.
+        log_dir, directory, metadata: where the log is, and the contents of `partition.metadata`. In
+            the owner, a move writes these fields under both locks. Other changes of the metadata
+            are made under `flush_lock`.
+        log_start_offset: first readable offset. The owner writes this field under `flush_lock`, and
+            before the segments below this offset leave the view.
+        view: the segments, and their base offsets for a bisection. The owner writes this field
+            under `lock`.
+        unavailable: makes the error that says why the log does not serve; None while the log
+            serves. The owner writes this field under `appended`; a forked child writes it in its
+            only thread.
         recovery: the damage that was found when the log was opened or repaired.
         transaction_events: for each segment, the events of Kafka's transactions that were found in
-            it, and its size at that time (see `read/transactions`). If two threads write at once, a
-            segment is only walked twice.
+            the segment, and the segment's size at that time (see `read/transactions`). If two
+            threads write this field at once, the only harm is that a segment is walked twice.
     """
 
     __slots__ = (
@@ -139,7 +142,7 @@ class Replica:
     # --- whether it serves -----------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raise if the log is closed or its log dir OFFLINE or SUSPECT, or in a forked child."""
+        """Raise if the log is closed, its log dir is OFFLINE or SUSPECT, or in a forked child."""
         if self.unavailable is not None:
             raise self.unavailable()
         if self.log_dir.is_refusing:
@@ -147,22 +150,22 @@ class Replica:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the log was closed, by itself or with its store."""
+        """Whether the log was closed, alone or together with its store."""
         reason = None if self.unavailable is None else self.unavailable()
         return isinstance(reason, LogClosedError)
 
     def failed(self, error: OSError) -> LogStoreError:
-        """Convert an error of the disk; it may take the log dir OFFLINE."""
+        """Convert an error of the disk; this may take the log dir OFFLINE."""
         return self.log_dir.failed(
             error, self.directory, topic=self.topic, partition=self.partition
         )
 
     def detach(self, reason: LogStoreError, of: LogDir | None = None) -> None:
-        """Release every file at once; from now on every call raises a copy of `reason`.
+        """Release all files now; each later call to the log raises a copy of `reason`.
 
         Args:
-            of: a log dir. If the log is in another log dir, because a move took it there, nothing
-                is done.
+            of: a log dir, or None. If the log is not in this log dir any more, because a move took
+                the log to another one, nothing is done.
         """
         if of is not None and of is not self.log_dir:
             return
@@ -172,7 +175,7 @@ class Replica:
             segment.leave(self.environment)
 
     def tell_end(self) -> None:
-        """Report to subscribers, once, that the log was detached; only an owner's log has any."""
+        """Report once to subscribers that the log was detached; only the owner has subscribers."""
 
     def renew_locks(self) -> None:
         """Replace the locks in a forked child: threads of the parent may hold them."""
@@ -180,7 +183,7 @@ class Replica:
     # --- a range of offsets ----------------------------------------------------------------------
 
     def segment_for(self, offset: int) -> Segment:
-        """Give the segment that holds an offset; raises CorruptRecordBatchError in a gap."""
+        """Give the segment that has an offset; raises CorruptRecordBatchError if there is none."""
         segments, bases = self.view
         number = max(bisect_right(bases, offset) - 1, 0)
         segment = segments[number]
@@ -202,7 +205,7 @@ class Replica:
         )
 
     def check_readable(self, offset: int, end_offset: int) -> None:
-        """Raise OffsetOutOfRangeError if a range of offsets is not within that of the log."""
+        """Raise OffsetOutOfRangeError if a range of offsets is not within the range of the log."""
         end = self.log_end_offset
         if offset < self.log_start_offset or offset > end or end_offset > end:
             outside = end_offset if self.log_start_offset <= offset <= end else offset
@@ -211,10 +214,10 @@ class Replica:
     # --- when a reader finds the files changed ---------------------------------------------------
 
     def refresh(self) -> None:
-        """Read what the owner has changed; in the owner itself, there is nothing to do."""
+        """Read the owner's changes; in the owner itself, there is nothing to do."""
 
     def look_anew(self) -> None:
-        """Read the directory again in any case, because a file of the log is gone."""
+        """Read the directory again even if it seems unchanged: a file of the log is gone."""
 
     def stale(self, segment: Segment) -> None:
         """Wait a moment if the view still has a dropped segment: a move is swapping its files."""
@@ -222,7 +225,7 @@ class Replica:
             time.sleep(SWAP_PAUSE_SECONDS)
 
     def look_twice(self, offset: int, seen: View, error: CorruptRecordBatchError) -> None:
-        """Return if a change of the log made its bytes look damaged; raises `error` if not.
+        """Return if a change of the log only made bytes look damaged; otherwise raise `error`.
 
         Args:
             seen: the view before the read.
@@ -235,7 +238,7 @@ class Replica:
     def take_failure(self, segment: Segment, offset: int, error: OSError) -> None:
         """Raise the error of a segment's file; ignore the error if the log dropped the segment.
 
-        A reader may still read in the directory that a move left, on a disk that fails now.
+        After a move, a reader may still read files in the old directory, on a disk that fails now.
         """
         if not segment.is_dropped:
             raise self.failed(error) from error
@@ -244,7 +247,7 @@ class Replica:
             raise self.out_of_range(offset) from error
 
     def retry(self, segment: Segment, offset: int, error: FileNotFoundError) -> None:
-        """Return if a file is gone because the log dropped its segment; raise if it is damage."""
+        """Return if a file is gone because the log dropped its segment; otherwise raise."""
         if not segment.is_dropped:
             time.sleep(0)
             if not segment.is_dropped:

@@ -1,7 +1,7 @@
-"""Hold what a log knows of its leaders and followers: leader epochs, and the high watermark.
+"""Hold the facts that a log has about its replication: leader epochs, and the high watermark.
 
 Invariants: while a log is open, its leader epoch only grows, and is never less than the epoch of a
-batch. The first batch of an epoch records where the epoch begins; an epoch without a batch is
+batch. The first batch of an epoch records where the epoch begins. An epoch without a batch is
 forgotten at the next start. The high watermark only grows, except that a truncation lowers it to
 the new log end.
 """
@@ -16,19 +16,19 @@ EPOCH_MAX = 2**31 - 1
 
 
 class Replication:
-    """The part of a log's state that leaders and followers share.
+    """The part of a log's state that is about leaders and followers.
 
     Attributes:
         leader_epoch: the epoch that appended batches carry. Written under `lock`.
         epochs: the first offset of each epoch. Changed under `lock`; replaced under both locks.
-        epochs_changed: how often `epochs` changed since it was last durable. Written under `lock`.
-            A flush sets it to 0, but only if it has not changed during the flush.
+        epochs_changed: how often `epochs` changed since `epochs` was last durable. Written under
+            `lock`. A flush sets this number to 0, unless it changed during the flush.
         confirmed_start: the log start in the file of the epochs; None if only `partition.metadata`
             names a log start. Written under `flush_lock`.
         replicated_to: the offset below which all in-sync replicas have the records; None if nobody
-            replicates the log. Written under `lock`. It may be before the log start, because code
-            that moves the log start does not change it; `LogState.high_watermark` is never before
-            the log start. A reader without the lock sees at worst an earlier offset.
+            replicates the log. Written under `lock`. It may be before the log start, because a move
+            of the log start does not change it. `LogState.high_watermark` is never before the log
+            start. A reader without the lock may see an earlier value, and this does no harm.
     """
 
     __slots__ = ("confirmed_start", "epochs", "epochs_changed", "leader_epoch", "replicated_to")
@@ -64,7 +64,7 @@ class Replication:
         self.leader_epoch = leader_epoch
 
     def note(self, epoch: int, base_offset: int) -> None:
-        """Record that the batches from an offset on have an epoch; `lock` is held."""
+        """Record that an epoch begins at an offset; `lock` is held."""
         if self.epochs.note(epoch, base_offset):
             self.epochs_changed += 1
         self.leader_epoch = max(self.leader_epoch, epoch)

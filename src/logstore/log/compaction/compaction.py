@@ -305,7 +305,9 @@ class Compaction:
         )
         reason = scan.run(handle.fd, position)
         if reason is not None:
-            raise corrupt(new, scan.position, f"what compaction wrote is damaged: {reason}")
+            raise corrupt(
+                new, scan.position, f"the new segment of a compaction is damaged: {reason}"
+            )
         new.take(scan)
         new.end_offset = max(new.end_offset, group[-1].end_offset)
         return scan.magic

@@ -6,9 +6,11 @@
 The new segment takes the name of the first segment of the group. The other segments of the group
 are removed. Each step except the last is durable before the next step begins:
 
-    1  the bytes of `.cleaned` are written 2  the new file has the second name `.swap`; the index
-    files of the first segment are removed 3  `.cleaned` is renamed to the name of the first segment
-    4  the other segments are removed 5  `.swap` is removed
+    1  the bytes of `.cleaned` are written
+    2  the new file has the second name `.swap`; the index files of the first segment are removed
+    3  `.cleaned` is renamed to the name of the first segment
+    4  the other segments are removed
+    5  `.swap` is removed
 
 After a crash, `.swap` shows which steps were done (`recovery/replacements`). If the first segment
 has the bytes of `.swap`, step 3 is done, and the other segments are removed. Otherwise no record is
@@ -16,7 +18,7 @@ removed yet, and `.swap` is removed. So at every moment, readers of all processe
 If the group has only one segment, step 3 alone replaces it, and there is no `.swap`.
 
 Kafka renames the old segments to `.deleted` before it renames the new one. This engine removes the
-old segments at once, because a reader of an old segment has the file open.
+old segments at once. A reader of an old segment has its file open, and can continue.
 """
 
 from __future__ import annotations
@@ -190,7 +192,7 @@ def _take_what_is_there(state: LogState, replacement: Replacement) -> None:
         except LogStoreError as error:
             state.detach(error)
         except BaseException:  # interrupted again
-            reason = "its compaction was interrupted twice: open the store again to use it"
+            reason = "a compaction was interrupted twice: open the store again to use the log"
             state.detach(
                 ReplicaOfflineError(topic=state.topic, partition=state.partition, reason=reason)
             )

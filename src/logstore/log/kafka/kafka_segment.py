@@ -4,10 +4,11 @@ Kafka's indexes are only hints for where to read. If a compaction is unfinished,
 are chosen that Kafka would choose when it finishes the compaction.
 
     X.log                 a segment; X is its base offset
-    X.log.swap            a compacted segment, which is about to replace the segments with the same
-    offsets X.log.cleaned         an unfinished compacted segment; not read X.log.deleted         a
-    segment that is about to be removed; not read X.index X.timeindex   hints X.txnindex X.snapshot
-    leader-epoch-checkpoint    not needed
+    X.log.swap            a compacted segment that is about to replace those with the same offsets
+    X.log.cleaned         an unfinished compacted segment; not read
+    X.log.deleted         a segment that is about to be removed; not read
+    X.index X.timeindex   hints
+    X.txnindex X.snapshot leader-epoch-checkpoint    not needed
 """
 
 from __future__ import annotations

@@ -160,7 +160,9 @@ class KafkaFiles(PartitionFiles):
         self._ended = (scan.position, facts.st_size, facts.st_mtime_ns)
         state.recovery.cut_bytes = facts.st_size - scan.good_end
         if state.recovery.cut_bytes:
-            state.recovery.cut_reason = "left by a broker that did not end in order; it is not read"
+            state.recovery.cut_reason = (
+                "a broker that did not end in order left these bytes: they are not read"
+            )
         return True
 
     def verify(self, state: Replica, progress: Progress | None) -> list[Problem]:

@@ -42,7 +42,7 @@ def check_aborted(scans: list[SideScan]) -> list[Problem]:
         expected = [entry for entry in ended.values() if entry is not None]
         if data is None:
             if expected and is_whole and files.exists(scan.segment.index_path):
-                reason = f"there is no such file, and {len(expected)} transactions were aborted"
+                reason = f"the file is missing, although {len(expected)} transactions were aborted"
                 problems.append(_beside(path, 0, reason, scan))
             continue
         entries, fault = kafka_files.aborted_entries(data)
@@ -73,7 +73,7 @@ def _disagrees(
     if expected is None or entry == expected:
         return ""
     if is_whole or entry.producer_id != expected.producer_id:
-        return f"the log says {tuple(expected)}, not {tuple(entry)}"
+        return f"the log has {tuple(expected)}, but this entry has {tuple(entry)}"
     return ""
 
 
@@ -93,7 +93,7 @@ def check_epochs(
         for epoch, offset in scan.epochs:
             reason = ""
             if epoch < latest and epoch != -1:
-                reason = f"offset {offset} is of leader epoch {epoch}, after one of {latest}"
+                reason = f"offset {offset} has leader epoch {epoch}, after leader epoch {latest}"
                 problems.append(Problem(scan.segment.log_path, 0, 0, reason, offset, offset))
             latest = epoch if epoch != -1 else latest
             known = [row[0] for row in entries if row[1] <= offset] or [-1]
@@ -103,7 +103,7 @@ def check_epochs(
             if epoch == -1 or reason or is_late or offset < log_start_offset:
                 continue  # epoch -1: a broker without leader epochs wrote the batch
             if known[-1] != epoch:
-                reason = f"offset {offset} is of leader epoch {epoch} in the log, {known[-1]} here"
+                reason = f"offset {offset} has leader epoch {epoch} in the log, {known[-1]} here"
                 problems.append(Problem(path, 0, size, reason, offset, offset))
     return problems
 

@@ -215,7 +215,7 @@ class SideScan(Scan):
             return
         number = self._entry
         if self._offset_wanted != NEVER:
-            reason = f"offset {self._offset_wanted} is not where the entry leads"
+            reason = f"offset {self._offset_wanted} is not in the batch to which the entry leads"
             self._tell_entry(number - 1, reason)
         self._offset_wanted = self.base_offset + int(self._offsets[number])
         if self._offset_wanted == header.base_offset:  # brokers before 2.0 wrote the first offset
@@ -245,7 +245,7 @@ class SideScan(Scan):
             said = int(self._times[self._time_entry])
             is_here = header.max_timestamp == said or wanted < header.base_offset
             if not (said in allowed and is_here) and not self.is_damaged:
-                reason = f"{said} is not the latest timestamp, or not of offset {wanted}"
+                reason = f"timestamp {said} is not the latest, or is not that of offset {wanted}"
                 self._tell_time(self._time_entry, reason)
             self._time_entry += 1
             self._want_time()

@@ -1,7 +1,8 @@
-"""Step through the batches of one segment from an offset on, checking each at its first read.
+"""Step through the batches of one segment from an offset on; check each batch at its first read.
 
-An index entry is compared with the batch to which it leads. If the entry is wrong, the index is
-rebuilt, once. Damage before the wanted offset is skipped; damage at the wanted offset is raised.
+An index entry is compared with the batch at the entry's position. If the entry is wrong, the index
+is rebuilt, but only once. Damage before the wanted offset is skipped. Damage at the wanted offset
+raises an error.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ from logstore.log.environment import LogEnvironment
 from logstore.log.segments.scan import find_batch, magic_of
 from logstore.log.segments.segment import Block, Segment
 
-# The read of one record keeps at most this, because small compressed batches may expand a lot.
+# A read of one record caches at most this many bytes: small compressed batches may expand a lot.
 BLOCK_BYTES_MAX = 16 << 20
 
-# A buffer, its position in the file, and for each whole batch its place in the buffer and header.
+# A buffer, its position in the file, and the place in the buffer and the header of each batch.
 Run = tuple["bytes | memoryview", int, list[tuple[int, BatchHeader]]]
 
 
 def corrupt(segment: Segment, position: int, reason: str) -> CorruptRecordBatchError:
-    """Make the error that reports damage at a place."""
+    """Make the error that reports damage at a position of a segment."""
     return CorruptRecordBatchError(path=segment.log_path, position=position, reason=reason)
 
 
@@ -47,11 +48,12 @@ def unreadable(segment: Segment, position: int, error: ValueError) -> LogStoreEr
 class Cursor:
     """The position of a reader in a segment.
 
-    Batches before the wanted offset are skipped without a check. If an error follows, a skipped
-    header may have been wrong. So the walk is repeated from its start, and every batch is checked.
+    At first, batches before the wanted offset are skipped without a check. If the walk then meets
+    an error, the cause may be a wrong header of a skipped batch. So the walk is repeated from its
+    start, and now every batch is checked.
 
     Attributes:
-        offset: the next offset that is wanted.
+        offset: the wanted offset, which rises while records are read.
         position: where the next batch begins.
     """
 
@@ -88,14 +90,14 @@ class Cursor:
             entry = index.lookup(self.offset - segment.base_offset)
             self.position = index.positions[entry] if entry >= 0 else 0
             self._expected = segment.base_offset + (index.offsets[entry] if entry >= 0 else 0)
-        # Where the unchecked walk began; None as soon as every step is checked.
+        # Where the walk without checks began; None once the walk checks every batch.
         self._start: tuple[int, int] | None = (self.position, self._expected)
 
     def runs(self, window_bytes: int | None, *, zero_copy: bool = False) -> Iterator[Run]:
-        """Yield the whole batches that contain `offset` or follow it, verified, to the end.
+        """Yield the verified batches from the one that contains `offset` to the segment's end.
 
         Args:
-            window_bytes: how much is read at once; None for the size that suits a scan.
+            window_bytes: how many bytes are read at once; None for the size that suits a scan.
 
         Raises:
             CorruptRecordBatchError: the batch with `offset` is damaged or missing.
@@ -107,7 +109,7 @@ class Cursor:
         while True:
             end_offset, end = segment.end_offset, segment.size_bytes
             if self.position >= end:
-                # A sparse segment may end with a gap; but check batches that were skipped first.
+                # If all batches were checked, a sparse segment may end with a gap.
                 if self.offset >= end_offset or (segment.is_sparse and self._start is None):
                     return
                 self._resume(end, f"the batches end before offset {self.offset}")
@@ -117,9 +119,9 @@ class Cursor:
             with call(segment.directory):
                 data = read(fd, size, start)
             look, at, need = memoryview(data), 0, 0
-            if len(data) < size:  # the file was cut: use what is left of it
+            if len(data) < size:  # the file was cut: use the bytes that are left
                 end = start + len(data)
-            # Take whole, sound, wanted batches. Mostly, that leaves nothing for the loop below.
+            # Take whole, sound, wanted batches. Usually, no bytes are left for the loop below.
             bits = segment.verified_up_to(start + len(data))
             sound_run, scan_bytes = layouts.sound_run_of(data), layouts.scan_window_bytes(data)
             run, at, expected = sound_run(look, 0, self._expected, self.offset, start, bits)
@@ -153,27 +155,27 @@ class Cursor:
                 self._end_window(len(data), at, start, end)
 
     def _may_be_misled(self, header: BatchHeader, position: int) -> bool:
-        """Check whether the wanted offset may be in a batch that was skipped unchecked."""
+        """Check whether the wanted offset may be in a batch that was skipped without a check."""
         is_behind = header.base_offset > self.offset
         return is_behind and self._start is not None and self._start[0] != position
 
     def _fits(self, header: BatchHeader, position: int) -> bool:
-        """Check whether a batch may follow a gap in the offsets, as Kafka's compaction leaves."""
+        """Check whether a batch can follow a gap in the offsets; Kafka's compaction leaves gaps."""
         segment = self.segment
         if header.base_offset < self._expected or header.last_offset >= segment.end_offset:
-            return False  # offsets up to the segment's end fit into an index entry's 32 bits
+            return False  # so that relative offsets fit into the 32 bits of an index entry
         following = files.read_up_to(self._handle.fd, PREFIX_BYTES, position + header.size_bytes)
         return layouts.comes_before(header.last_offset, following)
 
     def _end_window(self, size_bytes: int, at: int, start: int, end: int) -> None:
-        """Handle the rest of a window, which is too short for a prefix."""
+        """Handle the last bytes of a window, which are too few for the prefix of a batch."""
         if at < size_bytes and start + size_bytes >= end:
             self._resume(start + at, f"only {size_bytes - at} bytes are left")
         elif not size_bytes:
             raise corrupt(self.segment, start, "the file is shorter than its batches")
 
     def _look_again(self, data: bytes | memoryview, at: int, start: int, end: int) -> int:
-        """Give how many bytes must be read for the batch at `at`; 0 if damage was skipped."""
+        """Give how many bytes the whole batch at `at` needs; 0 if damage was skipped instead."""
         size: int = unpack_prefix(data, at)[1] + LENGTH_OVERHEAD_BYTES
         if size >= BATCH_BYTES_MIN and len(data) < at + size <= end - start:
             return size
@@ -181,14 +183,14 @@ class Cursor:
         return 0
 
     def _check(self, data: bytes | memoryview, at: int, position: int, header: BatchHeader) -> bool:
-        """Verify a batch at its first read; False if it is damaged and the cursor was moved on."""
+        """Verify a batch at its first read; if it is damaged, move the cursor, return False."""
         segment = self.segment
         if segment.is_verified(position) and header.base_offset == self._expected:
             return True
         reason = layouts.fault(data, at, self._expected)
         is_gap = reason is None and header.base_offset != self._expected
         if is_gap and (self._may_be_misled(header, position) or not self._fits(header, position)):
-            reason = f"its base offset {header.base_offset} is not the one it was given"
+            reason = f"its base offset {header.base_offset} is not the expected one"
         if reason is None:
             segment.mark_verified(position)
             return True
@@ -197,9 +199,10 @@ class Cursor:
         return False
 
     def _resume(self, position: int, reason: str, liar: BatchHeader | None = None) -> None:
-        """Move to after the damage if `offset` is there; if not, raise for the damage.
+        """Move the cursor to after the damage if `offset` is there; else raise an error.
 
-        If the walk so far was unchecked, begin again instead, and check every step.
+        If batches were skipped without a check, instead begin the walk again, and check every
+        batch.
 
         Args:
             liar: the header of the damaged batch, if only its base offset is wrong.
@@ -218,10 +221,10 @@ class Cursor:
         self.position, self._expected = found
 
     def _is_vouched_for(self, found: tuple[int, int], liar: BatchHeader, least: int) -> bool:
-        """Check that the liar's base offset is wrong, not that of the batch found after it.
+        """Check that the liar's base offset is wrong, and that of the next found batch is not.
 
-        The liar's is wrong if the batch after both contradicts the liar, too, or if there are no
-        gaps between the batches.
+        The liar's base offset is wrong if the batch after these two also contradicts the liar. It
+        is also wrong if no offsets are missing between the batches.
         """
         if not self.segment.is_sparse or liar.base_offset < self._expected:
             return True
@@ -235,12 +238,13 @@ class Cursor:
         return is_dense or header.last_offset < next_offset <= liar.last_offset
 
     def _find_behind(self, position: int, least: int) -> tuple[int, int] | None:
-        """Find the next batch after damage with at least an offset: its place and base offset."""
+        """Find the next batch after damage that is not below `least`: its place and base offset."""
         fd, end = self._handle.fd, self.segment.size_bytes
         magic = magic_of(fd)
         found = find_batch(fd, position, end, magic)
         while found is not None and found[1] < least:
-            # This batch has a wrong base offset or does not belong here: it is part of the damage.
+            # The base offset of this batch is wrong, or the batch does not belong here. So the
+            # batch is part of the damage.
             place = found[0]
             if place == position:
                 head = files.read_up_to(fd, PREFIX_BYTES, place)
@@ -259,13 +263,13 @@ def batches(
     window_bytes: int | None,
     zero_copy: bool = False,
 ) -> Iterator[RecordBatch]:
-    """Yield the records of `offset..end_offset` in one segment, as batches."""
+    """Yield the records of one segment in `offset..end_offset`, as batches."""
     cursor = Cursor(segment, offset, environment)
     bound = environment.record_expansion_bytes_max
     for data, start, run in cursor.runs(window_bytes, zero_copy=zero_copy):
         decode = layouts.run_decoder_of(data, run[0][0], segment.log_path, bound)
         is_last = run[-1][1].last_offset + 1 >= end_offset
-        if is_last:  # do not decode batches after the range
+        if is_last:  # so that batches after the range are not decoded
             run = [(at, header) for at, header in run if header.base_offset < end_offset]
         decoded = decode(data, run)
         for at, header in run:
@@ -282,7 +286,7 @@ def batches(
 
 
 def load_block(segment: Segment, entry: int, offset: int, environment: LogEnvironment) -> Block:
-    """Read and decode the batches between two index entries, to read the record at `offset`."""
+    """Read and decode the batches between two index entries; the record at `offset` is wanted."""
     end_offset = segment.end_offset
     index = segment.offset_index(environment)
     if entry + 1 < len(index.offsets):
@@ -307,8 +311,8 @@ def load_block(segment: Segment, entry: int, offset: int, environment: LogEnviro
             if cursor.offset >= end_offset:
                 break
     except (CorruptRecordBatchError, ValueError):
-        # The block has damage, or compressed batches that expand a lot. So give only the batch that
-        # contains the offset, if that batch is whole.
+        # The block is damaged, or has compressed batches that expand a lot. So give only the batch
+        # that contains the offset, if that batch is whole.
         for data, begin, run in Cursor(segment, offset, environment).runs(64 * 1024):
             decode = layouts.decoder_of(data, run[0][0], segment.log_path, bound)
             try:
@@ -318,7 +322,7 @@ def load_block(segment: Segment, entry: int, offset: int, environment: LogEnviro
         raise
     block = Block(found, cursor.offset)
     if segment.offset_index(environment) is not index:
-        return block  # not cached: the index was rebuilt, so the entry has another number now
+        return block  # not cached: after a rebuild of the index, the entry has another number
     key = max(entry, 0)
     environment.blocks.drop(segment.cached, key)
     environment.blocks.put(segment.cached, key, block, weight)

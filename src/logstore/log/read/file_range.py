@@ -1,14 +1,14 @@
-"""Give a range of whole batches as a place in an open file, so that a caller can `sendfile` it.
+"""Give a range of whole batches as a place in an open file, from which a caller can `sendfile`.
 
-Bytes are *sound* if this process has appended, moved or verified them; a segment remembers its
-sound bytes (`Segment.sound_until`). If the first batch of a range is sound, the range ends where
-the sound bytes end, and its bytes never come into the memory of this process. If the first batch is
-not sound, the batches of the range are read and verified. This also brings them into the page
-cache.
+Bytes are *sound* if this process has appended, moved or verified these bytes. A segment remembers
+which of its bytes are sound (`Segment.sound_until`). If the first batch of a range is sound, the
+range ends at the end of the sound bytes at the latest. In this case, this process does not read the
+bytes of the range. If the first batch is not sound, the batches of the range are read and verified.
+This also brings the batches into the page cache.
 
 A range refers to the open file, and no file is shortened under a reader (ADR 3, ADR 5). So the
-bytes of a range do not change if its log is rolled, truncated, retained or moved. A range is in one
-segment.
+bytes of a range do not change if its log is rolled, truncated, retained or moved. A range never
+extends over two segments.
 
 An index is a hint. If an index file names a position, the code checks that the batch begins there.
 """
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from logstore.log.replica import Replica
     from logstore.log.segments.cache import Handle
 
-WALK_BYTES = 8192  # read at once to step through small batches
+WALK_BYTES = 8192  # how many bytes are read at once to step through small batches
 WALKED_INTERVALS = 16
 WINDOW_BYTES = layouts.WINDOW_BYTES
 
@@ -46,9 +46,9 @@ class FileRange:
     Attributes:
         position: where the first batch begins in the file.
         size_bytes: size of all batches; 0 if there is no batch to read yet.
-        first_offset: base offset of the first batch. That is the batch with the requested offset
-            or, after a gap, the next one.
-        next_offset: the offset to request next.
+        first_offset: base offset of the first batch. The first batch contains the requested offset.
+            If that offset is missing in the log, it is the next batch.
+        next_offset: the offset to request for the next range.
     """
 
     __slots__ = ("_handle", "first_offset", "next_offset", "position", "size_bytes")
@@ -71,7 +71,7 @@ class FileRange:
         )
 
     def fileno(self) -> int:
-        """Give the descriptor; it is valid until the range is closed or dropped."""
+        """Give the file's descriptor; it is valid until the range is closed or dropped."""
         if self._handle is None:
             raise ValueError("the range is closed")
         return self._handle.fd
@@ -92,7 +92,7 @@ class FileRange:
         self._handle = None
 
 
-# Position, size, first and next offset.
+# Of a range: position, size in bytes, first offset and next offset.
 Place = tuple[int, int, int, int]
 
 
@@ -134,7 +134,7 @@ def read_range(
 
 
 def _empty(state: Replica, offset: int) -> FileRange:
-    """Give a range without batches, because there is nothing to read yet."""
+    """Give a range without batches, for an offset where there is nothing to read yet."""
     while True:
         segment = state.segments[-1]
         try:
@@ -148,9 +148,9 @@ def _empty(state: Replica, offset: int) -> FileRange:
 def _verified(
     state: Replica, segment: Segment, fd: int, offset: int, max_bytes: int, end: int
 ) -> Place | None:
-    """Find a range of sound batches; None if the first batch is not sound, or is not wanted."""
+    """Find a range of sound batches; None if the first batch is not sound or not wanted."""
     base, end_offset, size_bytes = segment.base_offset, segment.end_offset, segment.size_bytes
-    growing = segment.index  # made by this process; the index of a sealed segment may be a file
+    growing = segment.index  # made by this process; a sealed segment has its index in a file
     index = segment.offset_index(state.environment) if growing is None else growing
     offsets, positions = index.offsets, index.positions
     entry = bisect_right(offsets, offset - base) - 1
@@ -177,19 +177,19 @@ def _verified(
         at, following = position, first
     elif growing is None and at < size_bytes and not _begins(segment, fd, at, following):
         return None
-    # If the next entry is after the goal, less than one interval of the index would still fit. A
-    # large range leaves that out.
+    # If the next entry is after the goal, less than one index interval of batches still fits. A
+    # large range ends here without these batches.
     is_next_after = 0 <= last < len(offsets) - 1 and positions[last + 1] > goal
     least_bytes = WALKED_INTERVALS * state.config.index_interval_bytes
     if at == position or not is_next_after or max_bytes < least_bytes:
         at, following = _walk_on(segment, fd, at, following, goal, end)
-    if at == position:  # the first batch is larger than `max_bytes`, or reaches after `end`
+    if at == position:  # the first batch is larger than `max_bytes`, or extends beyond `end`
         at, following = _walk_on(segment, fd, at, following, sound_end, end, most=1)
     return None if at == position else (position, at - position, first, following)
 
 
 def _begins(segment: Segment, fd: int, position: int, base_offset: int) -> bool:
-    """Check that the batch with a base offset begins at a position that an index file names."""
+    """Check that the batch with a base offset begins at the position in an index file."""
     with call(segment.directory):
         head = files.pread(fd, PREFIX_BYTES, position)
     return len(head) == PREFIX_BYTES and bool(unpack_prefix(head)[0] == base_offset)
@@ -198,7 +198,7 @@ def _begins(segment: Segment, fd: int, position: int, base_offset: int) -> bool:
 def _batch_with(
     segment: Segment, fd: int, position: int, end: int, offset: int
 ) -> tuple[int, int] | None:
-    """Find the batch with an offset, or the next one; return its position and base offset."""
+    """Find the batch with an offset, or the next batch; return its position and base offset."""
     while position < end:
         with call(segment.directory):
             data = files.read_up_to(fd, min(WALK_BYTES, end - position), position)
@@ -220,7 +220,7 @@ def _walk_on(
 
     The result is the position and the base offset of that next batch.
     """
-    window_bytes = layouts.HEADER_BYTES_MAX  # usually the very next batch does not fit
+    window_bytes = layouts.HEADER_BYTES_MAX  # usually, the very next batch does not fit any more
     while most and goal - position >= PREFIX_BYTES:
         with call(segment.directory):
             data = files.read_up_to(fd, min(window_bytes, goal - position), position)
@@ -245,7 +245,7 @@ def _header_at(data: bytes, at: int) -> BatchHeader | None:
 def _verify(
     state: Replica, segment: Segment, fd: int, offset: int, max_bytes: int, end: int
 ) -> Place | None:
-    """Read and verify batches, and remember that they are sound; None if none is wanted yet.
+    """Read and verify batches, and remember them as sound; None if there is no wanted batch yet.
 
     Raises:
         CorruptRecordBatchError: the first batch is damaged. If a later batch is damaged, the range
@@ -253,7 +253,7 @@ def _verify(
     """
     taken = _Taken(offset, max_bytes, end)
     _take_sound_run(state, segment, fd, taken)
-    if not taken.size_bytes:  # there is a gap or damage, or the index is wrong
+    if not taken.size_bytes:  # the first batch is after a gap, is damaged, or the index is wrong
         taken = _Taken(offset, max_bytes, end)
         try:
             for _, start, run in Cursor(segment, offset, state.environment).runs(WINDOW_BYTES):
@@ -264,13 +264,13 @@ def _verify(
                 raise
     if not taken.size_bytes:
         return None
-    if not segment.inode:  # only in the owner: elsewhere, the owner may cut and rewrite the file
+    if not segment.inode:  # other processes: the owner may cut the file and change it
         segment.mark_sound(taken.position, taken.position + taken.size_bytes)
     return taken.position, taken.size_bytes, taken.first_offset, taken.next_offset
 
 
 def _take_sound_run(state: Replica, segment: Segment, fd: int, taken: _Taken) -> None:
-    """Take the contiguous batches from an index entry on; each byte is read once."""
+    """Take the contiguous batches from an index entry on, and read each byte only once."""
     size_bytes, index = segment.size_bytes, segment.offset_index(state.environment)
     entry = index.lookup(taken.offset - segment.base_offset)
     if entry < 0:
@@ -278,7 +278,7 @@ def _take_sound_run(state: Replica, segment: Segment, fd: int, taken: _Taken) ->
     position = index.positions[entry]
     expected = segment.base_offset + index.offsets[entry]
     while True:
-        # Before the first wanted batch, there may be one interval of the index to skip.
+        # Before the first wanted batch, up to one index interval of batches is skipped.
         goal = taken.goal if taken.size_bytes else position + taken.max_bytes + WALK_BYTES
         size = min(goal - position, size_bytes - position, WINDOW_BYTES)
         if size < BATCH_BYTES_MIN:
@@ -293,11 +293,11 @@ def _take_sound_run(state: Replica, segment: Segment, fd: int, taken: _Taken) ->
         if not run or not taken.take(run, position) or size < WINDOW_BYTES:
             return
         position += used
-        del data, run  # so that only one window is in memory, which fits into a core's cache
+        del data, run  # so that only one window is in memory, and fits into a core's cache
 
 
 class _Taken:
-    """The batches of a range that were verified so far."""
+    """The batches that were verified so far for one range."""
 
     def __init__(self, offset: int, max_bytes: int, end: int) -> None:
         self.offset = offset
@@ -308,10 +308,10 @@ class _Taken:
         self.first_offset = self.next_offset = -1
 
     def take(self, run: list[tuple[int, BatchHeader]], start: int) -> bool:
-        """Take the wanted batches of a run, without a gap; False if no more are wanted.
+        """Take the wanted, contiguous batches of a run; False if no later batch is wanted.
 
         Args:
-            start: the position of the window with the run.
+            start: the position of the window that has the run.
         """
         for at, header in run:
             if header.last_offset < self.offset:

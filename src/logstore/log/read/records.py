@@ -1,8 +1,9 @@
-"""Read the records of a log from its segments: one by its offset, or a range as batches.
+"""Read records from the segments of a log: one record by its offset, or a range as batches.
 
-Readers take no lock: a read uses only the tuple of segments that it took at its start. If a segment
-is dropped during a read (truncated, retained, moved), the read takes the new tuple and continues at
-the same offset. `ReadableLog.record_at` reads a record whose batches are already decoded.
+Readers take no lock. A read takes the tuple of segments at its start, and uses only that tuple. If
+a segment is dropped during a read (by a truncation, by retention or by a move), the read takes the
+new tuple and continues at the same offset. If the batch of a record is already decoded,
+`ReadableLog.record_at` reads the record without this module.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from logstore.log.read.cursor import batches, corrupt, load_block
 from logstore.log.replica import Replica
 from logstore.log.segments.segment import Block, Segment
 
-BACKWARDS_OFFSETS = 1024  # decoded at once by a backward walk
+BACKWARDS_OFFSETS = 1024  # how many offsets a backward walk decodes at once
 
 
 def record_in(state: Replica, block: Block, offset: int) -> Record:
@@ -29,7 +30,7 @@ def record_in(state: Replica, block: Block, offset: int) -> Record:
 
 
 def segment_at(state: Replica, offset: int) -> Segment:
-    """Give the segment that contains an offset; raise for a gap only after a second look."""
+    """Give the segment that contains an offset; raise for a gap only if a second look finds it."""
     while True:
         seen = state.view
         try:
@@ -72,12 +73,12 @@ def batches_of(
     window_bytes: int | None = None,
     zero_copy: bool = False,
 ) -> Iterator[RecordBatch]:
-    """Yield the records of a range as batches; the range is checked, and fixed, at the call.
+    """Check a range at the call, and yield its records as batches; the range stays the same.
 
     Args:
-        offset: where to begin; None for the log start.
-        end_offset: where to stop, exclusive; None for the log end at the call.
-        window_bytes: how much is read at once; None for the size that suits a scan.
+        offset: the first offset of the range; None means the log start.
+        end_offset: the offset after the range; None means the log end at the call.
+        window_bytes: how many bytes are read at once; None means the size that suits a scan.
     """
     state.check()
     state.refresh()
@@ -88,7 +89,7 @@ def batches_of(
 
 
 def newest_first(state: Replica) -> Iterator[Record]:
-    """Yield all records, the last one first; the range is fixed at the call."""
+    """Yield all records that exist at the call, the last record first."""
     state.check()
     state.refresh()
     return _backwards(state, state.log_start_offset, state.log_end_offset)

@@ -1,4 +1,4 @@
-"""Give a range of a log as a sequence, which reads records only when they are needed."""
+"""Give a range of a log as a sequence that reads records only when they are needed."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class SlicedLog(Protocol):
 class LogSlice:
     """The offsets `start..stop` of a log; made by `log[start:stop]`.
 
-    A slice is lazy and has a length, which counts offsets, as the length of a log does. Iterating
-    gives records, and `read_batches` gives columns. pandas, Polars, DuckDB and pyarrow read a slice
+    A slice is lazy. Its length counts offsets, as the length of a log does. An iteration gives
+    records, and `read_batches` gives columns. pandas, Polars, DuckDB and pyarrow read a slice
     directly, through the Arrow stream capsule.
     """
 
     # A slice is not a collections.abc.Sequence, because Polars reads the items of such a sequence
-    # one by one, and uses the capsule only for other objects.
+    # one by one. Polars uses the capsule only for other objects.
 
     __slots__ = ("log", "start", "stop")
 
@@ -69,7 +69,7 @@ class LogSlice:
     @overload
     def __getitem__(self, index: slice) -> LogSlice: ...
     def __getitem__(self, index: int | slice) -> Record | LogSlice:
-        """Give a record or a part; indexes count from the slice's start, as in any sequence."""
+        """Give a record or a smaller slice; as in any sequence, indexes count from the start."""
         if isinstance(index, slice):
             if index.step not in (None, 1):
                 raise ValueError("a log has no steps: slice it with step 1")
@@ -97,8 +97,9 @@ def bounds_of(state: Replica, index: slice) -> tuple[int, int]:
     """Give the offsets of `log[start:stop]`; a start of 0 or more must be in the log.
 
     If retention has deleted the record at `start`, or the log ends before `start`, the slice would
-    silently lack records that its caller expects. A start that is left out or negative means "as
-    many as there are". A stop is an upper bound: it is reduced to the log end.
+    silently lack records that its caller expects. A negative start, or no start, means "as many
+    records as there are". The stop is only an upper bound: if it is after the log end, the slice
+    ends at the log end.
 
     Raises:
         OffsetOutOfRangeError: `start` is 0 or more, and before the log start or after the log end.

@@ -1,7 +1,7 @@
-"""Cut a range of a log into pieces of similar size, for readers that share the work.
+"""Cut a range of a log into pieces of similar size, so that several readers can share the work.
 
 A piece ends where a segment ends, or at an entry of a segment's index. Pieces are ranges of
-offsets, so a wrong index entry only makes their sizes uneven.
+offsets. So if an index entry is wrong, the pieces only differ more in size.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ OffsetRange = tuple[int, int]
 
 
 def split(state: Replica, start: int, end: int, piece_bytes: int) -> list[OffsetRange]:
-    """Cut the offsets `start..end` into pieces of about `piece_bytes` as stored."""
+    """Cut the offsets `start..end` into pieces of about `piece_bytes` stored bytes."""
     try:
         return _split(state, start, end, piece_bytes)
-    except FileNotFoundError:  # a segment was dropped meanwhile; its reader handles that
+    except FileNotFoundError:  # a segment was dropped meanwhile; a reader handles that
         return [(start, end)] if start < end else []
     except OSError as error:
         raise state.failed(error) from error

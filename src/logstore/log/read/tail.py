@@ -1,4 +1,4 @@
-"""Yield the records of a log, and new ones as they are appended."""
+"""Yield the records of a log, and then new records when they are appended."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class TailedLog(Protocol):
 def tail(
     log: TailedLog, state: Replica, offset: int | str, timeout: float | None, level: str
 ) -> Iterator[Record]:
-    """Check the offset, and yield records from it on; see `ReadableLog.tail`."""
+    """Check the offset, and yield records from this offset on; see `ReadableLog.tail`."""
     state.check()
     state.refresh()
     end = end_of(state, level)

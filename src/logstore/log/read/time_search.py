@@ -1,4 +1,4 @@
-"""Find the first record at or after a point in time, with the time indexes."""
+"""Use the time indexes to find the first record at or after a point in time."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 def first_offset_at(state: Replica, timestamp: int) -> int | None:
     """Give the first offset whose timestamp is at or after `timestamp`; None if there is none.
 
-    Timestamps need not be in order. Segments and index entries whose largest timestamp is before
-    `timestamp` are skipped, and the rest is read batch by batch.
+    Timestamps need not be in order. A segment is skipped if its largest timestamp is before
+    `timestamp`. Index entries are used in the same way to skip the beginning of a segment. The rest
+    is read batch by batch.
     """
     while True:
         state.check()
@@ -39,7 +40,7 @@ def first_offset_at(state: Replica, timestamp: int) -> int | None:
 
 
 def _start_in(state: Replica, segment: Segment, timestamp: int) -> int | None:
-    """Give the offset at which to begin in a segment; None if it was dropped meanwhile."""
+    """Give the offset at which to begin in a segment; None if the segment was dropped meanwhile."""
     try:
         relative = segment.offset_time_index(state.environment).start_for(timestamp)
     except FileNotFoundError as error:

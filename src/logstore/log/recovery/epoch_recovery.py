@@ -1,9 +1,9 @@
-"""Recover the leader epochs of a log: from their file, if it agrees with the batches.
+"""Recover the leader epochs of a log, from their file if the file agrees with the batches.
 
-If the file and the batches differ, the batches are right. The file is compared with the last epoch
-of each segment, which recovery knows, and with the batches with which its epochs begin. A file that
-is older, or of another log, is rewritten: it would make epochs fall, or cause the refusal of
-appends of the right leader.
+If the file and the batches differ, the batches are right. Recovery compares the file with the last
+epoch of each segment, which it knows, and with the first batch of each epoch in the file. A file
+that is old, or belongs to another log, is rewritten. If such a file were used, epochs could fall,
+or appends of the right leader could be refused.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from logstore.log.recovery.recovered import Recovered
     from logstore.log.state import LogState
 
-# How many epochs' first offsets are looked up in the batches; the latest epochs are.
+# For this many epochs, the latest ones, the first offset is compared with the batches.
 LOOKED_UP_MAX = 16
 
 
@@ -45,10 +45,10 @@ def take_epochs(state: LogState, recovered: Recovered, found: LeaderEpochs | Non
             if start_offset >= 0 and epoch >= 0:
                 epochs.note(epoch, start_offset)
         epochs.truncate_to(end)
-        # The file may have a new log start and still the epochs that ended before it.
+        # The file may have a new log start, but still have epochs that ended before this log start.
         epochs.start_at(state.log_start_offset)
         is_changed = known != len(epochs.entries)
-        if not state.recovery.problems:  # else batches that could confirm it may be missing
+        if not state.recovery.problems:  # else batches that confirm the file may be missing
             wrong = _contradiction(state, segments, epochs)
             epochs = None if wrong else epochs
             doubt = "; ".join(filter(None, (doubt, wrong)))
@@ -60,18 +60,19 @@ def take_epochs(state: LogState, recovered: Recovered, found: LeaderEpochs | Non
         epochs.start_at(state.log_start_offset)
         is_changed = bool(epochs.entries)
     if doubt:
-        state.recovery.warnings.append(f"{FILE_NAME} is not used as it is: {doubt}")
+        state.recovery.warnings.append(f"{FILE_NAME} is not used unchanged: {doubt}")
     # A file of an earlier version does not name its log: the next flush rewrites the file.
     state.replication.epochs_changed = int(is_changed or epochs.of_log is None)
     state.replication.epochs = epochs
-    # All records of the latest epoch may be deleted: new records must not get an earlier epoch.
+    # New records must not get an earlier epoch, even if all records of the latest epoch are
+    # deleted.
     stored = max((segment.last_epoch for segment in segments if segment.size_bytes), default=-1)
     state.replication.leader_epoch = max(epochs.latest, stored, 0, -1 if doubt else given)
     return bool(doubt)
 
 
 def _contradiction(state: LogState, segments: Sequence[Segment], epochs: LeaderEpochs) -> str:
-    """Say which batch contradicts the epochs; "" if none does."""
+    """Describe the first batch that contradicts the epochs; give "" if no batch does."""
     latest, start = -1, state.log_start_offset
     for segment in segments:
         if not segment.size_bytes or segment.end_offset <= start:
@@ -81,7 +82,7 @@ def _contradiction(state: LogState, segments: Sequence[Segment], epochs: LeaderE
         told = epochs.at(last)
         # In a compacted log, the first batches of an epoch may be gone.
         if told < latest or (told > latest and not segment.is_sparse):
-            return f"it has epoch {told} at offset {last}, and the batches have {latest}"
+            return f"it has epoch {told} at offset {last}, but the batches have epoch {latest}"
     looked_up = [entry for entry in epochs.entries if entry[1] > start][-LOOKED_UP_MAX:]
     if epochs.entries and epochs.entries[0][1] > start:
         looked_up.append((-1, start))
@@ -96,13 +97,13 @@ def _contradiction(state: LogState, segments: Sequence[Segment], epochs: LeaderE
 
 
 def _batch_at(state: LogState, segment: Segment, offset: int) -> tuple[int, int] | None:
-    """Read the epoch and the base offset of the batch that holds an offset; None if unreadable."""
+    """Read the epoch and the base offset of the batch with an offset; None if it is unreadable."""
     try:
         for _, _, run in Cursor(segment, offset, state.environment).runs(PREFIX_BYTES):
             header = run[0][1]
             return header.leader_epoch, header.base_offset
     except CorruptRecordBatchError:
-        pass  # a reader of that batch gets the error
+        pass  # a reader of this batch gets the error
     return None
 
 

@@ -1,4 +1,4 @@
-"""Recognise damage that an earlier version may have left, and that no batch shows.
+"""Recognise damage that an earlier version may have left, and that the batches do not show.
 
     start beyond end        partition.metadata names a log start that no record reaches
     falling epochs          in leader-epoch-checkpoint, or in the batches, an epoch is followed by
@@ -8,9 +8,9 @@
                             partition's removal
     lost configuration      partition.metadata was lost, and no configuration was set since
 
-None of these loses a record. If all records of a partition were deleted before any was flushed, it
-looks like a resurrected partition, too. So this name is a question to the user, and the opening
-does nothing about it.
+None of these kinds of damage loses a record. A partition also looks resurrected if all its records
+were deleted before any of them was flushed. So only the user can know whether a partition is
+resurrected, and the opening of the log does not change it.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
 
 def in_files(state: Replica, findings: Sequence[Problem], *, is_owner: bool) -> list[Problem]:
-    """Name the damage that the small files of a log show; raises OSError.
+    """Give the damage that the small files of a log show; raises OSError.
 
     Args:
         findings: the damage that the log's opening found.
-        is_owner: whether this process writes the log. Then epochs may not be written yet, so a
-            partition that was emptied since its opening may look like a resurrected one.
+        is_owner: whether this process writes the log. If so, the newest epochs may not be in their
+            file yet. So a partition that was emptied since its opening may look resurrected.
     """
     try:
         metadata = PartitionMetadata.read(state.directory) or state.metadata
@@ -61,16 +61,16 @@ def in_files(state: Replica, findings: Sequence[Problem], *, is_owner: bool) -> 
 
 
 def in_epochs(state: Replica, findings: Sequence[Problem]) -> list[Problem]:
-    """Name the damage because of which an opening log has no usable leader epochs."""
+    """Give the damage that makes the leader epochs of a log unusable when it is opened."""
     found = [falling_entries(state.directory)]
-    # its start was just corrected
+    # the log start was just corrected
     if all(one.name is not DamageName.START_BEYOND_END for one in findings):
         found.append(resurrected(state.directory, state.segments, state.metadata))
     return [problem for problem in found if problem is not None]
 
 
 def start_beyond_end(directory: str, segments: Sequence[Segment], start: int) -> Problem | None:
-    """Name a log start that is after the last record."""
+    """Report a log start that is after the last record."""
     end = segments[-1].end_offset if segments else start
     if end >= start:
         return None
@@ -80,7 +80,7 @@ def start_beyond_end(directory: str, segments: Sequence[Segment], start: int) ->
 
 
 def lost_configuration(directory: str, metadata: PartitionMetadata) -> Problem | None:
-    """Name a configuration that is the default one because its file was lost."""
+    """Report that the log has the default configuration because `partition.metadata` was lost."""
     if not metadata.extra.get(CONFIG_LOST):
         return None
     reason = "the log has the default configuration, because this file was missing or damaged"
@@ -90,22 +90,22 @@ def lost_configuration(directory: str, metadata: PartitionMetadata) -> Problem |
 
 
 def falling_entries(directory: str) -> Problem | None:
-    """Name the first entry of `leader-epoch-checkpoint` that does not rise; raises OSError."""
+    """Report the first falling epoch in `leader-epoch-checkpoint`; raises OSError."""
     path = os.path.join(directory, EPOCHS_NAME)
     try:
         document = checkpoint.read_document(path) or {}
         entries = [(int(epoch), int(start)) for epoch, start in document.get("epochs", ())]
     except (CorruptCheckpointError, UnsupportedFormatError, TypeError, ValueError):
-        return None  # it is rewritten in any case
+        return None  # a damaged file is rewritten in any case
     for one, two in pairwise(entries):
         if two[0] <= one[0] or two[1] <= one[1]:
-            reason = f"epoch {two[0]} from offset {two[1]} on follows {one[0]} from {one[1]} on"
+            reason = f"epoch {two[0]}, from {two[1]} on, follows epoch {one[0]}, from {one[1]} on"
             return Problem(path, 0, 0, reason, two[1], two[1], DamageName.FALLING_EPOCHS)
     return None
 
 
 def falling_batches(segments: Iterable[Segment], scanned: Mapping[int, Scan]) -> list[Problem]:
-    """Name the first falling leader epoch, among the epochs that are known without a read."""
+    """Report the first falling leader epoch among the epochs that recovery already knows."""
     latest = -1
     for segment in segments:
         scan = scanned.get(segment.base_offset)
@@ -119,7 +119,7 @@ def falling_batches(segments: Iterable[Segment], scanned: Mapping[int, Scan]) ->
 def falling_batch(
     segment: Segment, epochs: Iterable[tuple[int, int]], latest: int
 ) -> tuple[Problem | None, int]:
-    """Name the first batch of a segment whose epoch is lower than an earlier one.
+    """Report the first batch of a segment whose epoch is lower than an earlier epoch.
 
     Args:
         epochs: (epoch, first offset) in the order of the batches.
@@ -131,7 +131,7 @@ def falling_batch(
     found = None
     for epoch, offset in epochs:
         if found is None and 0 <= epoch < latest:
-            reason = f"a batch of leader epoch {epoch} follows one of {latest}"
+            reason = f"a batch of leader epoch {epoch} follows a batch of leader epoch {latest}"
             name = DamageName.FALLING_EPOCHS
             found = Problem(segment.log_path, 0, 0, reason, offset, offset, name)
         latest = max(latest, epoch)
@@ -141,7 +141,7 @@ def falling_batch(
 def resurrected(
     directory: str, segments: Sequence[Segment], metadata: PartitionMetadata
 ) -> Problem | None:
-    """Name a partition that seems to be deleted, but came back without its records.
+    """Report a partition that seems to be deleted, but to have come back without its records.
 
     Raises:
         OSError: the disk failed.
@@ -155,9 +155,9 @@ def resurrected(
         return None
     end = segments[-1].end_offset if segments else start
     if end < start:
-        return None  # the log lost records before its start, but not its files
+        return None  # the log lost records, but not its files
     if not is_of_0_1_0(directory):
-        return None  # a later version may leave such a log after a crash
+        return None  # later versions may also leave such a log after a crash
     path = os.path.join(directory, METADATA_NAME)
     reason = f"the log starts at {start}, and there is no record and no {EPOCHS_NAME}"
     return Problem(path, 0, 0, reason, start, start, DamageName.RESURRECTED_PARTITION)
@@ -172,5 +172,5 @@ def is_of_0_1_0(directory: str) -> bool:
     try:
         document = checkpoint.read_document(os.path.join(directory, METADATA_NAME))
     except (CorruptCheckpointError, UnsupportedFormatError):
-        return False  # the opening reports and replaces it
+        return False  # the opening reports and replaces a damaged file
     return "kind" not in (document or {})

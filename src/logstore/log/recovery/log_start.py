@@ -2,8 +2,9 @@
 
 Three files name the log start: `partition.metadata` (M), `leader-epoch-checkpoint` (E), and the log
 dir's `log-start-offset-checkpoint` (C). A new log start is written durably into E, then durably
-into M, and some time later into C. So normally E is never below M, and C is never above M. This
-order is broken by a file that is older, or of an earlier topic of the same name, or of another log.
+into M, and some time later into C. So normally E is never below M, and C is never above M. If one
+of these relations does not hold, one of the files is old, or belongs to an earlier topic of the
+same name or to another log.
 
 | what the files name | believed |
 |---|---|
@@ -14,9 +15,10 @@ order is broken by a file that is older, or of an earlier topic of the same name
 | E is missing | M |
 | M is missing | E; if E is missing too, C |
 
-If the first segment begins after the log start of this table, and one of the three files names a
-start that is not before that segment, that file is believed: the records before the segment are
-gone anyway. **If only one file names a start, records before it are hidden, but not deleted.**
+The first segment may begin after the log start that this table gives. If one of the three files
+names a start that is not before that segment, this start is used instead, because the records
+before the segment are gone anyway. **If only one file names a start, records before this start are
+hidden, but not deleted.**
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ TRAILERS_ASKED_MAX = 2
 
 
 class Words(NamedTuple):
-    """The log starts that the three files name; None if a file names none that can be used."""
+    """The log starts that the three files name; None for a file without a usable log start."""
 
     metadata: int | None
     epochs: int | None
@@ -44,8 +46,9 @@ class LogStart(NamedTuple):
     """Where a log starts.
 
     Attributes:
-        is_confirmed: two files name this start or a later one, so earlier records may be deleted.
-        doubt: what contradicts this start, for the report; or "".
+        is_confirmed: whether two files name this start or a later one. Only then, records before
+            this start are allowed to be deleted.
+        doubt: for the report: the fact that contradicts this start; "" if there is none.
     """
 
     offset: int
@@ -81,16 +84,16 @@ def choose(words: Words, first_base: Callable[[], int]) -> LogStart:
 
 
 def _of_two(told: int, epochs: int, checkpoint: int | None) -> LogStart:
-    """Choose the start if the two files of the log contradict each other."""
+    """Choose the start if the two files in the log's directory name different starts."""
     known = -1 if checkpoint is None else checkpoint
     if epochs > told and known > told:
-        doubt = f"partition.metadata says {told} and is older than the files that say more"
+        doubt = f"partition.metadata says {told}, and is older than files with a later start"
         return LogStart(min(epochs, known), True, doubt)
     if epochs > told:
         doubt = f"a deletion of the records before {epochs} was not completed"
         return LogStart(told, True, doubt)
     if known >= told:
-        doubt = f"leader-epoch-checkpoint says {epochs} and is older than the files that say more"
+        doubt = f"leader-epoch-checkpoint says {epochs}, and is older than files with a later start"
         return LogStart(told, True, doubt)
     doubt = f"partition.metadata says {told}, which leader-epoch-checkpoint does not confirm"
     return LogStart(epochs, True, doubt)
@@ -104,12 +107,12 @@ def choose_topic_id(
 ) -> bytes | None:
     """Choose the topic id that most files name; None if none names one.
 
-    If two ids are equally frequent, that of `partition.metadata` is chosen; without that file, the
-    one that a segment names.
+    If two ids are equally frequent, the id in `partition.metadata` is chosen. If that file is
+    missing, an id that a segment names is chosen.
 
     Args:
-        others: the topic ids in the other small files; None if unknown.
-        trailers: gives the topic ids in the index files; called only if the files do not agree.
+        others: the topic ids in the other small files; None for a file that names none.
+        trailers: gives the topic ids in the index files; called only if the small files disagree.
     """
     votes = Counter(one for one in others if one is not None)
     if metadata is not None and set(votes) == {metadata}:
@@ -129,7 +132,7 @@ def choose_topic_id(
 def topic_ids_of_segments(
     directory: str, partition: int, rows: Sequence[SegmentFiles]
 ) -> list[bytes]:
-    """Read the topic ids in the index files of the last two segments with valid ones."""
+    """Read topic ids from index files: those of the last two segments with valid index files."""
     found: list[bytes] = []
     for row in reversed(rows):
         path = Segment(directory, row.base_offset).index_path

@@ -1,4 +1,4 @@
-"""Create many empty logs in one log dir, with syncs that they share.
+"""Create many empty logs in one log dir; they share the cost of syncs.
 
     1  make a directory for each log, with its `partition.metadata` under a temporary name
     2  sync these files, then the log dir, which has the names of the directories
@@ -6,10 +6,10 @@
     4  make a first segment for each log; the next flush of a log makes the segment's name durable
 
 If the power fails before step 3, the next start removes the directory as an unfinished creation. If
-the power fails after step 3, the log exists, and the start makes a missing segment. A log is
-durable after its directory was synced in step 3. The syncs of a step are made one after the other.
-A file system with a journal writes all waiting files with the first sync, so the other syncs cost
-little.
+the power fails after step 3, the log exists, and the next start makes a missing first segment. A
+log is durable after its directory was synced in step 3. The syncs of a step are made one after the
+other. A file system with a journal writes all waiting files with the first sync. So the other syncs
+cost little.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Made = TypeVar("Made")
 
 
 class _NewLog:
-    """A log that is being created; the descriptor of its file is open from step 1 to step 2."""
+    """A log that is being created; its metadata file is open from step 1 to step 2."""
 
     def __init__(self, log_dir: LogDir, metadata: PartitionMetadata) -> None:
         at = log_dir.generation.current
@@ -69,9 +69,9 @@ def create_many(
     metadatas: Sequence[PartitionMetadata],
     environment: LogEnvironment,
 ) -> list[Made]:
-    """Create empty logs, durable on return; each needs a descriptor during the call.
+    """Create empty logs, durable on return; each log needs a descriptor during the call.
 
-    If this fails, the caller has to remove the directories that it left.
+    If this function fails, the caller has to remove the directories that were created.
 
     Raises:
         LogStoreError: the log dir does not serve, or its disk failed.
@@ -90,7 +90,7 @@ def create_many(
                 under_way.beat()
             at = log_dir.path
             files.sync_dir(at)
-            log_dir.check()  # a sync may have hung so long that the dir was given up
+            log_dir.check()  # a sync may have hung so long that the store has given up the dir
             for one in new:
                 at = one.path
                 files.rename(one.temporary, at)

@@ -16,7 +16,7 @@ FIRST_BATCH_BYTES_MAX = 1 << 20
 
 
 class Owner(enum.Enum):
-    """Whose a segment is, judged by its trailer."""
+    """The log to which a segment belongs, judged by the segment's trailer."""
 
     OURS = "the trailer is of this log"
     ANOTHER = "the segment is a whole one of another log, so it is not read"
@@ -24,7 +24,7 @@ class Owner(enum.Enum):
 
 
 def is_ours(metadata: PartitionMetadata, segment: Segment, trailer: trailers.Trailer) -> bool:
-    """Check whether a trailer names this log and this segment."""
+    """Check whether a trailer names the log of `metadata`, and the segment."""
     ours = (metadata.topic_id, metadata.partition, segment.base_offset)
     return (trailer.topic_id, trailer.partition, trailer.base_offset) == ours
 
@@ -32,12 +32,13 @@ def is_ours(metadata: PartitionMetadata, segment: Segment, trailer: trailers.Tra
 def owner_of(
     metadata: PartitionMetadata, segment: Segment, row: SegmentFiles, trailer: trailers.Trailer
 ) -> tuple[Owner, int]:
-    """Decide whose a segment is; also give the layout of its last batch.
+    """Decide to which log a segment belongs; also give the layout of the segment's last batch.
 
-    The segment is of another log if its trailer is of this log, but names another last batch than
-    the file has. It also is if its trailer is of another log, and names the last batch of the file.
-    If a trailer of another log does not fit the file, only the index is misplaced. The layout is 0
-    if the last batch was not looked at, or is not the one that the trailer names.
+    A trailer names a log, and describes the last batch of a file. If the trailer names this log,
+    but the file has a different last batch, the segment file belongs to another log. If the trailer
+    names another log and describes this file, the segment belongs to that log, too. If the trailer
+    names another log and does not describe this file, only the index file is misplaced. The layout
+    is 0 if the last batch was not read, or is not the batch that the trailer describes.
     """
     told = Owner.OURS if is_ours(metadata, segment, trailer) else Owner.UNKNOWN
     if not 0 < trailer.log_bytes <= row.log_bytes:
@@ -56,7 +57,7 @@ def owner_of(
                 first = layouts.read_header(head, 0).size_bytes
                 is_match = trailers.stored_checksum(fd, 0, first) == trailer.first_checksum
             if is_match:
-                # it is of this log, with a damaged end: a reader of that part finds it
+                # the segment is of this log; a reader finds its damaged end
                 return told, 0
     finally:
         files.close(fd)
@@ -64,7 +65,7 @@ def owner_of(
 
 
 def _claimed_batch(fd: int, position: int, end: int) -> bytes:
-    """Read the batch at a position if its prefix says that it ends at `end`; else its prefix."""
+    """Read the batch at a position; only its prefix, if the batch does not end at `end`."""
     head = files.read_up_to(fd, PREFIX_BYTES, position)
     if len(head) < PREFIX_BYTES or unpack_prefix(head)[1] + LENGTH_OVERHEAD_BYTES != end - position:
         return head

@@ -1,16 +1,16 @@
 """Recover a log from its files on the disk.
 
-The part of a segment that a trailer describes was flushed before the trailer was written. So only
-bytes after that part are read; after a clean stop, there are none. Damage in these bytes is one of
-two things:
+The part of a segment that a trailer describes was flushed before the trailer was written. So
+recovery reads only the bytes after that part. After a clean stop, there are no such bytes. Damage
+in these bytes is one of two things:
 
-- a **torn tail**: no whole batch follows it, and it is after the recovery point. A crash leaves
-  such a tail; it is cut, and reported.
-- **corruption**: anything else. Nothing is cut, and the problem is reported. Until `repair`, the
+- a **torn tail**: no whole batch follows the damage, and the damage is after the recovery point. A
+  crash leaves such a tail. The tail is cut, and reported.
+- **corruption**: any other damage. Nothing is cut, and the problem is reported. Until `repair`, the
   log can be read, but not written.
 
-Recovery may be interrupted at any point and run again. An OSError is passed on, because bytes that
-the disk cannot read are not cut.
+Recovery may be interrupted at any point and run again. An OSError ends the recovery, because bytes
+that the disk cannot read must not be cut.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ from logstore.log.segments.segment import Segment
 
 FIRST_BATCH_BYTES_MAX = 1 << 20
 NEVER = 2**63
-# No disk loses this many flushed records: a recovery point so far after the log end is wrong.
+# If a recovery point is this far after the log end, the recovery point is wrong: no disk loses this
+# many flushed records.
 MISSING_MAX = 2**40
 
 
@@ -56,10 +57,11 @@ class Recovery:
         from_disk: bool = False,
         is_start_confirmed: bool = True,
     ) -> None:
-        # Called before each change; raises if the log dir was given up while this thread hung.
+        # Called before each change; raises if the store gave up the log dir while this thread hung.
         self._check = check
-        self._from_disk = from_disk  # the kernel's cache may be wrong after a failed sync
-        # If only one file names the log start, the records before it are hidden, but not deleted.
+        self._from_disk = from_disk  # after a failed sync, the kernel's cache may be wrong
+        # If only one file names the log start, the records before this start are hidden, but not
+        # deleted.
         self._is_start_confirmed = is_start_confirmed
         self.directory = directory
         self.metadata = metadata
@@ -76,7 +78,7 @@ class Recovery:
         self._last_filled = -1
 
     def run(self) -> Recovered:
-        """Recover; raises OSError."""
+        """Recover the log; raises OSError."""
         listing = list_settled(self.directory, self.entry.warnings, self._check)
         self.entry.warnings += listing.warnings
         for name in listing.temporary:
@@ -111,13 +113,14 @@ class Recovery:
     def _drop_below_start(self, rows: list[SegmentFiles]) -> list[SegmentFiles]:
         """Finish an interrupted retention: remove segments that end before the log start.
 
-        Segments of another topic stay. If only one small file names the start, all segments stay.
+        Segments of another topic stay. If only one small file names the log start, all segments
+        stay.
         """
         start = self.metadata.log_start_offset
         if not self._is_start_confirmed:
             return rows
         if len(rows) > 1 and rows[1].base_offset <= start:
-            # A killed process may have written the log start without a sync. So sync first.
+            # Sync first, because a killed process may have written the log start without a sync.
             files.sync_dir(self.directory)
         while len(rows) > 1 and rows[1].base_offset <= start:
             segment = Segment(self.directory, rows[0].base_offset)
@@ -136,12 +139,12 @@ class Recovery:
     # --- one segment --------------------------------------------------------------------------
 
     def _take(self, row: SegmentFiles, next_base: int) -> None:
-        """Add a segment as its trailer describes it, and scan what the trailer does not cover."""
+        """Add a segment with the facts of its trailer, and scan the part after these facts."""
         is_last = next_base == NEVER
         segment = Segment(self.directory, row.base_offset)
         segment.is_sparse = bool(self.metadata.extra.get(SPARSE_OFFSETS))
         self.segments.append(segment)
-        self.magic, self.indexed_bytes, self._entries = 0, -1, b""  # of the last one
+        self.magic, self.indexed_bytes, self._entries = 0, -1, b""  # of the last segment
         trailer, is_foreign = self._own_trailer(segment, row, is_last)
         if is_foreign:
             return
@@ -158,7 +161,7 @@ class Recovery:
                     trailer.last_checksum,
                 )
                 return
-            # More batches may follow the described part, so the indexes must be able to grow.
+            # More batches may follow the described part, so entries must be added to the indexes.
             if not self._load_growing_indexes(segment, row, trailer):
                 trailer = None
             elif trailer.log_bytes == row.log_bytes:
@@ -182,8 +185,8 @@ class Recovery:
     def _own_trailer(
         self, segment: Segment, row: SegmentFiles, is_last: bool
     ) -> tuple[trailers.Trailer | None, bool]:
-        """Read a segment's trailer if it is of this log; also whether the segment is not."""
-        if is_last:  # its indexes grow, so they are needed at once
+        """Read a segment's trailer if it is of this log; also say if the segment is not."""
+        if is_last:  # indexes that grow are needed at once
             self._entries, trailer = trailers.read_growing(segment.index_path, row.index_bytes)
         else:
             trailer = self._trailer_of(segment, row)
@@ -209,7 +212,7 @@ class Recovery:
     ) -> bool:
         entries = self._entries
         try:
-            if not entries:  # more than its trailer describes was found in a sealed segment
+            if not entries:  # a sealed segment that is longer than its trailer says
                 entries, _ = trailers.read_growing(segment.index_path, row.index_bytes)
             index = trailers.index_in(entries, trailer, segment.index_path, growing=True)
             segment.time_index = trailers.read_time_index(
@@ -319,7 +322,7 @@ class Recovery:
         self.magic, self.indexed_bytes = 0, -1
 
     def _remove_empty(self, segment: Segment) -> None:
-        """Remove a segment without a whole batch, which was created just before the crash."""
+        """Remove a segment that has no whole batch, and so was created just before the crash."""
         for damage in self.damages.pop(segment.base_offset, []):
             self.entry.cut_bytes += damage.end_position - damage.position
             self.entry.cut_reason = self.entry.cut_reason or damage.reason
@@ -334,7 +337,7 @@ class Recovery:
     def _judge(self, orphans: list[SegmentFiles]) -> None:
         """Report remaining damage, and every gap between segments, as problems."""
         expected = start = self.metadata.log_start_offset
-        if self.segments:  # some may be before the log start
+        if self.segments:  # some segments may be before the log start
             expected = min(start, self.segments[0].base_offset)
         bases = [segment.base_offset for segment in self.segments[1:]]
         for segment, next_base in zip(self.segments, [*bases, -1], strict=False):
@@ -369,7 +372,7 @@ class Recovery:
                 end = max(end, trailer.end_offset)
         if end > expected + MISSING_MAX:
             self.entry.warnings.append(
-                f"the recovery point {end} is not believed: the log ends at {expected}"
+                f"the recovery point {end} is not believed, because the log ends at {expected}"
             )
         elif end > expected:
             last = self.segments[-1] if self.segments else None

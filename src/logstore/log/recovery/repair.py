@@ -1,10 +1,11 @@
-"""Take damage out of a log so that it can be written again; every removed byte is kept.
+"""Remove damage from a log so that the log can be written again; keep every removed byte.
 
-A segment with damage is rewritten without the damage. A batch without records takes over the lost
-offsets, and also those of a missing segment. So offsets do not change, and are contiguous again.
-The old file stays beside the new one as `*.quarantine`. If only the header of a batch is wrong (its
-largest timestamp, or a leader epoch that is lower than an earlier one), the batch keeps its
-records, and the header is corrected.
+A segment with damage is rewritten without the damage. A batch without records takes the lost
+offsets, and another one takes the offsets of a missing segment. So records keep their offsets, and
+the offsets are contiguous again. The old file stays beside the new one as `*.quarantine`. The
+header of a batch may have a wrong largest timestamp, or a leader epoch that is lower than an
+earlier epoch. If the batch has no other damage, the batch keeps its records, and the header is
+corrected.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ HOLE_OFFSETS_MAX = 2**31
 
 
 class RepairReport(NamedTuple):
-    """What a repair did.
+    """The result of a repair.
 
     Attributes:
-        quarantined: paths of the files with the removed bytes.
-        lost: ranges of offsets that have no record any more.
-        mended: the names of the damage that is mended, here or by the opening before.
+        quarantined: paths of the files that have the removed bytes.
+        lost: the ranges of offsets whose records are lost.
+        mended: the names of the kinds of damage that this repair, or the opening before it, mended.
     """
 
     topic: str
@@ -65,18 +66,18 @@ def repair(state: LogState) -> RepairReport:
         state.check_current()
         state.cut_offset = 0
         try:
-            # Sync all segments first: the rewritten ones are durable, and if earlier ones were not,
-            # a power cut would leave a hole.
+            # Sync all segments first. The rewritten segments will be durable. If earlier segments
+            # were not, a power cut would leave a gap before the rewritten ones.
             flush.sync_segments(state, state.segments)
             changed = _repair(state, report)
             named = {one.name for one in (*state.recovery.problems, *state.recovery.findings)}
             if changed and not named:
-                named.add(DamageName.CORRUPTION)  # an opening after a clean stop scans nothing
+                named.add(DamageName.CORRUPTION)  # after a clean stop, the opening had not found it
             if _raise_epochs(state, report):
                 named.add(DamageName.FALLING_EPOCHS)
             report.mended.extend(sorted(named))
             if DamageName.RESURRECTED_PARTITION in named:
-                flush.write_epochs(state)  # with this file, the log does not look removed any more
+                flush.write_epochs(state)  # with this file, the log no longer looks deleted
             _settle_place(state, named)
             if DamageName.LOST_CONFIGURATION in named:
                 set_metadata(state, extra=state.metadata.with_config(state.config).extra)
@@ -90,13 +91,13 @@ def repair(state: LogState) -> RepairReport:
 
 
 def _settle_place(state: LogState, named: Collection[DamageName]) -> None:
-    """Accept a partition that came back: record that no other copy replaces it."""
+    """Accept a resurrected partition: record that no other copy replaces this one."""
     if DamageName.RESURRECTED_PARTITION in named and state.metadata.superseded_by is not None:
         set_metadata(state, extra=state.metadata.with_superseded_by(None).extra)
 
 
 def _raise_epochs(state: LogState, report: RepairReport) -> bool:
-    """Rewrite each segment in which leader epochs fall; return whether there was one."""
+    """Rewrite each segment in which leader epochs fall; return whether there was such a segment."""
     latest, changed = -1, False
     for row in list_partition(state.directory).segments:
         segment = Segment(state.directory, row.base_offset)
@@ -121,7 +122,7 @@ def _raise_epochs(state: LogState, report: RepairReport) -> bool:
 
 
 def _copy_rising(source: int, end: int, path: str, latest: int) -> None:
-    """Copy whole batches to a new file; raise each epoch that is lower than one before it."""
+    """Copy whole batches to a new file; raise each epoch that is lower than an earlier epoch."""
     target = files.replace_file(path)
     try:
         position = 0
@@ -175,7 +176,7 @@ def _repair(state: LogState, report: RepairReport) -> bool:
 def _mend(
     state: LogState, segment: Segment, goal: int, limit_offset: int, report: RepairReport
 ) -> tuple[int, bool]:
-    """Rewrite a segment without its damage, up to the offset `goal` or further."""
+    """Rewrite a segment without its damage; the new segment ends at the offset `goal` or later."""
     fd = files.open_regular(segment.log_path, files.READ_WRITE)
     try:
         end = files.fstat(fd).st_size
@@ -213,7 +214,7 @@ def _copy_whole(
     report: RepairReport,
     magic: int,
 ) -> None:
-    """Copy whole batches, and write a batch without records where offsets were lost."""
+    """Copy whole batches, and write a batch without records in place of lost offsets."""
     position = written = 0
     for damage in [*damages, Damage(end, end, offset, None, "")]:
         length = damage.position - position
@@ -246,7 +247,7 @@ def _write_holes(
     magic: int,
 ) -> int:
     start = position
-    # The epoch must not be lower than that of the records before it.
+    # The epoch of this batch must not be lower than the epoch of the records before it.
     entries = state.replication.epochs.entries
     epoch = max((epoch for epoch, first in entries if first <= offset), default=0)
     if end_offset > offset:
@@ -273,7 +274,7 @@ def _fill(state: LogState, offset: int, end_offset: int, report: RepairReport) -
 
 
 def _quarantine(state: LogState, segment: Segment, report: RepairReport, *, keep: bool) -> None:
-    """Give a segment's file a second name that is never read; `keep`: keep its own name, too."""
+    """Rename a segment's file to a name that is never read; `keep`: keep the old name, too."""
     for path in (segment.index_path, segment.time_index_path):
         files.remove_if_there(path)
     path = f"{segment.log_path}.{os.urandom(4).hex()}.quarantine"

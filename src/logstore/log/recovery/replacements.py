@@ -1,6 +1,7 @@
-"""Finish or undo a compaction's replacement of segments that a crash interrupted.
+"""Finish or undo a replacement of segments by compaction, after a crash interrupted it.
 
-See `compaction/replacement` for its steps. If this is interrupted, it can be run again.
+`compaction/replacement` has the steps of a replacement. If this work is interrupted, it can be run
+again.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ COMPARE_BYTES = 1 << 20
 
 
 def list_settled(directory: str, warnings: list[str], check: Callable[[], None]) -> Listing:
-    """Finish or undo what each `.swap` file shows, add a warning for it, and list the partition.
+    """Finish or undo the replacement of each `.swap` file, add a warning, and list the partition.
 
     Args:
-        check: called before each change; it raises if the log dir was given up meanwhile.
+        check: called before each change; it raises if the store has given up the log dir.
 
     Raises:
         OSError: the disk failed.
@@ -48,7 +49,7 @@ def list_settled(directory: str, warnings: list[str], check: Callable[[], None])
 
 
 def _has_bytes_of(path: str, other: str) -> bool:
-    """Compare the bytes of two files; they may be copies, not two names of one file."""
+    """Compare the bytes of two files; the files may be copies instead of names of one file."""
     try:
         one = files.open_regular(path, files.READ)
     except FileNotFoundError:
@@ -72,7 +73,7 @@ def _has_bytes_of(path: str, other: str) -> bool:
 
 
 def _end_offset(segment: Segment) -> int:
-    """Find the offset after the last batch of a segment; damage before it does not matter."""
+    """Find the offset after the last batch of a segment; ignore damage before that batch."""
     fd = files.open_regular(segment.log_path, files.READ)
     try:
         scan, size_bytes = Scan(segment.base_offset), files.fstat(fd).st_size

@@ -1,4 +1,4 @@
-"""Report the damage in a log, and what its opening did."""
+"""Report the damage in a log, and the changes that its opening made."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ class DamageName(enum.StrEnum):
 
 
 REMEDIES = {
-    DamageName.CORRUPTION: "logstore repair {0} {1} takes the damaged bytes out and keeps them",
+    DamageName.CORRUPTION: "logstore repair {0} {1} moves the damaged bytes to another file",
     DamageName.HOLE: "logstore repair {0} {1} marks the offsets as lost; all others are kept",
     DamageName.START_BEYOND_END: (
-        "the opening mends it, and only records that were deleted are lost; if you deleted this "
+        "the opening mends it, and only deleted records are lost; if you deleted this "
         "partition, logstore delete {0} {1}"
     ),
     DamageName.FALLING_EPOCHS: (
         "logstore repair {0} {1} makes the epochs rise again; every record stays as it is"
     ),
     DamageName.RESURRECTED_PARTITION: (
-        "if you deleted this partition, logstore delete {0} {1} removes what came back; if you "
-        "did not, logstore repair {0} {1} (or promote, if it is incomplete) takes it as it is"
+        "if you deleted this partition, logstore delete {0} {1} removes it again; if you "
+        "did not, logstore repair {0} {1} (or promote, if it is incomplete) accepts it as it is"
     ),
     DamageName.LOST_CONFIGURATION: (
-        "every record is kept; logstore alter {0} {1} KEY=VALUE... sets it again, or logstore "
-        "repair {0} {1} takes the default one"
+        "every record is kept; logstore alter {0} {1} KEY=VALUE... sets one again, or logstore "
+        "repair {0} {1} accepts the default one"
     ),
 }
 
@@ -45,7 +45,8 @@ class Problem(NamedTuple):
     Attributes:
         path, position, end_position: where the damaged bytes are; if bytes are missing, both
             positions are equal.
-        offset, end_offset: the offsets that cannot be read; equal if none is lost.
+        offset, end_offset: the offsets that cannot be read; both numbers are equal if no record is
+            lost.
         name: the kind of damage.
     """
 
@@ -69,11 +70,11 @@ class Problem(NamedTuple):
 
 @dataclass
 class RecoveryEntry:
-    """What the opening of one log found and did.
+    """The damage that the opening of one log found, and the changes that it made.
 
     Attributes:
-        state: "clean": nothing to do; "recovered": scanned after a crash; "corrupt": it has
-            `problems`.
+        state: "clean" if nothing was to be done; "recovered" if the log was scanned after a crash;
+            "corrupt" if there are `problems`.
         cut_bytes: size of the torn tail that was cut; 0 if there was none.
         problems: damage that prevents appends until `repair`.
         findings: damage that loses no record and does not prevent appends.

@@ -1,4 +1,4 @@
-"""Check a whole log: every batch, every seal, and that the segments are contiguous."""
+"""Check a whole log: every batch, every trailer, and that the segments are contiguous."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from logstore.log.replica import Replica
 
 
-# Makes the walk over a segment, from the segment and the base offset of the next one.
+# Makes the walk over a segment. Its arguments: the segment, and the base offset of the next
+# segment.
 NewScan = Callable[[Segment, int | None], Scan]
 
 
@@ -28,10 +29,11 @@ def verify(
 ) -> list[Problem]:
     """Read everything from the disk and return the damage, in order of offset.
 
-    The records of each batch are decoded, too: a batch that a reader would refuse is a problem.
+    The records of each batch are decoded, too. So a batch that a reader would refuse is reported as
+    a problem.
 
     Args:
-        progress: called with the bytes that were checked since the last call.
+        progress: called with the number of bytes that were checked since the last call.
     """
     state.check()
     state.refresh()
@@ -55,7 +57,7 @@ def verify(
             scan = (new_scan or plain_scan)(segment, next_base)
             problems += _verify_segment(state, segment, next_base, progress, scan)
             found, latest = falling_batch(segment, scan.epochs, latest)
-            if found is not None and new_scan is None:  # a broker's are checked with its side files
+            if found is not None and new_scan is None:  # for a broker, see `side_files`
                 problems.append(found)
         except FileNotFoundError as error:
             if not segment.is_dropped:
@@ -75,7 +77,7 @@ def verify_all(state: Replica, progress: Progress | None, *, is_owner: bool) -> 
     problems = verify(state, progress)
     try:
         return problems + known_damage.in_files(state, state.recovery.findings, is_owner=is_owner)
-    except FileNotFoundError:  # deleted meanwhile
+    except FileNotFoundError:  # the log was deleted meanwhile
         state.look_anew()
         return problems
     except OSError as error:
@@ -93,7 +95,7 @@ def _verify_segment(
     size_bytes = segment.size_bytes
     problems = []
     try:
-        handle = segment.handle(state.environment)  # to the end, so that no move closes it
+        handle = segment.handle(state.environment)  # until the end, so that no move closes the file
     except CorruptRecordBatchError as error:
         return [
             Problem(path, error.position, size_bytes, error.reason, segment.base_offset, end_offset)
@@ -105,7 +107,7 @@ def _verify_segment(
         if lost_end is None:
             lost_end = max(end_offset, damage.offset)
         if damage.max_timestamp is not None:
-            lost_end = damage.offset  # its records can be read
+            lost_end = damage.offset  # the batch's records can be read
         problems.append(
             Problem(path, damage.position, damage.end_position, reason, damage.offset, lost_end)
         )
@@ -121,7 +123,7 @@ def _verify_segment(
 
 
 class SegmentDamage(NamedTuple):
-    """One damaged batch, or other bytes between whole batches."""
+    """One damaged batch, or other wrong bytes between whole batches."""
 
     position: int
     offset: int
@@ -129,10 +131,11 @@ class SegmentDamage(NamedTuple):
 
 
 def verify_segment(state: Replica, base_offset: int, flushed_to: int) -> list[SegmentDamage]:
-    """Check only one segment, to the end of its file; report each damaged batch separately.
+    """Check one segment, to the end of its file; report each damaged batch separately.
 
-    At the very end of a log, bytes that are no whole batch count as damage only if their offset is
-    below `flushed_to`. After that, an append may be writing a batch, or a crash left it incomplete.
+    The very end of a log may have bytes that are no whole batch. They count as damage only if their
+    offset is below `flushed_to`. At or after that offset, an append may be writing a batch now, or
+    a crash may have left an incomplete batch.
     """
     check = SegmentCheck(state, base_offset, flushed_to)
     check.run()
@@ -142,19 +145,19 @@ def verify_segment(state: Replica, base_offset: int, flushed_to: int) -> list[Se
 class SegmentCheck:
     """Checks one segment as `verify_segment` does, in any number of steps.
 
-    Between two steps, no file is kept open. If the segment is retained, truncated or moved
+    Between two steps, no file is kept open. If retention, a truncation or a move drops the segment
     meanwhile, the check ends.
 
     Attributes:
-        found: the damage so far, in order of position.
-        is_done: whether nothing is left to read.
+        found: the damage that was found so far, in order of position.
+        is_done: whether the whole segment was read.
         path: the path of the segment's file.
     """
 
     def __init__(
         self, state: Replica, base_offset: int, flushed_to: int, *, from_disk: bool = False
     ) -> None:
-        """Begin a check; `from_disk`: drop the file from the kernel's cache before and after it."""
+        """Begin a check; `from_disk`: drop the file from the kernel's cache before and after."""
         state.check()
         state.refresh()
         self.found: list[SegmentDamage] = []
@@ -162,7 +165,7 @@ class SegmentCheck:
         self._end = -1
         segments, bases = state.view
         self.is_done, self.path = base_offset not in bases, ""
-        if self.is_done:  # retained or truncated meanwhile
+        if self.is_done:  # the segment was dropped meanwhile
             return
         number = bases.index(base_offset)
         self._segment = segments[number]
@@ -174,7 +177,7 @@ class SegmentCheck:
         self._scan = Scan(base_offset, limit_offset=limit_offset, expansion_bytes_max=bound)
 
     def run(self, budget_bytes: int = 2**62, progress: Progress | None = None) -> int:
-        """Continue for about `budget_bytes`; return how many bytes were checked.
+        """Continue the check for about `budget_bytes`; return how many bytes were checked.
 
         Raises:
             LogStoreError: the disk could not give the bytes.
@@ -196,7 +199,7 @@ class SegmentCheck:
                 raise state.failed(error) from error
         except OSError as error:
             raise state.failed(error) from error
-        if state.unavailable is not None:  # detached meanwhile: nothing else closes this file
+        if state.unavailable is not None:  # detached meanwhile: nothing else closes the file
             segment.forget(state.environment)
             state.check()
         return self._scan.position - started
@@ -208,7 +211,7 @@ class SegmentCheck:
         if self._end < 0:
             self._end = files.fstat(handle.fd).st_size
         found = self._walk(handle.fd, pause_at, progress)
-        if self._segment.is_dropped:  # truncated or removed meanwhile: ignore what was found
+        if self._segment.is_dropped:  # truncated or removed meanwhile: ignore the damage
             self.is_done = True
             return
         self.found += found
@@ -225,7 +228,7 @@ class SegmentCheck:
             self.found.append(SegmentDamage(self._end, scan.offset, reason))
 
     def _walk(self, fd: int, pause_at: int, progress: Progress | None) -> list[SegmentDamage]:
-        """Continue the walk, and return the damage that it meets."""
+        """Continue the walk, and return the damage on the way."""
         scan = self._scan
         found: list[SegmentDamage] = []
         while (reason := scan.run(fd, self._end, progress, pause_at)) is not None:
@@ -256,7 +259,7 @@ def _batches_within(
         base_offset, length, _, _ = unpack_prefix(head)
         size_bytes = length + LENGTH_OVERHEAD_BYTES
         if base_offset <= offset or not PREFIX_BYTES < size_bytes <= end - position:
-            return found  # the length that led here was wrong
+            return found  # the length in the last prefix was wrong
         offset = base_offset
         data = files.read_up_to(fd, size_bytes, position)
         fault = layouts.fault(data, 0, None)

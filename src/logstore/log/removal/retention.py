@@ -1,8 +1,8 @@
 """Drop the beginning of a log: by age, by size, up to an offset, or for a full disk.
 
 The new log start offset is durable in `partition.metadata` before the first file is removed. So
-deleted records never come back, even if a crash leaves their files. A reader in a dropped segment
-continues to the end of the file that it has open, and then raises OffsetOutOfRangeError.
+deleted records never come back, even if a crash leaves their files. A reader of a dropped segment
+continues to the end of the file, which it has open. Then it raises OffsetOutOfRangeError.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from logstore.log.write.hung_locks import held
 if TYPE_CHECKING:
     from logstore.log.state import LogState
 
-# A timestamp may be in the future, for example the time when a task is due. If it is more than a
-# year ahead, it counts as wrong.
+# A timestamp may be in the future, for example the time when a task is due. If a timestamp is more
+# than a year ahead, it counts as wrong.
 AHEAD_MS_MAX = 366 * 24 * 3600 * 1000
 
 
@@ -36,7 +36,7 @@ def delete_records_before(state: LogState, offset: int) -> None:
 
 
 def _delete_records_before(state: LogState, offset: int, go_on: Callable[[], None]) -> None:
-    """Move the log start, in a thread that may be interrupted."""
+    """Move the log start; Ctrl-C may interrupt the thread."""
     with state.telling(), state.flush_lock, held(state, "flush_lock"):
         state.check_current()
         go_on()
@@ -47,19 +47,19 @@ def _delete_records_before(state: LogState, offset: int, go_on: Callable[[], Non
 
 
 def apply_retention(state: LogState) -> int:
-    """Drop whole segments that the configuration no longer keeps; return how many."""
+    """Drop whole segments that the configuration no longer keeps; return the number of segments."""
     if not state.config.is_retained:
         return 0
     return uninterrupted(partial(_apply_retention, state))
 
 
 def _apply_retention(state: LogState, go_on: Callable[[], None]) -> int:
-    """Drop segments, in a thread that may be interrupted."""
+    """Drop segments; Ctrl-C may interrupt the thread."""
     with state.telling(), state.flush_lock, held(state, "flush_lock"):
         state.check_current()
         go_on()
         config, segments = state.config, state.segments
-        if not config.is_retained:  # it changed while this thread waited for the lock
+        if not config.is_retained:  # changed while this thread waited for the lock
             return 0
         oldest_ms = state.now_ms() - (config.retention_ms or 0)
         rest_bytes = sum(segment.size_bytes for segment in segments)
@@ -108,10 +108,10 @@ def _drop_oldest(state: LogState, go_on: Callable[[], None]) -> bool:
 
 
 def _newest_ms(state: LogState, segment: Segment) -> int:
-    """Give the time of a segment's newest record, which decides how long it is kept.
+    """Give the time of a segment's newest record, which decides how long the segment is kept.
 
     Programs and peers set the timestamps. If the largest timestamp is too far in the future, it
-    must be wrong, and the time of the last write to the file is given instead.
+    must be wrong. In that case, the time of the last write to the file is given instead.
     """
     newest = segment.max_timestamp
     if newest <= state.now_ms() + AHEAD_MS_MAX:
@@ -126,8 +126,9 @@ def _start_at(state: LogState, offset: int) -> None:
     """Move the log start durably, then drop the segments before it; `flush_lock` is held.
 
     If this is interrupted after the metadata was written, the segments are still dropped: records
-    that the disk lists as deleted must not be served any more. The metadata may not be synced yet.
-    So it is written again before any file is removed, unless the sync has failed.
+    that are deleted according to the disk must not be served any more. At that time, the metadata
+    may not be synced. So the metadata is written again before any file is removed, unless a sync
+    has failed.
     """
     outer = sys.exc_info()[1]
     segments = state.segments
@@ -147,14 +148,14 @@ def _start_at(state: LogState, offset: int) -> None:
             state.log_dir.flush_failed(hidden, state.directory)
         elif _is_written(state, offset):
             _hide(state, offset, gone)
-            with suppress(LogStoreError):  # then the next start removes the files
+            with suppress(LogStoreError):  # on failure, the next start removes the files
                 set_metadata(state, log_start_offset=offset)
                 _remove_files(state, gone)
         raise
 
 
 def _is_written(state: LogState, offset: int) -> bool:
-    """Check on the disk whether the log starts at an offset; True if that cannot be read."""
+    """Check on the disk whether the log starts at an offset; True if the file cannot be read."""
     try:
         metadata = PartitionMetadata.read(state.directory)
     except (OSError, LogStoreError):
@@ -163,7 +164,7 @@ def _is_written(state: LogState, offset: int) -> bool:
 
 
 def _hide(state: LogState, offset: int, gone: tuple[Segment, ...]) -> None:
-    """Move the log start in memory, and forget the segments before it; may be repeated."""
+    """Move the log start in memory, and forget the segments before it; can safely be repeated."""
     assert state.log_start_offset <= offset <= state.log_end_offset
     with state.lock:
         state.log_start_offset = state.replication.confirmed_start = offset
@@ -182,7 +183,7 @@ def _leave_out(state: LogState, gone: tuple[Segment, ...]) -> None:
 
 
 def _remove_files(state: LogState, gone: tuple[Segment, ...]) -> None:
-    for segment in gone:  # before any removal, because the disk may fail at any file
+    for segment in gone:  # all of them before any removal, because the disk may fail at any file
         segment.forget(state.environment)
     try:
         for segment in gone:
