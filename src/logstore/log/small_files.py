@@ -2,8 +2,9 @@
 
 Each file names its log: `partition.metadata` and `leader-epoch-checkpoint` have the topic, the
 partition and the topic id. Each row of the log dir's offsets checkpoints, and each index file, has
-the topic id. If most of the other files contradict a file, it is not used, is reported, and is
-rewritten. All this is done before anything is deleted. This module writes nothing.
+the topic id. If most of the other files contradict a file, that file is not used, but reported and
+rewritten. This is decided before anything is deleted. This module only reads: other modules rewrite
+the files.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from logstore.names import ReplicaDirName, TopicPartition
 
 
 class Checkpointed(NamedTuple):
-    """What the offsets checkpoints of a log dir record about one log; None: unknown.
+    """The facts about one log in the offsets checkpoints of its log dir; None for an unknown fact.
 
     Attributes:
         topic_ids: the topic ids in the rows of the two checkpoints.
@@ -41,15 +42,18 @@ class Checkpointed(NamedTuple):
 
 
 class SmallFiles(NamedTuple):
-    """The contents of those small files of a log that are used.
+    """The contents of the small files of a log, without the files that are not used.
 
     Attributes:
-        metadata: has the log start that is used. If the file is not used, it is a stand-in.
+        metadata: the contents of `partition.metadata`, but with the chosen log start. If the file
+            is not used, these are made-up contents.
         start: the log start that was chosen.
-        words: the log starts that the files name.
-        epochs: None if the file is missing, or not used.
-        recovery_point: None if no checkpoint names one for this log.
-        to_write: True if one of the two files is wrong; both are rewritten then.
+        words: the log start that each file names.
+        epochs: the contents of `leader-epoch-checkpoint`; None if it is missing or not used.
+        recovery_point: the recovery point in the checkpoint; None if the checkpoint has none for
+            this log.
+        to_write: whether `partition.metadata` or `leader-epoch-checkpoint` is wrong. If one of the
+            two files is wrong, both are rewritten.
     """
 
     metadata: PartitionMetadata
@@ -61,7 +65,7 @@ class SmallFiles(NamedTuple):
     warnings: list[str]
 
     def start_within(self, first_base: int, end_offset: int) -> int:
-        """Give the log start; it is after the log end only if two files name such a start."""
+        """Give the log start; this is after the log end only if two files name so late a start."""
         if self.start.offset <= end_offset or self.start.is_confirmed:
             return self.start.offset
         within = [word for word in self.words if word is not None and word <= end_offset]
@@ -69,7 +73,7 @@ class SmallFiles(NamedTuple):
 
 
 def metadata_or_stand_in(directory: str, parsed: ReplicaDirName) -> PartitionMetadata:
-    """Read the metadata in a directory; make a stand-in if the file is not usable."""
+    """Read the metadata in a directory; make substitute metadata if the file is not usable."""
     metadata, _ = _read_metadata(directory)
     is_of_another = metadata is not None and metadata[:2] != parsed[:2]
     if metadata is None or (is_of_another and parsed.kind == "live"):
@@ -88,12 +92,12 @@ def read_small_files(
     """Read the small files of the log in a directory.
 
     Args:
-        list_segments: lists the segments; called only if the files do not agree.
-        new_topic_id: makes a topic id; called if no file names one.
+        list_segments: lists the segments; called only if the small files disagree.
+        new_topic_id: makes a new topic id; called if no file names a topic id.
 
     Raises:
         ReplicaOfflineError: the directory belongs to another partition.
-        UnsupportedFormatError: a later version wrote it.
+        UnsupportedFormatError: a later version wrote one of the files.
         OSError: the disk failed.
     """
     rows = cache(list_segments)
@@ -121,7 +125,7 @@ def read_small_files(
         made = f"{FILE_NAME} {lost}: it is rewritten, and its configuration is lost"
         warnings.append(made + ("" if topic_id else "; the log has a new topic id"))
     recovery_point, start_offset = _of_topic(checkpointed, topic_id, warnings)
-    # A file of an earlier version names no topic id: it confirms no other file.
+    # A checkpoint of an earlier version names no topic id, so it confirms no other file.
     is_second = metadata is None or checkpointed.topic_ids[1] is not None
     words = Words(
         None if metadata is None else metadata.log_start_offset,
@@ -142,10 +146,11 @@ def read_small_files(
 def _is_foreign(
     metadata: PartitionMetadata, key: TopicPartition, topic_id: bytes | None, directory: str
 ) -> str:
-    """Say which other log the metadata belongs to; "" if it is the log of this name.
+    """Describe the other log to which the metadata belongs; "" if it belongs to this log.
 
     Raises:
-        ReplicaOfflineError: all files belong to another log, so the directory belongs to it, too.
+        ReplicaOfflineError: all files belong to another log. So the directory belongs to that log,
+            too.
     """
     whose = f"is of {metadata.topic}-{metadata.partition}"
     if metadata[:2] != key and topic_id in (None, metadata.topic_id):
@@ -165,7 +170,7 @@ def _choose_start(
     rows: Callable[[], list[SegmentFiles]],
     warnings: list[str],
 ) -> LogStart:
-    """Choose the log start, and add a warning for what contradicts it."""
+    """Choose the log start, and add a warning for each file that contradicts this start."""
     start = choose(words, lambda: rows()[0].base_offset if rows() else 0)
     if start.doubt:
         warnings.append(start.doubt)
@@ -188,7 +193,7 @@ def _read_metadata(directory: str) -> tuple[PartitionMetadata | None, str]:
 def _of_topic(
     checkpointed: Checkpointed, topic_id: bytes | None, warnings: list[str]
 ) -> tuple[int | None, int | None]:
-    """Give the recovery point and the log start that belong to this topic id; else None."""
+    """Give the recovery point and the log start; None for a row with another topic id."""
     kept: list[int | None] = []
     kinds = (RECOVERY_POINTS, LOG_START_OFFSETS)
     for name, offset, whose in zip(kinds, checkpointed[:2], checkpointed.topic_ids, strict=True):

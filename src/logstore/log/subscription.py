@@ -1,12 +1,12 @@
-"""Call back when a log changes: `Log.subscribe`.
+"""Call a function when a log changes: `Log.subscribe`.
 
 A log refers to its subscriptions weakly, and a subscription does not refer to its log. So a log
 does not keep a subscription alive, and a subscription does not keep a store open.
 
 Threads: any thread may subscribe, close and call `tell`. Entries are added, removed and listed by
 single calls in C, so no lock is needed, even if a weak reference ends at any moment. No event is
-lost: a thread first changes the log and then looks for subscriptions; a subscriber first subscribes
-and then reads the log.
+lost. A thread that changes the log first makes the change, and then calls the subscribers. A
+subscriber first subscribes, and then reads the log.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class LogEvent(enum.Enum):
-    """What happened to a log. Ignore members that you do not know: later versions add some."""
+    """A change of a log. Ignore members that you do not know: later versions will add members."""
 
     APPENDED = "records were appended"
     TRUNCATED = "records at its end were dropped, or a repair rewrote segments"
@@ -33,7 +33,7 @@ class LogEvent(enum.Enum):
 
 
 Callback = Callable[[LogEvent], object]
-Subscriptions = dict[int, "ref[Subscription]"]  # those of one log, the oldest first
+Subscriptions = dict[int, "ref[Subscription]"]  # all subscriptions of one log, the oldest first
 
 _numbers = count()
 
@@ -41,8 +41,8 @@ _numbers = count()
 class Subscription:
     """Receives the events of one log until it is closed, is dropped or has received `CLOSED`.
 
-    Keep a reference to the subscription: without one, it ends. It keeps neither its log nor the
-    store open. Use it in a `with` block, or close it.
+    Keep a reference to the subscription: it ends when nothing refers to it any more. A subscription
+    keeps neither its log nor the store open. Use a subscription in a `with` block, or close it.
     """
 
     __slots__ = ("__weakref__", "_callback", "_forget", "_name")
@@ -61,11 +61,11 @@ class Subscription:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the subscription has ended: by `close`, or because its log ended."""
+        """Whether the subscription has ended, by `close` or with its log."""
         return self._callback is None
 
     def close(self) -> None:
-        """End the subscription; twice is allowed. A running call of another thread is completed."""
+        """End the subscription; closing twice is allowed. A call in another thread is completed."""
         self._callback = None
         self._forget()
 
@@ -81,7 +81,7 @@ class Subscription:
         self.close()
 
     def call(self, event: LogEvent) -> None:
-        """Call the callback with an event; log what it raises. `CLOSED` is the last event."""
+        """Call the callback with an event, and log its errors. `CLOSED` is the last event."""
         callback = self._callback
         if callback is None:
             return
@@ -89,7 +89,7 @@ class Subscription:
             self._callback = None
         try:
             callback(event)
-        except Exception:  # it must end neither an append nor the call of another subscriber
+        except Exception:  # a callback must not break an append, or calls of other subscribers
             import logging
 
             text = "a subscriber of %s raised at %s"
@@ -102,14 +102,14 @@ def tell(subscriptions: Subscriptions, event: LogEvent) -> None:
 
 
 def end_all(subscriptions: Subscriptions) -> None:
-    """Call all subscribers of a log that has ended, each for the last time."""
+    """Call all subscribers of a log that has ended; this is the last event for each of them."""
     numbers = list(subscriptions)
     entries = [subscriptions.pop(number, None) for number in numbers]
     _call_each(iter([entry for entry in entries if entry is not None]), LogEvent.CLOSED)
 
 
 def _call_each(entries: Iterator[ref[Subscription]], event: LogEvent) -> None:
-    """Call subscribers; if Ctrl-C interrupts a call, the others are called before it is raised."""
+    """Call subscribers; if Ctrl-C interrupts a call, first call the others, then raise."""
     try:
         for entry in entries:
             subscription = entry()

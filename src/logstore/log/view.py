@@ -1,4 +1,4 @@
-"""Define the public face of a log that another process owns: it reads, and refuses to write."""
+"""Define `LogView`, the public class for reading a log that another process owns."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def open_view(
     checkpointed: small_files.Checkpointed | None = None,
     missing: str = "",
 ) -> LogView:
-    """Open the log in the directory `name` for reading beside its owner; raises LogStoreError.
+    """Open the log in the directory `name` to read it beside its owner; raises LogStoreError.
 
     Args:
-        missing: why the copy may lack records; a call that would write raises an error with this
-            reason.
+        missing: why the copy may lack records, or "". A call that would write raises an error with
+            this reason.
     """
     parsed = parse_dir_name(name)
     assert parsed is not None
@@ -61,7 +61,7 @@ def open_view(
 
 
 class LogView(ReadableLog):
-    """Follows a log that another process writes: it reads as a `Log` does, and refuses to write.
+    """Follows a log that another process writes; it reads as a `Log` does, but never writes.
 
     A `.move` or `.delete` directory without a live copy is opened as a `LogView`, too.
     """
@@ -74,7 +74,7 @@ class LogView(ReadableLog):
 
     @property
     def is_repairable(self) -> bool:
-        """Whether `logstore repair` can mend it."""
+        """Whether `logstore repair` can mend the log."""
         return self._state.files.is_repairable
 
     def record_at(self, offset: int) -> Record:
@@ -102,11 +102,11 @@ class LogView(ReadableLog):
             pause = min(pause * 1.5, POLL_SECONDS_MAX)
 
     def verify(self, progress: Progress | None = None) -> list[Problem]:
-        """Check every batch, and that the segments are contiguous; returns the damage."""
+        """Check every batch, and that the segments are contiguous; return the damage."""
         return self._state.files.verify(self._state, callback(progress, "progress"))
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
-        """Refuse: another process owns this log, or the log may lack records."""
+        """Refuse to write: another process owns this log, or the log may lack records."""
         raise self._state.refusal()
 
     def _refuse_batches(self, *_: object, **__: object) -> NoReturn:
@@ -138,7 +138,7 @@ class LogView(ReadableLog):
         raise ReadOnlyStoreError(path=self._state.directory)
 
     def find_anew_by(self, find: Callable[[], ReadableLog | None]) -> None:
-        """Set the function that finds the partition's log again after its directory has gone."""
+        """Set the function that finds the partition's log again if its directory is gone."""
 
         def find_state() -> Replica | None:
             found = find()

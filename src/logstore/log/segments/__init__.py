@@ -1,1 +1,1 @@
-"""Hold the files of a partition: segments, their indexes and trailers."""
+"""The files of a partition: segments, their indexes and their trailers."""

@@ -1,10 +1,11 @@
-"""Limit what a store keeps in memory: open files, index arrays, decoded batches.
+"""Limit the open files, index arrays and decoded batches that a store keeps in memory.
 
-All three use one rule (second chance): if the total weight exceeds the capacity, the oldest item is
-evicted, unless it was used since it was last considered. An evicted item still exists as long as a
-reader refers to it, and a `Handle` closes its descriptor when the last reference to the `Handle`
-ends. So no descriptor is closed while a reader uses it, and reading takes no lock. Nothing is
-closed while the cache's lock is held, because all log dirs share that lock, and a disk may hang.
+A cache evicts by the rule "second chance": if the total weight exceeds the capacity, the oldest
+item is evicted. But if the item was used since the rule last came to it, the item stays. An evicted
+item exists as long as a reader refers to it. A `Handle` closes its descriptor when the last
+reference to the `Handle` ends. So no descriptor is closed while a reader uses it, and reading takes
+no lock. The cache closes no file while it holds its lock: all log dirs share that lock, and a close
+on a disk that hangs would block them all.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from logstore.disk import files
 
 
 class Handle:
-    """Owns a file descriptor and closes it when nothing refers to it any more."""
+    """Owns a file descriptor, and closes it when nothing refers to the handle any more."""
 
     __slots__ = ("__weakref__", "fd")
 
@@ -29,7 +30,7 @@ class Handle:
         return f"Handle(fd={self.fd})"
 
     def __del__(self) -> None:
-        # a close writes no data: an earlier sync has reported any error
+        # a close writes no data, so an earlier sync has reported any error
         with suppress(OSError):
             files.close(self.fd)
 
@@ -61,11 +62,12 @@ class Cache:
         return f"Cache({self.weight} of {self.capacity}, {len(self._ring)} items)"
 
     def put(self, home: dict[Any, Cached], key: Any, value: Any, weight: int) -> Any:
-        """Add a value to `home` under `key`, evict older values, and give the value that is cached.
+        """Add a value to `home` under `key`, evict older values, and give the cached value.
 
-        If two threads made the same value, that of the first thread is kept, and both share it.
+        If two threads add a value under the same key, the value of the first thread stays, and both
+        threads get this value.
         """
-        evicted: list[Cached] = []  # released at the end of the call, without the lock
+        evicted: list[Cached] = []  # freed at the end of the call, after the lock
         with self._lock:
             present = home.get(key)
             if present is not None:
@@ -79,7 +81,7 @@ class Cache:
         return value
 
     def _make_room(self, item: Cached, evicted: list[Cached]) -> None:
-        """Evict the oldest values that were not used recently, never `item`."""
+        """Evict the oldest values that were not used recently, but never `item`."""
         chances = len(self._ring)
         while self.weight > self.capacity and len(self._ring) > 1:
             oldest = self._ring.popleft()
@@ -105,7 +107,7 @@ class Cache:
             if self._dropped * 2 > len(self._ring):
                 self._ring = deque(kept for kept in self._ring if kept.weight)
                 self._dropped = 0
-        del value  # a descriptor is closed here at the earliest, without the lock
+        del value  # this may close a descriptor, so the lock is free here
 
     def _forget(self, item: Cached) -> None:
         self.weight -= item.weight
@@ -114,6 +116,6 @@ class Cache:
             del item.home[item.key]
 
     def drop_all(self, home: dict[Any, Cached]) -> None:
-        """Forget every value of one home."""
+        """Forget every value of `home`."""
         for key in list(home):
             self.drop(home, key)

@@ -1,7 +1,7 @@
 """Write a segment's two index files: `.timeindex`, then `.index` with the trailer.
 
-Write them only after the part of the `.log` that they describe was flushed: the trailer proves that
-those bytes are durable.
+The files are written only after the part of the `.log` that they describe was flushed. So the
+trailer proves that this part is durable.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ def index_files(
 ) -> tuple[bytes, bytes]:
     """Give the bytes of a segment's `.timeindex` and `.index`, for the segment as it is now.
 
-    Reads the checksums of the first and the last batch, and sets the segment's `seal` from them.
+    Reads the checksums of the first and the last batch, and sets the segment's `seal` from these
+    checksums.
 
     Raises:
-        CorruptRecordBatchError: the file was cut.
+        CorruptRecordBatchError: the file is shorter than the segment.
         OSError: the disk could not give the bytes.
     """
     assert segment.index is not None and segment.time_index is not None
@@ -75,6 +76,6 @@ def write_index_files(
                 files.close(fd)
             files.rename_over(temporary, path)
         except OSError:
-            with suppress(OSError):  # the disk may fail; then the next open removes the file
+            with suppress(OSError):  # if the disk fails, the next open removes the file
                 files.remove_if_there(temporary)
             raise

@@ -2,8 +2,8 @@
 
     entry   u32 relative_offset | u32 position      (docs/FORMAT.md, section 5)
 
-Invariants: both columns strictly increase; the first entry is (0, 0). An index is a hint: code that
-uses an entry checks that a batch with that offset begins at the position.
+Invariants: both columns strictly increase; the first entry is (0, 0). An index is a hint. So code
+that uses an entry checks that a batch with the entry's offset begins at the entry's position.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class OffsetIndex:
 
     The appending thread adds entries, and readers search at any time without a lock. This is safe
     because `positions` grows before `offsets`, and a search reads `offsets` first. An interrupt
-    between the two appends leaves a position without an offset: no reader uses that position, and
-    the next append replaces it.
+    between the two steps leaves a position without an offset. No reader uses this position, and the
+    next append replaces it.
     """
 
     __slots__ = ("offsets", "positions")
@@ -48,12 +48,12 @@ class OffsetIndex:
         return len(self.offsets) * ENTRY_BYTES
 
     def append(self, relative_offset: int, position: int) -> None:
-        """Add an entry for a batch, `index_interval_bytes` or more after that of the last entry."""
+        """Add an entry, at least `index_interval_bytes` after the position of the last entry."""
         positions, offsets = self.positions, self.offsets
         assert isinstance(positions, array) and isinstance(offsets, array)
         known = len(offsets)
         if known and offsets[-1] == relative_offset:
-            return  # an interrupted append has added this entry
+            return  # an interrupted append has already added this entry
         if len(positions) != known:
             del positions[known:]
         positions.append(position)
@@ -64,7 +64,7 @@ class OffsetIndex:
         return bisect_right(self.offsets, relative_offset) - 1
 
     def to_bytes(self) -> bytes:
-        """Encode the entries as they are in the file."""
+        """Encode the entries in the format of the file."""
         pairs = np.empty((len(self.offsets), 2), np.uint32)
         pairs[:, 0] = self.offsets[: len(pairs)]
         pairs[:, 1] = self.positions[: len(pairs)]
@@ -72,7 +72,7 @@ class OffsetIndex:
 
     @classmethod
     def from_bytes(cls, data: bytes | memoryview, *, growing: bool = False) -> OffsetIndex:
-        """Read the entries of a file, as NumPy columns; with `growing`, entries can be added."""
+        """Read the entries from a file's bytes; with `growing`, entries can be added later."""
         pairs = np.frombuffer(data, np.uint32).reshape(-1, 2)
         offsets, positions = pairs[:, 0].copy(), pairs[:, 1].copy()
         if growing:

@@ -1,7 +1,7 @@
-"""Walk the batches of a segment file, check every one, and rebuild its indexes on the way.
+"""Walk over the batches of a segment file, check every batch, and rebuild the indexes.
 
-Recovery, verification and the rebuilding of an index all use this walk. It reads with `pread` in
-windows that fit a core's cache, and often releases the interpreter's lock (ADR 6).
+Recovery, verification and the rebuilding of an index all use this walk. The walk reads windows with
+`pread`, and often releases the interpreter's lock (docs/adr/0006).
 """
 
 from __future__ import annotations
@@ -26,28 +26,26 @@ from logstore.log.segments.time_index import TimeIndex
 if TYPE_CHECKING:
     from logstore.format.kafka.sound import SoundHeaders
 
-# Other threads run while a window is read, and, within a window, after YIELD_BATCHES batches. So no
-# thread waits longer than the check of these batches takes. A batch that is longer than a window
-# is hashed at once, without the interpreter's lock. A shorter interval would be too slow: each
-# yield costs up to 77 us, as much as hashing 1 MiB.
+# Other threads run while a window is read, and after each YIELD_BATCHES batches of a window. A
+# batch longer than a window is hashed in one call, without the interpreter's lock. With a smaller
+# YIELD_BATCHES, the walk would be too slow: a yield costs up to 77 us, as much as hashing 1 MiB.
 WINDOW_BYTES = 1 << 20  # small enough for the caches of a core
 YIELD_BATCHES = 32
-STRIDE_BYTES = 16 << 10  # after a batch of this size only the next batch's frame is read
+STRIDE_BYTES = 16 << 10  # after a batch of this size, only the header of the next batch is read
 SEGMENT_OFFSETS_MAX = 2**32  # an index entry's offset has 32 bits
 
 NOTHING = memoryview(b"")
-Progress = Callable[[int], None]  # called with the bytes done since the last call
+Progress = Callable[[int], None]  # called with the number of bytes done since the last call
 
 
 class Damage(NamedTuple):
-    """Bytes in a segment that are not a whole, sound batch.
+    """Bytes in a segment that are no whole, sound batch.
 
     Attributes:
-        position, end_position: where the bytes begin and end; the next whole batch, or the end of
-            the file, follows.
-        offset, end_offset: the offsets that are lost; `end_offset` is None if no batch follows.
-        max_timestamp: the right value for the batch's header, if only its `max_timestamp` is wrong;
-            the records can be read. Otherwise None.
+        position, end_position: where the damaged bytes begin and end.
+        offset, end_offset: the range of lost offsets; `end_offset` is None if no batch follows.
+        max_timestamp: the right value, if only a batch's `max_timestamp` is wrong (the batch's
+            records can be read); otherwise None.
     """
 
     position: int
@@ -59,16 +57,16 @@ class Damage(NamedTuple):
 
 
 class Scan:
-    """The state of a walk; all bytes before `position` were checked.
+    """The state of a walk over a segment; all bytes before `position` were checked.
 
     Attributes:
         position: the first byte that was not checked.
         good_end: where the last whole batch ends.
         offset: the offset that the next batch must begin with.
-        limit_offset: where the next segment begins; all batches of this segment are before it.
-        index, time_index: get entries of the batches that are found; None if not needed.
-        is_checked: whether checksums are verified, not only the frames of the batches.
-        expansion_bytes_max: memory that one batch may need; None if records are not checked.
+        limit_offset: the base offset of the next segment; all batches here end before it.
+        index, time_index: get an entry for some of the batches; None if not needed.
+        is_checked: whether checksums are verified, not only the sizes and offsets of batches.
+        expansion_bytes_max: the most memory for a decoded batch; None if records are not checked.
     """
 
     def __init__(
@@ -96,16 +94,16 @@ class Scan:
         self.last_epoch = -1
         self.epochs: list[tuple[int, int]] = []
         self.last_position = 0
-        self.magic = 0  # the layout of the batches found; 0 before the first
+        self.magic = 0  # the layout of the batches found; 0 before the first batch
         self.is_checked = True
-        self.batch_bytes = 0  # of the last batch
+        self.batch_bytes = 0  # the size of the last batch
         self.batches = self.records = 0
-        self.has_producers = False  # whether a batch named the producer that sent it
+        self.has_producers = False  # whether a batch names the producer that sent it
 
     def run(
         self, fd: int, end: int, progress: Progress | None = None, pause_at: int = 2**63
     ) -> str | None:
-        """Walk up to `end`; return None if it got there, else the reason why it stopped earlier.
+        """Walk up to `end`; return None, or the reason if the walk stopped before `end`.
 
         Args:
             pause_at: stop after the window that reaches this position; call again to continue.
@@ -121,10 +119,10 @@ class Scan:
             else:
                 reason = None
             if reason is not None and self.position > started:
-                # the next window begins with the batch that is only partly in this one
+                # the next window begins with the batch that is cut by the end of this window
                 reason = None
             elif reason is not None and started + PREFIX_BYTES <= end:
-                reason = self._single(fd, end)  # longer than a window, or damaged
+                reason = self._single(fd, end)  # the batch is longer than a window, or damaged
             if progress is not None:
                 progress(self.position - started)
             if reason is None and self.position == started:
@@ -134,13 +132,13 @@ class Scan:
         return None
 
     def _stride(self, fd: int, end: int) -> bool:
-        """Step over one batch after reading only its frame; False if it needs a full check."""
+        """Step over a batch after reading only its header; False if it needs a full check."""
         head = files.read_up_to(fd, layouts.HEADER_BYTES_MAX, self.position)
         header = framed_header(head, 0, end - self.position, self.offset)
         return header is not None and self._take(header, fd) is None
 
     def _single(self, fd: int, end: int) -> str | None:
-        """Check one batch alone."""
+        """Check a single batch, of any size."""
         started = self.position
         head = files.read_up_to(fd, PREFIX_BYTES, started)
         if len(head) < PREFIX_BYTES:
@@ -151,7 +149,7 @@ class Scan:
         return None if self.position > started else reason
 
     def _window(self, data: memoryview, fd: int) -> str | None:
-        """Walk the whole batches of a window; return why the walk stopped before its end, if so."""
+        """Walk over the whole batches of a window; return None, or why the walk stopped early."""
         start, end, quiet = self.position, len(data), 0
         self._refused = None
         if self.is_checked:
@@ -179,7 +177,7 @@ class Scan:
         ) is not None:
             limit_offset = min(self.limit_offset, self._reach_offset)
             count = int(np.searchsorted(found.last_offsets, limit_offset))
-            # A batch after a gap is valid only if the next batch confirms it: `_take` checks that.
+            # A batch after a gap is valid only if the next batch confirms this: `_take` checks it.
             if count == len(found.last_offsets):
                 before = found.last_offsets[-2] if count > 1 else self.offset - 1
                 count -= int(found.base_offsets[-1]) != before + 1
@@ -197,7 +195,7 @@ class Scan:
         """Record many batches; a subclass returns False if they must be checked one by one.
 
         Args:
-            start: where their window begins in the file.
+            start: where the window of the batches begins in the file.
         """
         latest = np.maximum.accumulate(found.max_timestamps)
         positions, base_offsets = found.positions[:-1] + start, found.base_offsets
@@ -239,14 +237,14 @@ class Scan:
     def _take(
         self, header: BatchHeader, fd: int, data: memoryview = NOTHING, at: int = 0
     ) -> str | None:
-        """Step over a whole batch; return the reason if it cannot be valid at this place.
+        """Step over a whole batch; return the reason if the batch cannot be valid at this place.
 
         Args:
-            data: the bytes that have the batch at `at`; empty if its records are not checked.
+            data: bytes with the batch at `at`; empty if the batch's records are not to be checked.
         """
         position = self.position
         if header.base_offset != self.offset and not self._fits(header, position, fd):
-            return f"the batch's base offset {header.base_offset} is not the one it was given"
+            return f"the batch's base offset {header.base_offset} is not the expected one"
         if self._is_beyond(header):
             return f"the batch reaches into the next segment, which begins at {self.limit_offset}"
         if self.expansion_bytes_max is not None and len(data):
@@ -261,15 +259,16 @@ class Scan:
     def _is_beyond(self, header: BatchHeader) -> bool:
         """Check whether a batch has offsets that this segment cannot have.
 
-        An index entry has 32 bits for the base offset of a batch. The checksum of a columnar batch
-        covers its base offset, so only that offset is limited, and not its last offset.
+        An index entry has 32 bits for the offset of a batch in the segment. So a columnar batch
+        must begin in this range. A Kafka batch must also end there, because no checksum covers its
+        base offset.
         """
         is_columnar = header.magic == columnar.MAGIC
         reach = header.base_offset if is_columnar else header.last_offset
         return header.last_offset >= self.limit_offset or reach >= self._reach_offset
 
     def _fits(self, header: BatchHeader, position: int, fd: int) -> bool:
-        """Check whether a batch may follow a gap in the offsets, as Kafka's compaction leaves."""
+        """Check whether a batch can follow a gap in the offsets; Kafka's compaction leaves gaps."""
         following = files.read_up_to(fd, PREFIX_BYTES, position + header.size_bytes)
         return layouts.comes_before(header.last_offset, following)
 
@@ -292,9 +291,9 @@ class Scan:
         self.has_producers |= header.producer_id >= 0
 
     def skip_damage(self, fd: int, end: int, reason: str) -> Damage:
-        """Move to the next whole batch, or to the end, after the damage that stopped the walk."""
+        """Move from the damage that stopped the walk to the next whole batch, or to the end."""
         refused, self._refused = self._refused, None
-        if refused is not None:  # a whole batch, but unreadable or wrong: only it is damage
+        if refused is not None:  # only one whole batch is unreadable or wrong
             (header, fault), position = refused, self.position
             self.position, self.magic = position + header.size_bytes, header.magic
             self.offset, self.indexed_position = header.last_offset + 1, -self.interval_bytes
@@ -313,18 +312,18 @@ class Scan:
         header = layouts.read_header(head, 0)
         if offset <= next_offset and not self._is_beyond(header):
             self.offset = next_offset
-            # The first batch after the damage gets an entry, unless its base offset may be wrong.
+            # Index the first batch after the damage, unless its base offset may be wrong.
             is_whole = _whole_at(fd, position, end, layouts.layout_of(self.magic)) is not None
             is_doubtful = is_whole and self.magic == layouts.KAFKA_MAGIC
             self.indexed_position = self.position if is_doubtful else -self.interval_bytes
             return Damage(position, self.position, offset, next_offset, reason)
-        # A whole batch with offsets that do not belong here: it is part of the damage.
+        # The offsets of this whole batch do not belong here: the batch is part of the damage.
         self.position += header.size_bytes
         return Damage(position, self.position, offset, offset, reason)
 
 
 def magic_of(fd: int) -> int:
-    """Find the layout of a segment by its first batch; if that is damaged, it is columnar."""
+    """Find the layout of a segment by its first batch; if that is damaged, assume columnar."""
     head = files.read_up_to(fd, PREFIX_BYTES, 0)
     is_kafka = len(head) == PREFIX_BYTES and head[layouts.MAGIC_AT] == layouts.KAFKA_MAGIC
     return layouts.KAFKA_MAGIC if is_kafka else columnar.MAGIC
@@ -333,7 +332,7 @@ def magic_of(fd: int) -> int:
 def find_batch(
     fd: int, position: int, end: int, magic: int = columnar.MAGIC
 ) -> tuple[int, int] | None:
-    """Find the next whole batch at or after `position`: where it begins and its base offset.
+    """Find the next whole batch at or after `position`; give its position and base offset.
 
     Only batches of the segment's own layout are searched for, because a record's value may contain
     a batch of the other layout.
@@ -341,7 +340,7 @@ def find_batch(
     layout = layouts.layout_of(magic)
     overhead: int = layout.OVERHEAD_BYTES
     if magic == layouts.KAFKA_MAGIC:
-        # A Kafka batch may begin at any byte. So first try the length of the damaged batch.
+        # A Kafka batch may begin at any byte. So first try the damaged batch's own length.
         head = files.read_up_to(fd, PREFIX_BYTES, position)
         size_bytes = unpack_prefix(head)[1] + LENGTH_OVERHEAD_BYTES if len(head) > 16 else 0
         if size_bytes > 0 and (found := _whole_at(fd, position + size_bytes, end, layout)):
@@ -357,9 +356,9 @@ def find_batch(
         time.sleep(0)
         if len(data) < layouts.HEADER_BYTES_MAX:
             return None
-        # A header may be split between two windows.
+        # The windows overlap, because the end of a window may cut a header in two.
         following = position + max(len(data) - layouts.HEADER_BYTES_MAX, 8) // 8 * 8
-        if not data.strip(b"\0"):  # a sparse file may have a hole of 1 TiB here
+        if not data.strip(b"\0"):  # skip zeros quickly: a sparse file may have a hole of 1 TiB here
             after = bulk.next_data(fd, position + len(data), end) - layouts.HEADER_BYTES_MAX
             following = max(following, after // 8 * 8)
         position = following
@@ -367,12 +366,12 @@ def find_batch(
 
 
 def _behind_claimed(fd: int, position: int, end: int) -> int:
-    """Give where to begin the search: after the damaged batch at `position`, if its size is known.
+    """Give where to begin the search: after the damaged batch, if the batch's size is known.
 
-    A record's value may contain a whole, sound batch of another log, which must not count as a
-    batch of this log. A batch's header has its size twice. If both sizes are equal, they are right.
-    If they differ, the right size is the one that leads to the next batch, or to the end of the
-    file.
+    The search must not begin inside a batch, because a record's value may contain a whole, sound
+    batch of another log. A batch's header has the batch's size twice. If both sizes are equal, they
+    count as right. If they differ, the right size is the one that leads to the next batch, or to
+    the end of the file.
     """
     head = files.read_up_to(fd, columnar.HEADER_BYTES, position)
     if len(head) < columnar.HEADER_BYTES or _whole_at(fd, position, end, columnar):
@@ -388,7 +387,7 @@ def _behind_claimed(fd: int, position: int, end: int) -> int:
 
 
 def _whole_at(fd: int, position: int, end: int, layout: ModuleType) -> tuple[int, int] | None:
-    """Give a position and the base offset, if a whole batch of this layout begins there."""
+    """If a whole batch of this layout begins at a position, give the position and base offset."""
     head = files.read_up_to(fd, PREFIX_BYTES, position)
     if len(head) < PREFIX_BYTES:
         return None

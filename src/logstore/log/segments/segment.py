@@ -1,11 +1,11 @@
-"""Describe one segment of a log: a file of record batches, its range of offsets, its indexes.
+"""Describe a segment of a log: a file of record batches, its range of offsets, and its indexes.
 
 Invariants: `base_offset <= end_offset`; batches are contiguous; bytes below `size_bytes` never
 change while the object is in use. Only the active segment grows: the appending thread writes the
 batch, then the index entry, then `size_bytes`, then `end_offset`. So a reader that reads
-`end_offset` first finds everything before that offset. If a truncation replaces a segment or
-retention removes it, the segment is marked `is_dropped` before its file is removed. A reader that
-fails on such a segment looks the log up again.
+`end_offset` first finds all batches before that offset. If a truncation replaces a segment or
+retention removes it, the segment is marked `is_dropped` before its file is removed. If a reader
+fails on such a segment, it looks at the log's segments again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from logstore.log.segments.time_index import TimeIndex
 from logstore.names import segment_file_name
 
 NOT_WRITTEN_HERE = 2**63
-SOUND_SPANS_MAX = 64  # if there are more, the first of the file is forgotten
+SOUND_SPANS_MAX = 64  # if there are more, the first one in the file is forgotten
 HANDLE, WRITER, INDEX, TIME_INDEX = "handle", "writer", "index", "time_index"
 
 
@@ -50,7 +50,7 @@ class Block:
 
 
 class Segment:
-    """What the log knows about one segment; small, because a store has tens of thousands."""
+    """The facts about a segment. The object is small: a store has tens of thousands of segments."""
 
     __slots__ = (
         "_verified",
@@ -87,21 +87,22 @@ class Segment:
         # The growing indexes of the active segment, until they are written to files; else None.
         self.index: OffsetIndex | None = None
         self.time_index: TimeIndex | None = None
-        # Of a sealed segment: what its trailer says about the first and the last batch.
+        # Facts about the first and the last batch, from the trailer of a sealed segment.
         self.seal: tuple[int, int, int] | None = (
             None  # first_checksum, last_position, last_checksum
         )
-        # The inode that the file must have; 0 if only this process puts files there.
+        # The inode number that the file must have; 0 if only this process creates files in the
+        # directory.
         self.inode = 0
         self.is_checked = False
         self.is_dropped = False
-        # True if the log no longer serves; then no file of the segment is kept open.
+        # True if the log no longer serves. Then no file of the segment is opened and cached.
         self.is_left = False
-        # True if the segment may lack offsets after its last batch, as after Kafka's compaction.
+        # True if offsets may be missing in the segment, for example after Kafka's compaction.
         self.is_sparse = False
-        # The bytes from `sound_from` on were written by this process. `sound_spans` has the
-        # verified ranges before that, in order and not adjacent. The tuple is replaced as a whole;
-        # if two threads replace it at once, some bytes are only verified twice.
+        # This process wrote the bytes from `sound_from` on. `sound_spans` has the verified ranges
+        # before `sound_from`, in order and not adjacent. The tuple is replaced as a whole. If two
+        # threads replace it at once, the only harm is that some bytes are verified twice.
         self.sound_from = NOT_WRITTEN_HERE
         self.sound_spans: tuple[tuple[int, int], ...] = ()
         self.cached: dict[Any, Cached] = {}
@@ -127,18 +128,18 @@ class Segment:
 
     @property
     def paths(self) -> tuple[str, str, str]:
-        """Paths of its files, in the order in which they may be removed."""
+        """Paths of the segment's files, in the order in which they have to be removed."""
         return self.index_path, self.time_index_path, self.log_path
 
     def begin_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
-        """Give the segment empty, growing indexes, as the active segment has."""
+        """Set empty, growing indexes, as the active segment needs; return these indexes."""
         index, time_index = OffsetIndex(), TimeIndex()
         self.index, self.time_index = index, time_index
         return index, time_index
 
     def take(self, scan: Scan) -> None:
         """Set the facts that a walk over the whole file found."""
-        self.size_bytes = scan.good_end  # later bytes are no batch, and are not read
+        self.size_bytes = scan.good_end  # later bytes are no batch, and nobody reads them
         self.last_position = scan.last_position
         self.max_timestamp = scan.max_timestamp
         self.last_epoch = scan.last_epoch
@@ -148,7 +149,7 @@ class Segment:
 
     def is_verified(self, position: int) -> bool:
         """Check whether the batch at `position` was verified already."""
-        at = position >> 8  # a batch has 61 bytes at least, so each has a bit of its own
+        at = position >> 8  # the bit of a batch; a batch has at least 61 bytes
         bits = self._verified
         return at < len(bits) and bits[at] >> (position >> 5 & 7) & 1 == 1
 
@@ -162,7 +163,8 @@ class Segment:
     def mark_verified(self, position: int) -> None:
         """Remember that the batch at `position` was verified.
 
-        If two threads write at once, one bit may be lost; then a batch is only verified twice.
+        If two threads write at once, a bit may be lost. Then the only harm is that a batch is
+        verified twice.
         """
         at = position >> 8
         if at >= len(self._verified):
@@ -170,10 +172,10 @@ class Segment:
         self._verified[at] |= 1 << (position >> 5 & 7)
 
     def sound_until(self, position: int) -> int:
-        """Give where the sound bytes from `position` on end; 0 if the byte there is not sound.
+        """Give where the sound bytes at `position` end; 0 if the byte at `position` is not sound.
 
-        Sound bytes were verified, or written by this process. The result may be after the end of
-        the file.
+        Sound bytes are bytes that this process has verified or written. The result may be after the
+        end of the file.
         """
         if position >= self.sound_from:
             return NOT_WRITTEN_HERE
@@ -197,21 +199,21 @@ class Segment:
     def handle(self, environment: LogEnvironment) -> Handle:
         """Open the `.log` for reading, or give the open handle.
 
-        The descriptor stays open while the caller has a reference to the handle. To keep only the
-        descriptor's number is wrong: the descriptor may be closed, and another file gets the
-        number.
+        The descriptor stays open while the caller has a reference to the handle. So do not keep
+        only the number of the descriptor: the descriptor may be closed, and another file may get
+        the number.
 
         Raises:
             OSError: FileNotFoundError if the segment was dropped meanwhile.
-            CorruptRecordBatchError: the file is not the one that was sealed under this name.
+            CorruptRecordBatchError: the file is not the file that was sealed under this name.
         """
         item = self.cached.get(HANDLE)
         known: Handle | None = None if item is None else item.value
-        if item is not None and known is not None:  # a dropped item has no value
+        if item is not None and known is not None:  # an evicted item has no value
             item.is_used = True
             return known
         handle = Handle(files.open_regular(self.log_path, files.READ))
-        if self.is_dropped:  # another file may have this name by now
+        if self.is_dropped:  # another file may have this name now
             raise FileNotFoundError(errno.ENOENT, "the segment was dropped", self.log_path)
         if self.inode and files.fstat(handle.fd).st_ino != self.inode:
             raise FileNotFoundError(errno.ENOENT, "another file is there now", self.log_path)
@@ -219,7 +221,7 @@ class Segment:
             self._check_seal(handle.fd, self.seal)
             self.is_checked = True
         given: Handle = environment.handles.put(self.cached, HANDLE, handle, 1)
-        if self.is_dropped or self.is_left:  # otherwise it would stay open after the release
+        if self.is_dropped or self.is_left:  # otherwise the file would stay open after the release
             environment.handles.drop(self.cached, HANDLE)
         return given
 
@@ -239,8 +241,8 @@ class Segment:
     def _check_seal(self, fd: int, seal: tuple[int, int, int]) -> None:
         """Refuse a file whose first or last batch is whole, but is not the batch that was sealed.
 
-        A batch that is not whole does not show which segment the file is; a reader of the batch
-        reports the damage.
+        A batch that is not whole does not show whether the file is the right one. So a damaged
+        batch is accepted here, and the reader of the batch reports the damage.
         """
         first_checksum, last_position, last_checksum = seal
         if not self.size_bytes:
@@ -262,12 +264,12 @@ class Segment:
                 )
 
     def leave(self, environment: LogEnvironment) -> None:
-        """Release everything cached of this segment, and keep no file open from now on."""
+        """Release everything that is cached for this segment; from now on, keep no file open."""
         self.is_left = True
         self.forget(environment)
 
     def forget(self, environment: LogEnvironment) -> None:
-        """Release everything that is cached of this segment."""
+        """Release everything that is cached for this segment."""
         environment.handles.drop(self.cached, HANDLE)
         environment.handles.drop(self.cached, WRITER)
         environment.indexes.drop(self.cached, INDEX)
@@ -277,7 +279,7 @@ class Segment:
     # --- indexes ------------------------------------------------------------------------------
 
     def offset_index(self, environment: LogEnvironment) -> OffsetIndex:
-        """Give the offset index: the growing one, the one in the file, or a rebuilt one."""
+        """Give the offset index: the growing index, the index in the file, or a rebuilt index."""
         growing = self.index
         if growing is not None:
             return growing
@@ -289,7 +291,7 @@ class Segment:
         return self._load_indexes(environment)[0]
 
     def offset_time_index(self, environment: LogEnvironment) -> TimeIndex:
-        """Give the time index in the same way."""
+        """Give the time index: the growing index, the index in the file, or a rebuilt index."""
         growing = self.time_index
         if growing is not None:
             return growing
@@ -322,7 +324,7 @@ class Segment:
         )
 
     def rebuild_indexes(self, environment: LogEnvironment) -> tuple[OffsetIndex, TimeIndex]:
-        """Rebuild both indexes from the batches; damage in the file is skipped."""
+        """Rebuild both indexes from the batches; skip damage in the file."""
         index, time_index = OffsetIndex(), TimeIndex()
         scan = Scan(self.base_offset, index=index, time_index=time_index)
         handle, end = self.handle(environment), self.size_bytes
@@ -336,7 +338,7 @@ class Segment:
         if self.index is not None:
             return
         for key in [key for key in self.cached if isinstance(key, int)]:
-            environment.blocks.drop(self.cached, key)  # its number is that of an old entry
+            environment.blocks.drop(self.cached, key)  # its key is the number of an old entry
         environment.indexes.drop(self.cached, INDEX)
         environment.indexes.drop(self.cached, TIME_INDEX)
         self._keep_indexes(environment, *self.rebuild_indexes(environment))

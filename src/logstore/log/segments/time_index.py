@@ -1,9 +1,9 @@
-"""Find where to begin the search for a timestamp: a sparse index of largest timestamps.
+"""Index the largest timestamps of a segment sparsely, to find where to search for a timestamp.
 
     entry   i64 timestamp | u32 relative_offset      12 bytes (docs/FORMAT.md, section 6)
 
-Invariants: no record before `relative_offset` has a timestamp after `timestamp`; both columns
-increase.
+Invariants: in each entry, no record before `relative_offset` has a timestamp after `timestamp`.
+Both columns increase.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ assert ENTRY.itemsize == ENTRY_BYTES
 
 
 class TimeIndex:
-    """The entries of one segment's time index; written and read like an `OffsetIndex`."""
+    """The entries of one segment's time index; threads use it like an `OffsetIndex`."""
 
     __slots__ = ("offsets", "timestamps")
 
@@ -39,25 +39,25 @@ class TimeIndex:
         return f"TimeIndex({len(self)} entries)"
 
     def append(self, timestamp: int, relative_offset: int) -> None:
-        """Add an entry: all records before the offset are at or before `timestamp`.
+        """Add an entry: no record before the offset has a timestamp after `timestamp`.
 
         If the last entry has this timestamp or a later one, nothing is added.
         """
         offsets, timestamps = self.offsets, self.timestamps
         assert isinstance(offsets, array) and isinstance(timestamps, array)
         if not timestamps or timestamp > timestamps[-1]:
-            if len(offsets) != len(timestamps):  # an interrupt came between the two appends
+            if len(offsets) != len(timestamps):  # an interrupt came between these two appends
                 del offsets[len(timestamps) :]
             offsets.append(relative_offset)
             timestamps.append(timestamp)
 
     def start_for(self, timestamp: int) -> int:
-        """Give a relative offset before which all records are before `timestamp`."""
+        """Give a relative offset; all records before it have timestamps before `timestamp`."""
         entry = bisect_left(self.timestamps, timestamp) - 1
         return self.offsets[entry] if entry >= 0 else 0
 
     def to_bytes(self) -> bytes:
-        """Encode the entries as they are in the file."""
+        """Encode the entries in the format of the file."""
         entries = np.empty(len(self.timestamps), ENTRY)
         entries["timestamp"] = self.timestamps[: len(entries)]
         entries["relative_offset"] = self.offsets[: len(entries)]
@@ -65,7 +65,7 @@ class TimeIndex:
 
     @classmethod
     def from_bytes(cls, data: bytes | memoryview, *, growing: bool = False) -> TimeIndex:
-        """Read the entries of a file, as NumPy columns; with `growing`, entries can be added."""
+        """Read the entries from a file's bytes; with `growing`, entries can be added later."""
         entries = np.frombuffer(data, ENTRY)
         timestamps = np.ascontiguousarray(entries["timestamp"])
         offsets = np.ascontiguousarray(entries["relative_offset"])

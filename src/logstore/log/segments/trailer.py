@@ -1,9 +1,9 @@
 """Read a segment's two index files, and the trailer that identifies the segment.
 
 The trailer is written only after the part of the `.log` that it describes was flushed. So a valid
-trailer also proves that those bytes are durable, and recovery need not read them again. The index
-files themselves are not synced: if a crash leaves one incomplete, its checksum is wrong, and it is
-rebuilt.
+trailer also proves that this part is durable, and recovery need not read it again. The index files
+themselves are not synced. If a crash leaves an index file incomplete, its checksum is wrong, and it
+is rebuilt.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ TRAILER = struct.Struct(
 )
 TRAILER_BYTES = 128
 INDEX_BYTES_MAX = 256 << 20  # 32 million entries
-CHECKSUM_HEAD_BYTES = 21  # of a batch: its prefix, and in Kafka's layout the checksum after it
+CHECKSUM_HEAD_BYTES = 21  # of a batch: its prefix, and the checksum that follows in Kafka's layout
 assert TRAILER.size == TRAILER_BYTES
 
 
 class Trailer(NamedTuple):
-    """The fields that identify a segment, in the order of the file."""
+    """The fields that identify a segment, in the order in which they are in the file."""
 
     topic_id: bytes
     partition: int
@@ -65,13 +65,13 @@ class Trailer(NamedTuple):
     entries_checksum: int
 
     def to_bytes(self) -> bytes:
-        """Encode the trailer with its checksum."""
+        """Encode the trailer, and add its checksum."""
         body = TRAILER.pack(MAGIC, *self, 0, 0)[:-8]
         return body + struct.pack(">Q", xxh3_64_intdigest(body))
 
 
 def parse(data: bytes) -> Trailer | None:
-    """Parse a trailer; None if the bytes are no valid trailer."""
+    """Parse the bytes of a trailer; None if the bytes are no valid trailer."""
     if len(data) != TRAILER_BYTES or data[:8] != MAGIC:
         return None
     _, *fields, _, checksum = TRAILER.unpack(data)
@@ -87,7 +87,7 @@ def parse(data: bytes) -> Trailer | None:
 
 
 def read_trailer(path: str, file_bytes: int) -> Trailer | None:
-    """Read the trailer of an `.index` of `file_bytes`; None if there is no valid one."""
+    """Read the trailer of an `.index` of `file_bytes`; None if the file has no valid trailer."""
     if file_bytes < TRAILER_BYTES:
         return None
     try:
@@ -105,12 +105,12 @@ def read_trailer(path: str, file_bytes: int) -> Trailer | None:
 
 
 def stored_checksum(fd: int, position: int, end_position: int) -> int:
-    """Read the checksum that is stored in a batch; 0 if its bytes are missing."""
+    """Read the checksum that is stored in a batch; 0 if the bytes of the batch are missing."""
     return checksum_and_magic(fd, position, end_position)[0]
 
 
 def checksum_and_magic(fd: int, position: int, end_position: int) -> tuple[int, int]:
-    """Read the stored checksum and the layout of a batch; zeros if its bytes are missing."""
+    """Read the stored checksum and the layout of a batch; zeros if these bytes are missing."""
     head = files.read_up_to(fd, CHECKSUM_HEAD_BYTES, position)
     if len(head) < CHECKSUM_HEAD_BYTES:
         return 0, 0
@@ -148,7 +148,7 @@ def read_index(path: str, *, growing: bool = False) -> tuple[OffsetIndex, Traile
 
 
 def read_growing(path: str, file_bytes: int) -> tuple[bytes | memoryview, Trailer | None]:
-    """Read an `.index` of `file_bytes` whole, for `index_in`; raises OSError."""
+    """Read a whole `.index` of `file_bytes`; `index_in` takes the result. Raises OSError."""
     if file_bytes < TRAILER_BYTES:
         return b"", None
     try:
@@ -159,7 +159,7 @@ def read_growing(path: str, file_bytes: int) -> tuple[bytes | memoryview, Traile
 
 
 def trailer_in(data: bytes | memoryview) -> Trailer | None:
-    """Parse the trailer at the end of an `.index`; None if there is no valid one."""
+    """Parse the trailer at the end of an `.index`; None if there is no valid trailer."""
     trailer = parse(bytes(data[-TRAILER_BYTES:]))
     if trailer is None or len(data) != trailer.entry_count * ENTRY_BYTES + TRAILER_BYTES:
         return None
@@ -169,7 +169,7 @@ def trailer_in(data: bytes | memoryview) -> Trailer | None:
 def index_in(
     data: bytes | memoryview, trailer: Trailer, path: str, *, growing: bool = False
 ) -> OffsetIndex:
-    """Take the index out of the bytes of an `.index`; raises CorruptIndexError."""
+    """Make the index from the bytes of an `.index`; raises CorruptIndexError."""
     entries = data[:-TRAILER_BYTES]
     if xxh3_64_intdigest(entries) != trailer.entries_checksum:
         raise CorruptIndexError(path=path, position=0, reason="the entries do not check out")
@@ -182,7 +182,8 @@ def read_time_index(
     """Read a `.timeindex`; raises as `read_index` does.
 
     Args:
-        file_bytes: its size, if the caller knows it: an empty file is not opened.
+        file_bytes: the size of the file, if the caller knows the size. If it is 0, the file is not
+            opened.
     """
     data = _whole_file(path) if file_bytes else b""
     if xxh3_64_intdigest(data) != trailer.time_checksum:

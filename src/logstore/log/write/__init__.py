@@ -1,1 +1,1 @@
-"""Append records, and make them durable."""
+"""Append records to a log, and make the records durable."""

@@ -1,16 +1,17 @@
 """Gather small appends into batches: `log.appender()`.
 
-Records are sent when they weigh `max_bytes`, when `linger` is over, at `flush` and at `close`. A
-future costs two words and no lock; a caller that asks it for its offset before its batch was sent
-waits for that.
+A batch is sent (that is, appended to the log) when its records have `max_bytes`, when `linger` is
+over, at `flush` and at `close`. A future costs two words of memory and no lock. A caller that asks
+a future for its offset waits until the batch was sent.
 
-The thread keeps the appender, and so the store, alive only while records wait for it. A dropped
-appender ends its thread.
+The appender's thread keeps the appender, and so the store, alive only while records wait to be
+sent. If nothing else refers to the appender any more, its thread ends.
 
-Batches form a chain from the oldest one that was not sent to the one that takes records. Linking
-the next batch to a batch closes it; a batch leaves the chain when its offset or its error is known.
-So if a thread is interrupted anywhere, every record that it added stays in the chain. The next
-append, the appender's thread, `flush`, `close`, or a caller that asks for an offset sends it.
+Batches form a chain from the oldest batch that was not sent to the newest batch, which takes
+records. A batch is closed when the next batch is linked to it. A batch leaves the chain when its
+offset or its error is known. So wherever a thread is interrupted, every record that it added stays
+in the chain. The next append, the appender's thread, `flush`, `close`, or a caller that asks for an
+offset sends the record.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class _Batch:
-    """Records that will be one batch; a column exists once a record needs it."""
+    """Records that will be one batch; a column is made only when a record needs the column."""
 
     __slots__ = (
         "error",
@@ -59,26 +60,26 @@ class _Batch:
         self.headers: list[Headers] | None = None
         self.size_bytes = 0
         self.offset = -1
-        # its offset once it is in the log; its futures may still wait for the disk
+        # the batch's offset once it is in the log; its futures may still wait for the disk
         self.written = -1
         self.error: Exception | None = None
         self.is_rich = False
         self.is_done: Bell | None = None
-        # Wakers of coroutines that wait, called once the batch is done; any thread adds to them at
-        # any time.
+        # Functions that wake waiting coroutines, called once the batch is done. Any thread may add
+        # a function at any time.
         self.wakers: list[Callable[[], object]] = []
-        # Set once: nothing is added to this batch after it.
+        # The next batch; set once. After that, nothing is added to this batch.
         self.next: _Batch | None = None
 
     def trim(self) -> None:
-        """Remove from the other columns what belongs to no value: its append was interrupted."""
+        """Remove items that have no value from the columns: an interrupted append left them."""
         count = len(self.values)
         for column in (self.keys, self.timestamps, self.headers):
             if column is not None:
                 del column[count:]
 
     def add_rich(self, key: bytes | None, timestamp: int | None, pairs: Headers) -> None:
-        """Add what the next record has besides its value; called before the value is added."""
+        """Add the key, timestamp and headers of a record; called before its value is added."""
         count = len(self.values)
         self.is_rich = True
         self.trim()
@@ -117,12 +118,12 @@ class AppendFuture:
 
             sent, loop = asyncio.Event(), asyncio.get_running_loop()
             self._batch.wakers.append(lambda: loop.call_soon_threadsafe(sent.set))
-            if not self.done():  # else the thread that sent it may have missed the waker
+            if not self.done():  # else the thread that sent the batch may have missed the function
                 yield from sent.wait().__await__()
         return self.result()
 
     def done(self) -> bool:
-        """Check whether the record was appended, or refused."""
+        """Check whether the append of the record has succeeded or failed."""
         return self._batch.offset >= 0 or self._batch.error is not None
 
     def result(self, timeout: float | None = None) -> int:
@@ -147,7 +148,8 @@ class Appender:
         self._linger = linger
         self._is_durable = flag(durable, "durable")
         self._max_bytes = max_bytes
-        # Held by who sends; never taken under the mutex, which is held for moments only.
+        # A thread holds this lock while it sends, and never takes it under the mutex: the mutex is
+        # held only for moments.
         self._send_lock = threading.Lock()
         self._mutex = threading.Lock()
         self._batch = self._oldest = _Batch()
@@ -155,7 +157,7 @@ class Appender:
         self._closing = Bell()
         self._is_closed = False
         self._thread: threading.Thread | None = None
-        # This appender while records wait. The thread holds only this list.
+        # Has this appender while records wait. The thread refers only to this list.
         self._kept: list[Appender] = []
 
     def __repr__(self) -> str:
@@ -174,7 +176,7 @@ class Appender:
         Raises:
             TypeError, ValueError, RecordTooLargeError: the record is invalid; nothing was added.
             LogClosedError: the appender was closed.
-            LogDirError: retriable; the appender needs a thread, and the process can start no more.
+            LogDirError: the process cannot start the appender's thread; retriable.
         """
         pairs = headers if headers is encode.NO_HEADERS else encode.check_headers(headers)
         if type(value) is not bytes:
@@ -190,7 +192,7 @@ class Appender:
         if key is None and state.rules.requires_keys:
             raise MissingKeyError(number=0)
         if size > state.rules.gathered_bytes_max:
-            appending.build(state, [value], [key], timestamp, [pairs])  # raises if it is too large
+            appending.build(state, [value], [key], timestamp, [pairs])  # too large: raises
         with self._mutex:
             full = batch = self._batch
             bytes_max = min(self._max_bytes, state.rules.gathered_bytes_max)
@@ -208,7 +210,7 @@ class Appender:
         return AppendFuture(self, batch, index)
 
     def _begin(self, batch: _Batch) -> None:
-        """Start the clock for a batch's first record; called under the mutex."""
+        """Start the linger time of a batch at its first record; called under the mutex."""
         self._check_open()
         if self._thread is None:
             bell = self._has_records
@@ -225,30 +227,30 @@ class Appender:
             raise LogClosedError(reason="the appender was closed")
 
     def _begin_next(self, batch: _Batch) -> _Batch:
-        """Close a full batch, and give the one after it; the mutex is held."""
+        """Close a full batch, and give the next batch; the mutex is held."""
         self._check_open()
         fresh = _Batch()
-        # so that the thread sends the batch if an interrupt keeps this one from it
+        # so that the appender's thread sends the batch if this thread is interrupted
         self._has_records.ring()
         batch.next = self._batch = fresh
         return fresh
 
     def send_later(self) -> bool:
-        """Send the current batch when its time has come; False once the appender is closed."""
+        """Wait for the linger time, and send the current batch; False if the appender is closed."""
         batch = self._batch
         self._closing.wait(self._linger)
         self._cut(batch)
         return not self._is_closed
 
     def _cut(self, batch: _Batch) -> None:
-        """Send a batch if it is still the current one, and all batches before it."""
+        """Close a batch if it is still the current batch, and send all closed batches."""
         with self._mutex:
             if batch.values and batch.next is None:
                 batch.next = self._batch = _Batch()
         self._send_closed()
 
     def _send_closed(self) -> None:
-        """Send the closed batches, in the order in which they were begun."""
+        """Send the closed batches, the oldest first."""
         with self._send_lock:
             while True:
                 batch = self._oldest
@@ -260,15 +262,15 @@ class Appender:
                 if batch.is_done is not None:
                     batch.is_done.ring()
                 for wake in list(batch.wakers):
-                    with suppress(RuntimeError):  # its loop was closed
+                    with suppress(RuntimeError):  # the coroutine's loop was closed
                         wake()
                 self._oldest = following
 
     def _send(self, batch: _Batch) -> None:
-        """Append a batch; `_send_lock` is held. Its futures carry any error.
+        """Append a batch; `_send_lock` is held. The futures of the batch raise any error.
 
-        If the append was interrupted, the batch can be sent again, unless its records are in the
-        log already.
+        If the append is interrupted before the records are in the log, the batch is sent again
+        later.
         """
         batch.trim()
         state, receipt = self._state, [batch.written]
@@ -299,19 +301,20 @@ class Appender:
             if batch.is_done is None:
                 batch.is_done = Bell()
         if batch.next is not None and not self._send_lock.locked():
-            self._send_closed()  # the thread that closed it was interrupted
+            self._send_closed()  # the thread that closed the batch was interrupted
         if batch.offset < 0 and batch.error is None and not batch.is_done.wait(timeout):
             raise TimeoutError(f"the record was not appended within {timeout} s")
 
     def flush(self) -> None:
-        """Append what waits now; return when every record that was added before is in the log.
+        """Append all waiting records; return when every record that was added before is in the log.
 
-        With `durable=True` they are on the disk then; otherwise `Log.flush` makes them durable.
+        If the appender was made with `durable=True`, these records are then on the disk. Otherwise,
+        `Log.flush` makes them durable.
         """
         self._cut(self._batch)
 
     def close(self) -> None:
-        """Append what waits and accept no more; closing twice is allowed."""
+        """Append all waiting records, and accept no more records; closing twice is allowed."""
         with self._mutex:
             self._is_closed = True
         self._closing.ring()
@@ -335,10 +338,10 @@ class Appender:
 
 
 def _send_due(entry: ref[Appender], kept: list[Appender], has_records: Bell) -> None:
-    """Send batches until the appender is closed; without records the thread does not keep it alive.
+    """Send batches until the appender is closed; refer to the appender only while records wait.
 
     Args:
-        kept: the appender, if records wait for this thread.
+        kept: a list that has the appender while records wait for this thread.
     """
     is_open = True
     while is_open:

@@ -1,7 +1,8 @@
 """Write batches to a log's active segment, one thread at a time, under the log's lock.
 
-Readers take no lock: they see a batch once `write_batch` has moved the segment's end. A batch that
-is not whole is cut off again, and an interrupt leaves nothing that a reader could see.
+Readers take no lock: they see a batch once `write_batch` has moved the segment's end. If a batch
+was written only in part, its bytes are cut off again. An interrupt leaves no bytes that a reader
+could see.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ def append_record(
 ) -> int:
     """Append one record and give its offset; see `Log.append`.
 
-    A record of a value alone, the most frequent one, is framed here: that takes half the time.
+    Most records have only a value. The batch of such a record is encoded here, in half the time
+    that `build` needs.
     """
     if (
         key is None
@@ -54,7 +56,7 @@ def append_record(
             if state.unavailable is not None or state.log_dir.is_refusing_appends or state.refusal:
                 state.check_appendable()
             rules = state.rules
-            bytes_max = rules.plain_bytes_max  # 0: a change of the configuration came between
+            bytes_max = rules.plain_bytes_max  # 0 if the configuration was changed meanwhile
             if size <= bytes_max:
                 active = state.active
                 if active.size_bytes + size > state.room_bytes or timestamp >= roll_at:
@@ -125,8 +127,8 @@ def build(
     """Encode records as one batch.
 
     Args:
-        is_gathered: each record was found small enough when it joined the batch; a smaller
-            max_message_bytes since then does not refuse what was accepted.
+        is_gathered: whether each record was checked when it joined the batch. If so, the batch is
+            not refused, even if max_message_bytes has been reduced since then.
     """
     rules = state.rules
     if rules.requires_keys and not is_gathered:
@@ -148,7 +150,7 @@ def build(
 
 
 def append_range(state: LogState, payload: AnyPayload, *, is_durable: bool) -> range:
-    """Write one batch, and give its offsets; a batch without records is not written."""
+    """Write one batch, and give its offsets; if there are no records, write nothing."""
     if payload.record_count == 0:
         state.check()
         end = state.log_end_offset
@@ -164,8 +166,8 @@ def append_payload(state: LogState, payload: AnyPayload, receipt: list[int] | No
     """Write one batch; give its base offset.
 
     Args:
-        receipt: its first item becomes the base offset as soon as the records are in the log,
-            so that a caller that is interrupted afterwards knows it.
+        receipt: a list whose first item is set to the base offset as soon as the records are in the
+            log. So a caller that is interrupted after that knows the offset.
     """
     size = payload.size_bytes
     with state.lock:
@@ -191,7 +193,7 @@ def append_payload(state: LogState, payload: AnyPayload, receipt: list[int] | No
 
 
 def _append_foreign(state: LogState, payload: AnyPayload) -> int:
-    """Write a batch that was encoded before `record_format` changed; the lock is held."""
+    """Write a batch that was encoded with an earlier `record_format`; the lock is held."""
     offset, epoch = state.active.end_offset, state.replication.leader_epoch
     batch = batch_group.PlacedBatch(
         layouts.frame(payload, offset, epoch),
@@ -215,7 +217,7 @@ def write_batch(
     max_timestamp: int,
     epoch: int,
 ) -> None:
-    """Write one batch after the last and publish it; called under the lock."""
+    """Write one batch after the last batch, and show it to readers; called under the lock."""
     assert base_offset == active.end_offset and last_offset_delta >= 0
     timing = state.timing
     started = 0.0 if timing is None else time.perf_counter()
@@ -245,7 +247,7 @@ def write_batch(
             raise (roll.undo_write(state, position) or failure) from error
         finally:
             del failure  # its traceback holds this frame, and the frame holds a descriptor
-    except BaseException as error:  # interrupted: readers must not find what was not published
+    except BaseException as error:  # interrupted: readers must not find an unpublished batch
         state.half_made, state.room_bytes = roll.TORN, 0  # this line calls nothing
         if state.log_dir.is_offline or roll.undo_write(state, position) is not None:
             mark(error, None)

@@ -1,12 +1,12 @@
-"""Append several whole batches at once: all of them, or none.
+"""Append several whole batches in one operation: all of them, or none.
 
     plan    which batches go into the active segment, and which begin segments of their own
     write   one call for each segment; no reader sees any of it yet
     publish the new end of the log, when every byte is in its file
 
-If a write fails or is interrupted, what was written is cut off again and new files are removed. So
-a retriable error is true: nothing was written. Once every byte is in its file nothing can fail any
-more, and an interrupt waits until all is published.
+If a write fails or is interrupted, the written bytes are cut off again, and new files are removed.
+So if the error is retriable, no batch is in the log. Once every byte is in its file, no later step
+fails on the disk, and an interrupt waits until all batches are published.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Group = list[PlacedBatch]
 
 
 class _Room:
-    """How much a segment has taken while batches are planned into it."""
+    """The size of a segment with the batches that are planned for it so far."""
 
     def __init__(self, state: LogState, base_offset: int) -> None:
         self.state, self.base_offset = state, base_offset
@@ -57,7 +57,7 @@ class _Room:
 
     @classmethod
     def of_active(cls, state: LogState) -> _Room:
-        """Begin with the active segment as it is."""
+        """Begin with the present size of the active segment."""
         active = state.active
         room = cls(state, active.base_offset)
         if active.size_bytes and active.index is not None:
@@ -67,7 +67,7 @@ class _Room:
         return room
 
     def takes(self, batch: PlacedBatch) -> bool:
-        """Take a batch, or return that it has to begin a new segment."""
+        """Plan a batch for this segment; False if the batch has to begin a new segment."""
         state = self.state
         if self.size_bytes and (
             batch.magic != self.magic
@@ -84,10 +84,10 @@ class _Room:
 
 
 def plan(state: LogState, batches: Group) -> list[Group]:
-    """Decide which batches each segment takes: the active one first, then new ones; lock held.
+    """Decide which batches go into the active segment, and which into new ones; lock held.
 
-    If one new segment has room for all of them and the active one does not, the log is rolled
-    before anything is written, so that one call writes all.
+    If the active segment does not have room for all batches, but one new segment does, all batches
+    go into the new segment, so that one system call writes them.
     """
     groups = _groups(batches, _Room.of_active(state))
     if len(groups) > 1 and groups[0]:
@@ -109,7 +109,7 @@ def _groups(batches: Group, room: _Room) -> list[Group]:
 
 
 def write(state: LogState, batches: Group) -> None:
-    """Append batches that follow the log's end, all or none; called under the lock."""
+    """Append batches at the log's end, all of them or none; called under the lock."""
     timing = state.timing
     started = 0.0 if timing is None else time.perf_counter()
     _write(state, batches)
@@ -146,10 +146,10 @@ def _write(state: LogState, batches: Group) -> None:
         _publish_surely(state, active, position, first, fresh)
     except OSError as error:
         _fail(state, error, position, paths)
-    except BaseException as error:  # before anything was published, or after everything was
+    except BaseException as error:  # an interrupt: either no batch is published, or all are
         if state.active.end_offset <= batches[-1].last_offset:
             is_half_shown = state.active is not active or active.end_offset > batches[0].base_offset
-            if is_half_shown:  # memory for the rest was lacking too long
+            if is_half_shown:  # there was no memory to publish the rest
                 state.writer = writer
             state.half_made, state.room_bytes = (*roll.TORN, *paths), 0
             _take_back(state, error, position, paths, is_half_shown=is_half_shown)
@@ -167,9 +167,9 @@ def _write_group(handle: Handle, group: Group, position: int) -> None:
 
 
 def _fail(state: LogState, error: OSError, position: int, paths: list[str]) -> Never:
-    """Raise what an error of the disk means.
+    """Raise the LogStoreError for an error of the disk.
 
-    First what was written is cut off: nothing changes a log dir once it is OFFLINE.
+    The written bytes are cut off first, because nothing can change a log dir once it is OFFLINE.
     """
     was_offline = state.log_dir.is_offline
     left = _undo(state, position, paths)
@@ -178,24 +178,24 @@ def _fail(state: LogState, error: OSError, position: int, paths: list[str]) -> N
     try:
         raise failure from error
     finally:
-        del failure, left  # its traceback holds this frame, and so it would hold itself
+        del failure, left  # a reference cycle: its traceback refers to this frame
 
 
 def _take_back(
     state: LogState, error: BaseException, position: int, paths: list[str], *, is_half_shown: bool
 ) -> None:
-    """Remove what was written before an interrupt; a log that shows a part of it is closed."""
+    """Remove the bytes written before an interrupt; close the log if it shows some of them."""
     if state.log_dir.is_offline or _undo(state, position, paths) is not None:
         mark(error, None)
     if is_half_shown:
-        reason = "no memory for its index: open the store again to use it"
+        reason = "no memory for the log's index: open the store again to use the log"
         state.detach(
             ReplicaOfflineError(topic=state.topic, partition=state.partition, reason=reason)
         )
 
 
 def _undo(state: LogState, position: int, paths: list[str]) -> LogStoreError | None:
-    """Remove what was written: new files, the newest first, then the active segment's new end."""
+    """Remove the written bytes: new files, the newest first, then the end of the active segment."""
     failure = None
     for path in reversed(paths):
         if not state.log_dir.is_offline:
@@ -213,10 +213,10 @@ def _publish_surely(
     first: Group,
     fresh: list[tuple[Segment, Handle, Group]],
 ) -> None:
-    """Show readers what was written; if that is interrupted, do all of it again, then raise.
+    """Show the written batches to readers; if interrupted, do all of this again, then raise.
 
-    If memory is lacking, it is retried for a second. If a log still cannot show all of a group
-    then, it refuses every call until it is opened again.
+    If there is not enough memory, this is retried for a second. If not all batches of the group can
+    be shown after that, the log refuses every call until it is opened again.
     """
     interrupt: BaseException | None = None
     shortages = 0
@@ -243,7 +243,7 @@ def _publish_surely(
 
 
 def _publish(state: LogState, segment: Segment, position: int, group: Group) -> None:
-    """Add batches to the indexes, then move the segment's end; repeating it does no harm."""
+    """Add batches to the indexes, then move the segment's end; this can safely be repeated."""
     index = segment.index
     assert index is not None
     known = len(index.offsets)
@@ -271,7 +271,7 @@ def _publish(state: LogState, segment: Segment, position: int, group: Group) -> 
 
 
 def _begin(state: LogState, segment: Segment, handle: Handle) -> None:
-    """Seal the active segment, and activate a written one; repeating it does no harm."""
+    """Seal the active segment, and activate a written one; this can safely be repeated."""
     active, known = state.active, state.segments
     if active is not segment:
         if any(segment is one for one in known):

@@ -1,9 +1,10 @@
-"""Change the configuration of a log that is in use: durable first, then in force.
+"""Change the configuration of a log in use: first make the new one durable, then apply it.
 
-Both locks of the log are held, so an append sees the old configuration or the new one. Only the
-encoding of a batch happens before the lock; a batch that was encoded under the old configuration
-is stored as it is (`appending.append_payload`). The segments know their layout, so a change of
-`record_format` begins a new one at the next append.
+Both locks of the log are held during the change. So an append sees either the old configuration or
+the new one. Only the encoding of a batch happens before the append takes a lock. A batch that was
+encoded with the old configuration is stored without a change (`appending.append_payload`). A
+segment has batches of one layout. So after a change of `record_format`, the next append begins a
+new segment.
 """
 
 from __future__ import annotations
@@ -18,14 +19,16 @@ from logstore.log.write.rules import NEVER, AppendRules, require_layout
 
 
 def set_config(state: LogState, change: Callable[[LogConfig], LogConfig]) -> LogConfig:
-    """Replace the configuration of a log durably, and put it in force; give the new one.
+    """Replace the configuration of a log durably, apply the new configuration, and return it.
 
     Args:
-        change: makes the new configuration from the old one, and raises if that is wrong.
+        change: gets the old configuration, and returns the new one. It raises if the new
+            configuration is wrong.
 
     Raises:
-        LogStoreError: the log takes no appends, or its disk failed; the old one is in force.
-        UnsupportedFormatError: a library that the new one needs is not installed.
+        LogStoreError: the log takes no appends, or its disk failed. The old configuration stays in
+            force.
+        UnsupportedFormatError: a library that the new configuration needs is not installed.
     """
     with state.flush_lock, state.lock, held(state, "flush_lock", "lock"):
         state.check_writable()
@@ -37,22 +40,22 @@ def set_config(state: LogState, change: Callable[[LogConfig], LogConfig]) -> Log
         require_layout(new, state.directory)
         try:
             set_metadata(state, config=new, extra=extra)
-        finally:  # also if an interrupt came after it was written
+        finally:  # also after an interrupt, if the file was written before it
             if state.config is new:
                 _put_in_force(state, new)
     return new
 
 
 def _put_in_force(state: LogState, config: LogConfig) -> None:
-    """Take what is derived from a configuration; both locks are held."""
+    """Set the fields that are derived from the configuration; both locks are held."""
     active, magic = state.active, state.foreign_magic or state.rules.magic
     state.rules = AppendRules(config, state.environment.record_expansion_bytes_max)
     state.foreign_magic = magic if active.size_bytes and magic != state.rules.magic else 0
-    # Files of an interrupted write or roll go before anything is appended (see `roll`).
+    # The next append first removes the files of an interrupted write or roll (see `roll`).
     state.room_bytes = 0 if state.half_made else state.room_in(active, state.foreign_magic)
     state.roll_at_ms = NEVER
     if active.size_bytes and state.rules.segment_ms < NEVER:
         begun_ms = state.now_ms() if active.first_time_ms is None else active.first_time_ms
         state.roll_at_ms = begun_ms + state.rules.segment_ms
-    if state.flush_at:  # at 0, the next append flushes whatever the configuration says
+    if state.flush_at:  # if 0, the next append flushes with any configuration
         state.count_from_flushed()

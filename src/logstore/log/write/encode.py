@@ -1,4 +1,4 @@
-"""Check what a caller appends, and encode it as the payload of one batch."""
+"""Check the records that a caller appends, and encode them as the payload of one batch."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ TIMESTAMP_MAX = 2**63 - 1
 NO_HEADERS: Headers = ()
 HEADER = "pairs of str and bytes or None"
 
-# A batch's header, checksum and the ends of its columns; a record's timestamp, starts and validity;
-# a record header's starts and validity. No batch has more.
+# The most bytes that a batch adds (header, checksum, ends of the columns), that a record adds
+# (timestamp, starts, validity), and that a header of a record adds (starts, validity).
 BATCH_OVERHEAD_BYTES = 256
 RECORD_OVERHEAD_BYTES = 36
 HEADER_OVERHEAD_BYTES = 16
@@ -34,7 +34,7 @@ Timestamps = Iterable["Timestamp | None"] | NDArray[Any] | Timestamp | None
 
 
 def check_cell(cell: Any, what: str) -> bytes | None:
-    """Check one value or key; raises TypeError."""
+    """Check one value or one key; raises TypeError."""
     if cell is None or type(cell) is bytes:
         return cell
     if isinstance(cell, bytes | bytearray | memoryview):
@@ -44,7 +44,7 @@ def check_cell(cell: Any, what: str) -> bytes | None:
 
 
 def check_timestamp(timestamp: Any) -> int:
-    """Give one timestamp, a datetime too, in ms since the epoch; raises TypeError or ValueError."""
+    """Convert a number or datetime to ms since the epoch; raises TypeError or ValueError."""
     number = timestamp_of(timestamp)
     if not 0 <= number <= TIMESTAMP_MAX:
         raise ValueError(f"timestamp {timestamp} is not in 0..{TIMESTAMP_MAX} ms since the epoch")
@@ -52,7 +52,7 @@ def check_timestamp(timestamp: Any) -> int:
 
 
 def check_headers(headers: HeadersLike | None) -> Headers:
-    """Check one record's headers, pairs or a mapping; raises TypeError or ValueError."""
+    """Check one record's headers, given as pairs or a mapping; raises TypeError or ValueError."""
     if headers is None or headers is NO_HEADERS:
         return NO_HEADERS
     pairs = headers.items() if isinstance(headers, Mapping) else many(headers, "headers", HEADER)
@@ -61,13 +61,13 @@ def check_headers(headers: HeadersLike | None) -> Headers:
         if not isinstance(pair, tuple | list) or len(pair) != 2 or not isinstance(pair[0], str):
             raise wrong("each of headers", HEADER, pair)
         if not pair[0].isascii():
-            pair[0].encode()  # a lone surrogate is refused here, not with a whole batch
+            pair[0].encode()  # so that a lone surrogate fails this record, not the whole batch
         checked.append((pair[0], check_cell(pair[1], "header's value")))
     return tuple(checked)
 
 
 def size_max(value: bytes | None, key: bytes | None, headers: Headers) -> int:
-    """Give the most that a record adds to a batch, without `BATCH_OVERHEAD_BYTES`."""
+    """Give the most bytes that a record adds to a batch, besides `BATCH_OVERHEAD_BYTES`."""
     size = RECORD_OVERHEAD_BYTES + len(value or b"") + len(key or b"")
     if headers:
         for name, cell in headers:
@@ -102,7 +102,7 @@ def check_size(
 def too_large(
     size_bytes: int, max_message_bytes: int, expansion_bytes_max: int
 ) -> RecordTooLargeError | RecordExpansionError:
-    """Make the error for the batch of one record that exceeds one of the two bounds."""
+    """Make the error for a batch of one record that is larger than one of the two bounds."""
     if size_bytes <= max_message_bytes:
         needed = expansion_bytes(size_bytes - columnar.OVERHEAD_BYTES, 1)
         return too_much(needed, expansion_bytes_max)
@@ -110,7 +110,7 @@ def too_large(
 
 
 def encode_headers(headers: Sequence[Headers]) -> list[Buffer] | None:
-    """Encode the headers of all records; None if there are none."""
+    """Encode the headers of all records; None if no record has headers."""
     if not any(headers):
         return None
     starts = np.zeros(len(headers) + 1, np.uint32)
@@ -154,14 +154,14 @@ def _timestamps(timestamps: Timestamps, count: int, now_ms: int) -> NDArray[np.i
 def _cells(cells: Sequence[bytes | None], what: str) -> list[Buffer]:
     try:
         return encode_cells(cells)
-    except TypeError:  # refused by name here, or accepted for the bytes that it holds
+    except TypeError:  # `check_cell` raises a clear error, or converts the cell to bytes
         return encode_cells([check_cell(cell, what) for cell in cells])
 
 
 def unpack_records(
     records: Sequence[Record],
 ) -> tuple[list[bytes | None], list[bytes | None], list[int], list[Headers]]:
-    """Split records into columns; their offsets are ignored."""
+    """Split records into columns; the offsets of the records are ignored."""
     for record in records:
         if not isinstance(record, Record):
             raise TypeError(f"values are all Records or all bytes, not {type(record).__name__} too")
@@ -174,7 +174,7 @@ def unpack_records(
 
 
 def as_list(cells: Iterable[Any], what: str, of: str = "bytes") -> Sequence[Any]:
-    """Return a sequence as it is and an iterable as a list; refuse a single bytes or str."""
+    """Return a sequence unchanged, and an iterable as a list; refuse a single bytes or str."""
     if isinstance(cells, list | tuple):
         return cells
     return list(many(cells, what, of))
@@ -191,7 +191,7 @@ def build(
     is_log_append_time: bool,
     magic: int = columnar.MAGIC,
 ) -> layouts.AnyPayload:
-    """Encode one batch; raises TypeError or ValueError with what is wrong."""
+    """Encode one batch; raises TypeError or ValueError if an argument is wrong."""
     count = len(values)
     for what, cells in (("keys", keys), ("headers", headers)):
         if cells is not None and len(cells) != count:

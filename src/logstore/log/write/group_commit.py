@@ -1,18 +1,21 @@
 """Share one sync among the durable appends of many threads.
 
-A thread that arrives while no commit runs appends alone. A thread that arrives while a commit runs
-joins the group that waits. The first thread of a group leads it: it waits for the lock that every
-commit takes, writes the records of all as one batch, and syncs once. Then it opens the group's gate
-for the next thread, which opens it for the next again. So a sync carries all records that arrived
-during the sync before it, and threads are woken one after the other, not all at once. A thread that
-was just served often has a next record. So a leader waits for some milliseconds at most until the
-whole group before it has passed: then one sync carries the records of all, while otherwise two
-halves would take turns with a sync each.
+A thread that arrives while no commit runs appends its record alone. A thread that arrives while a
+commit runs joins the waiting group. The first thread of a group is the group's leader. It waits for
+the lock that every commit takes, writes the records of the whole group as one batch, and syncs
+once. Then it opens the group's gate for the next thread, and each thread opens the gate for the
+thread after it. So one sync makes all records durable that arrived during the sync before. Threads
+are woken one after the other, not all at once.
 
-Ctrl-C may come anywhere. So every lock is taken by `with`, and a record joins its group by one
-call. A group that was taken up is completed in any case, and a leader that is interrupted before
-that starts a thread to replace it. An interrupted thread leaves its record in the group, which
-still writes it.
+A thread whose record was committed often appends another record. So a leader waits, for a few
+milliseconds at most, until all threads of the group before have passed their gate. Then one sync
+serves all threads. Without this wait, the threads would fall into two halves, which take turns and
+sync separately.
+
+Ctrl-C may interrupt any step. So every lock is taken by `with`, and a record joins its group by one
+call. Once the commit of a group has begun, the group is completed in any case. A leader that is
+interrupted before that starts a thread to replace it. The record of an interrupted thread stays in
+the group, and the group still writes it.
 """
 
 from __future__ import annotations
@@ -27,16 +30,17 @@ from logstore.log.state import LogState
 from logstore.log.write import appending, encode, flush
 from logstore.log.write.hung_locks import NOT_WRITING, keeping, reclaim
 
-# How long a leader waits for the group before it to pass; only an interrupted thread makes it wait
-# so long.
+# The longest time that a leader waits for the group before. It waits so long only if a thread of
+# that group was interrupted.
 PATIENCE_SECONDS = 0.005
 
 
 class _Leaving:
-    """Counts the threads that have yet to pass a group's gate; `is_over` is free once all have.
+    """Counts threads that have not yet passed a group's gate; `is_over` is free after the last.
 
-    The thread that passes the gate lowers the count, so only one thread does so at a time. An
-    interrupted thread may never lower it; nothing relies on that.
+    A thread lowers the count while it passes the gate, so only one thread lowers the count at a
+    time. An interrupted thread may not lower the count at all. This only makes a leader wait for
+    `PATIENCE_SECONDS`.
     """
 
     __slots__ = ("count", "is_over")
@@ -54,7 +58,7 @@ class _Leaving:
 
 
 class _Group:
-    """The records that one sync will carry; the gate lets one thread through at a time."""
+    """The records that one sync makes durable; the gate lets one thread through at a time."""
 
     __slots__ = (
         "error",
@@ -82,7 +86,7 @@ class _Group:
 
 
 def of(state: LogState) -> GroupCommit:
-    """Give what combines the durable appends of a log; made at the first one."""
+    """Give the object that combines the durable appends of a log; make it at the first append."""
     with state.lock:
         commit = state.commit
         if not isinstance(commit, GroupCommit):
@@ -99,7 +103,7 @@ class GroupCommit:
         self._mutex = threading.Lock()
         self._waiting: list[_Group] = []
         self._committing: _Group | None = None
-        self._leaving = _Leaving()  # of the last group that was taken up
+        self._leaving = _Leaving()  # of the last group whose commit has begun
         self.in_custody: set[str] = set()
         self.keepers: set[ref[keeping]] = set()
         self.writing = NOT_WRITING
@@ -137,7 +141,7 @@ class GroupCommit:
             raise MissingKeyError(number=0)
         size = encode.size_max(value, key, pairs)
         if size > state.rules.gathered_bytes_max:
-            appending.build(state, [value], [key], timestamp, [pairs])  # raises if it is too large
+            appending.build(state, [value], [key], timestamp, [pairs])  # too large: raises
         group, is_leader = None, False
         try:
             with self._mutex:
@@ -160,29 +164,29 @@ class GroupCommit:
             try:
                 raise group.error
             finally:
-                # the error's traceback holds this frame: a cycle, with a descriptor in it
+                # avoid a reference cycle that keeps a descriptor open
                 del group
         return group.offset + index
 
     def _last_with_room(self, size_bytes: int) -> _Group:
-        """Give the last group that waits, or a new one if that is full; the mutex is held."""
+        """Give the last waiting group, or a new group if that one is full; the mutex is held."""
         waiting = self._waiting
         room = self._state.rules.gathered_bytes_max
         while waiting and waiting[-1].is_done:
-            waiting.pop()  # its leader was interrupted while it took the group up
+            waiting.pop()  # its leader was interrupted at the beginning of the commit
         if not waiting or waiting[-1].size_bytes + size_bytes > room:
             waiting.append(_Group())
         return waiting[-1]
 
     def _lead(self, group: _Group) -> None:
-        """Commit a group when the commits before it are over, unless another thread did."""
+        """Commit a group after all earlier commits, unless another thread has committed it."""
         try:
             with self.commit_lock, keeping(self, "commit_lock"):
                 if not group.is_done:
                     if self._leaving.count > 0:
                         self._leaving.is_over.acquire(timeout=PATIENCE_SECONDS)
                     self._commit(group)
-        finally:  # outside the lock, so that the next commit begins before this group wakes up
+        finally:  # after the lock is free, so that the next commit begins first
             with self._mutex:
                 if group.is_done:
                     self._open(group)
@@ -202,10 +206,10 @@ class GroupCommit:
             group.gate.release()
 
     def _commit(self, group: _Group) -> None:
-        """Append and sync what waits in a group; no thread joins the group after this began."""
+        """Append and sync the records of a group; from now on, no thread can join the group."""
         try:
             with self._mutex:
-                if group.is_done:  # given up meanwhile
+                if group.is_done:  # the group was given up meanwhile
                     return
                 self._waiting.remove(group)
                 self._committing = group
@@ -222,7 +226,7 @@ class GroupCommit:
             group.error = error
         except BaseException:
             group.error = LogStoreError(
-                "the thread that committed for all was interrupted; the record may be in the log "
+                "the thread that commits for all was interrupted; the record may be in the log "
                 "or not"
             )
             raise
@@ -240,7 +244,7 @@ class GroupCommit:
                 self._let_go(group, "nothing was written", retriable=True)
             committing = self._committing
             if committing is not None and not committing.is_done:
-                outcome = "the record may be in the log or not: it hangs in the disk"
+                outcome = "the record may be in the log or not: the write or the sync hangs"
                 self._let_go(committing, outcome, retriable=False)
 
     def _let_go(self, group: _Group, outcome: str, *, retriable: bool) -> None:

@@ -1,8 +1,8 @@
-"""Advance the high watermark of a log: how far all in-sync replicas have its records.
+"""Advance the high watermark of a log: all in-sync replicas have the records below this offset.
 
-The program that replicates a log says so. The first time, `partition.metadata` records durably that
-the log is replicated. After that it costs no call to the disk: the keeper of the log dir writes the
-high watermarks with its other checkpoints.
+The program that replicates a log advances the high watermark. The first call durably records in
+`partition.metadata` that the log is replicated. Later calls do not use the disk: the keeper of the
+log dir writes the high watermarks together with its other checkpoints.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def advance(state: LogState, offset: int) -> int:
-    """Raise the high watermark, and give it; see `Log.advance_high_watermark`."""
+    """Raise the high watermark, and return it; see `Log.advance_high_watermark`."""
     if state.replication.replicated_to is None:
         _begin(state, offset)
     with state.lock:
@@ -37,7 +37,7 @@ def advance(state: LogState, offset: int) -> int:
 
 
 def _begin(state: LogState, offset: int) -> None:
-    """Record durably that the log is replicated, and bound it from now on."""
+    """Durably record that the log is replicated; from now on, the log has a high watermark."""
     with state.flush_lock, held(state, "flush_lock"):
         state.check_current()
         if state.replication.replicated_to is not None:

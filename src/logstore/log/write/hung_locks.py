@@ -1,29 +1,33 @@
-"""Free the callers that wait for a log's locks when their holder hangs in the disk.
+"""Free the threads that wait for a log's locks if the holder of the locks hangs in a disk call.
 
 A thread that is stuck in the kernel cannot be stopped, and only a release wakes the threads that
 wait for its lock. So if the log dir has become SUSPECT, the watchdog *takes the lock into custody*:
-it releases the lock in place of its holder. A thread that then acquires the lock sees that the dir
-is SUSPECT and raises before it changes anything. When the holder's call returns, it takes the lock
-again before it continues (`reclaim`). The dir does not serve before all holders have done so.
+it releases the lock in place of the holder. A thread that then acquires the lock sees that the dir
+is SUSPECT, and raises before it changes anything. When the holder's call returns, the holder takes
+the lock again before it continues (`reclaim`). The dir serves again only after all holders have
+taken their locks back.
 
     holder      takes the lock ... pwrite hangs ................ comes back, reclaims, publishes
     watchdog                          SUSPECT, takes into custody
     the others                                 get the lock, raise LogDirSuspectError, release
 
-A lock is taken only from a holder that is *keeping* it: the holder declares that while it calls the
-disk, and checks afterwards whether the lock was taken. Each of the two writes first and then reads:
+The watchdog takes a lock only from a holder that is *keeping* the lock. The holder declares that it
+is keeping the lock before it calls the disk. After the call, it checks whether the lock was taken.
+The holder and the watchdog each write first, and read then:
 
-    holder      strikes out that he keeps it    looks whether it is in custody     (releases it)
+    holder      ends the declaration            looks whether it is in custody     (releases it)
     watchdog    says that it is in custody      looks whether it is still kept      releases it
 
-So if the watchdog finds the lock kept, the holder has still to check, and takes the lock back. If
-it finds the lock not kept, the lock may belong to another thread by now, and is left alone.
+So if the watchdog finds that the holder is still keeping the lock, the holder has not checked yet,
+and will take the lock back. If the watchdog finds that the holder is not keeping the lock, it does
+not release the lock, because another thread may have the lock now.
 
-Rules for code that calls the disk under `lock` or `flush_lock`: call `check` after taking the
-lock and before changing anything, and do the rest inside `held`. An append does by hand what `held`
-does, because an object for each lock costs a durable append a microsecond: `writing` says that it
-keeps `lock`, `kept` that it keeps the lock of a commit or of a flush. A thread that finds
-something in custody does not set `kept`: the lock that it got may be free because of that.
+Rules for code that calls the disk under `lock` or `flush_lock`: call `check` after taking the lock
+and before changing anything, and do all other work inside `held`. An append does not use `held`,
+because an object for each lock costs a durable append a microsecond. Instead, an append sets
+`writing` while it is keeping `lock`, and `kept` while it is keeping the lock of a commit or of a
+flush. If a lock is in custody, a thread must not set `kept`: perhaps it got the lock only because
+the watchdog released it.
 """
 
 from __future__ import annotations
@@ -43,10 +47,10 @@ class Owner(Protocol):
     """A log whose locks may be taken into custody."""
 
     in_custody: set[str]
-    # Weak, as are the calls under way: an interrupted thread must not block others.
+    # Weak references, so that an interrupted thread does not block other threads.
     keepers: set[ref[keeping]]
     writing: int
-    # The lock that a durable append keeps by hand, or "": at most one of an owner's locks.
+    # The name of the lock that a durable append is keeping; "" if there is none.
     kept: str
 
 
@@ -67,19 +71,19 @@ class Commits(Owner, Protocol):
 
 
 class LockedLog(Owner, Protocol):
-    """A log, as far as its locks are concerned."""
+    """The part of a log that the watchdog uses to free waiting threads."""
 
     @property
     def directory(self) -> str:
-        """Path of its directory."""
+        """Path of the log's directory."""
 
     @property
     def commit(self) -> Commits | None:
-        """The combiner of its durable appends, if there were any."""
+        """The object that combines durable appends; None if there was no durable append."""
 
 
 class keeping:  # noqa: N801 - it is used as a statement
-    """Hold locks during calls to the disk; the last item of the `with` that takes them."""
+    """Declare that locks are kept during calls to the disk; the last item of their `with`."""
 
     __slots__ = ("__weakref__", "_entry", "names", "owner")
 
@@ -87,21 +91,21 @@ class keeping:  # noqa: N801 - it is used as a statement
         self.owner, self.names = owner, names
 
     def __enter__(self) -> None:
-        """Leave out locks that are in custody already: another thread has to take them back."""
+        """Leave out locks that are already in custody: another thread has to take them back."""
         if self.owner.in_custody:
             self.names = tuple(name for name in self.names if name not in self.owner.in_custody)
         self._entry = ref(self)
         self.owner.keepers.add(self._entry)
 
     def __exit__(self, *_: object) -> None:
-        """Take the locks again before they are released."""
+        """Take locks back from custody before the `with` block releases them."""
         self.owner.keepers.discard(self._entry)
         if self.owner.in_custody:
             reclaim(self.owner, self.names)
 
 
 class held(call):  # noqa: N801 - it is used as a statement
-    """Work on a log's files under its locks: `keeping`, and a registered call."""
+    """Work on a log's files under the log's locks: use `keeping`, and register a disk call."""
 
     __slots__ = ("_keeping",)
 
@@ -110,20 +114,20 @@ class held(call):  # noqa: N801 - it is used as a statement
         self._keeping = keeping(log, *names)
 
     def __enter__(self) -> Self:
-        """Register the work."""
+        """Register the work as a running call."""
         self._keeping.__enter__()
         return super().__enter__()
 
     def __exit__(self, *_: object) -> None:
-        """Unregister the work."""
+        """End the registration of the work."""
         super().__exit__()
         self._keeping.__exit__()
 
 
 def reclaim(owner: Owner, names: Iterable[str]) -> None:
-    """Take back the locks that were taken into custody; other threads hold them only to raise.
+    """Take back the locks that are in custody; other threads get them only to raise an error.
 
-    If the watchdog has not released a lock yet, it may still find that it need not.
+    If the watchdog has not yet released a lock, it may still decide not to release the lock.
     """
     for name in names:
         while name in owner.in_custody:
@@ -132,7 +136,7 @@ def reclaim(owner: Owner, names: Iterable[str]) -> None:
 
 
 def is_kept(owner: Owner, name: str) -> bool:
-    """Check whether the holder of a lock will check it before it releases it."""
+    """Check whether the holder of a lock is keeping the lock, so that it will check for custody."""
     keepers = [entry() for entry in tuple(owner.keepers)]
     is_appending = name == "lock" and owner.writing != NOT_WRITING
     return (
@@ -143,7 +147,7 @@ def is_kept(owner: Owner, name: str) -> bool:
 
 
 def take_into_custody(owner: Owner, name: str) -> None:
-    """Release a lock in place of its holder that hangs in the disk, unless it just returned."""
+    """Release a lock whose holder hangs in the disk, unless the holder has just returned."""
     owner.in_custody.add(name)
     if is_kept(owner, name):
         getattr(owner, name).release()
@@ -152,23 +156,23 @@ def take_into_custody(owner: Owner, name: str) -> None:
 
 
 def is_free(log: LockedLog) -> bool:
-    """Check whether no lock of a log is in custody: every holder that hung has returned."""
+    """Check whether no lock of a log is in custody, because every holder that hung has returned."""
     return not log.in_custody and (log.commit is None or not log.commit.in_custody)
 
 
 class Relief:
-    """Frees the threads that wait for the locks of a suspect log dir, look by look.
+    """Frees the threads that wait for locks in a suspect log dir, in several looks.
 
-    A lock counts as stuck if it is held at two looks in a row: since the dir became SUSPECT, a
-    thread that gets it releases it at once. A log's locks are freed one after the other, the
-    innermost first: the holder of the next may only be waiting for that one.
+    A lock counts as stuck if it is locked at two looks in a row: in a SUSPECT dir, a thread that
+    gets a lock releases it at once. A log's locks are freed one after the other, the innermost lock
+    first, because the holder of an outer lock may only be waiting for the inner lock.
     """
 
     def __init__(self) -> None:
         self._held: set[tuple[Owner, str]] = set()
 
     def look(self, logs: Iterable[LockedLog]) -> None:
-        """Free the waiters of every lock that is stuck."""
+        """Free the threads that wait for stuck locks."""
         held_now: set[tuple[Owner, str]] = set()
         for log in logs:
             locks: list[tuple[Owner, str]] = [(log, "lock"), (log, "flush_lock")]

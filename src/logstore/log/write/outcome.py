@@ -1,7 +1,8 @@
-"""Say what came of an append of encoded batches: where they are, or whether they are in the log.
+"""Describe the outcome of an append of encoded batches: where they are, or if they are in the log.
 
-Each exception that leaves such an append has `is_written` (see `LogStoreError`), so that a caller
-knows whether it may append the batches again. Code that knows more sets it first.
+Each exception that such an append raises has the attribute `is_written` (see `LogStoreError`). So a
+caller knows whether it can append the batches again. The code that knows most about the outcome
+sets the attribute first, and no other code changes it.
 """
 
 from __future__ import annotations
@@ -15,14 +16,15 @@ NO_TIMESTAMP = -1
 
 
 class AppendInfo:
-    """Say where appended batches are. It is equal to `range(base_offset, last_offset + 1)`.
+    """Tells where appended batches are. Equal to `range(base_offset, last_offset + 1)`.
 
     Attributes:
-        base_offset, last_offset: of all batches together; if there were none, `last_offset` is one
-            less than `base_offset`.
-        log_append_time: the time that the records got, in ms; -1 if they keep their own.
-        log_start_offset: of the log, after the append.
-        max_timestamp: the largest of the records; -1 if there is none.
+        base_offset, last_offset: the first and the last offset of all batches together. If there
+            were no batches, `last_offset` is one less than `base_offset`.
+        log_append_time: the timestamp that all records got, in ms; -1 if the records keep their own
+            timestamps.
+        log_start_offset: the log start after the append.
+        max_timestamp: the largest timestamp of the records; -1 if there are no records.
     """
 
     __slots__ = (
@@ -49,17 +51,17 @@ class AppendInfo:
 
     @property
     def offsets(self) -> range:
-        """The offsets of the batches; some may have no record."""
+        """The offsets of the batches; some of these offsets may have no record."""
         return range(self.base_offset, self.last_offset + 1)
 
     @property
     def start(self) -> int:
-        """The first offset, as of a range."""
+        """The first offset; the same as `start` of a range."""
         return self.base_offset
 
     @property
     def stop(self) -> int:
-        """The offset after the last one, as of a range."""
+        """The offset after the last one; the same as `stop` of a range."""
         return self.last_offset + 1
 
     def __iter__(self) -> Iterator[int]:
@@ -98,6 +100,6 @@ def mark(error: BaseException, is_written: bool | None) -> None:
     if is_written:
         error.add_note("all batches are in the log: do not append them again")
     elif is_written is None:
-        error.add_note("the batches may be in the log or not: open it again and look")
+        error.add_note("the batches may be in the log or not: open the log again and look")
     elif not isinstance(error, LogStoreError | ValueError | TypeError):
         error.add_note("no batch was appended")

@@ -1,14 +1,15 @@
 """Roll: begin a new segment, and clean up after a write or a roll that was interrupted.
 
-An interrupted thread cleans up itself, but a second interrupt may prevent that. `half_made` names
-the files with bytes that are in no view: new files, from before they are created until their
-segments are in the view, and the active segment's file after an interrupted write. If such a file
-stayed, the next start would take it for a segment: it would cut the records before it that were
-appended since, or find that a batch reaches into it. If such bytes stayed and the segment was
-sealed, they would be found where the next segment begins.
+An interrupted thread cleans up, but a second interrupt may stop the cleaning. So `half_made` names
+the files with bytes that are not yet part of the log. These are new files, from before they are
+created until their segments are in the view, and the file of the active segment after an
+interrupted write. If such a new file stayed, the next start would take it for a segment. It would
+cut records that were appended to the segment before, or find that a batch overlaps the new file. If
+wrong bytes stayed at the end of a segment that is then sealed, the next start would find them where
+the next segment begins.
 
-So both are removed before an append, a roll, a truncation or a close. While `half_made` names a
-file, the log has no room (`room_bytes` is 0): every append calls `make_room`.
+So such files and bytes are removed before an append, a roll, a truncation or a close. While
+`half_made` names a file, `room_bytes` is 0. So every append calls `make_room`, which cleans up.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from logstore.log.state import (
 )
 from logstore.log.write.hung_locks import held
 
-# Represents the active segment's tail in `half_made`. A constant: adding it calls nothing, so no
-# second interrupt can come before it is added.
+# Represents the end of the active segment in `half_made`. This is a constant, so the assignment
+# calls nothing, and no second interrupt can come before it.
 TORN = ("",)
 
 
 def create_file(path: str) -> int:
-    """Create the file of a segment; a roll that was interrupted leaves an empty one."""
+    """Create the file of a segment; accept an empty file, which an interrupted roll leaves."""
     try:
         return files.open_file(path, files.CREATE)
     except FileExistsError:
@@ -41,7 +42,7 @@ def create_file(path: str) -> int:
 
 
 def make_room(state: LogState, size_bytes: int, is_due: bool, magic: int = 0) -> Segment:
-    """Roll if a batch of a layout does not fit into the active segment; the lock is held."""
+    """Roll if a batch does not fit into the active segment, or has another layout; lock held."""
     if state.half_made:
         undo(state)
     active = state.active
@@ -59,7 +60,7 @@ def make_room(state: LogState, size_bytes: int, is_due: bool, magic: int = 0) ->
 
 
 def roll_if_due(state: LogState, now_ms: int) -> bool:
-    """Roll if the active segment is older than `segment_ms`; returns whether it did."""
+    """Roll if the active segment is older than `segment_ms`; return whether the log was rolled."""
     if now_ms < state.roll_at_ms:
         return False
     with state.lock:
@@ -71,19 +72,19 @@ def roll_if_due(state: LogState, now_ms: int) -> bool:
 
 
 def roll(state: LogState, base_offset: int) -> None:
-    """Seal the active segment and begin one at `base_offset`; called under the lock.
+    """Seal the active segment, and begin a new segment at `base_offset`; called under the lock.
 
-    The new file's name and the sealed one's bytes are made durable by the next flush, before
-    anything in the new segment is acknowledged as durable (R2).
+    The next flush makes the name of the new file and the bytes of the sealed file durable. It does
+    so before any record in the new segment is acknowledged as durable.
     """
     active = state.active
-    # Segments are contiguous; only an empty log may begin later (see `raw_batches`).
+    # Segments are contiguous; only an empty log can go on at a later offset (see `raw_batches`).
     assert base_offset == active.end_offset or active.base_offset == active.end_offset < base_offset
     segment = Segment(state.directory, base_offset)
     try:
         if state.half_made:
             undo(state)
-        # No room for a record: the next append, however small, calls `make_room`, which cleans up.
+        # With no room, even the smallest append calls `make_room`, which cleans up.
         state.half_made, state.room_bytes = (segment.log_path,), 0
         with held(state, "lock"):
             writer = Handle(create_file(segment.log_path))
@@ -97,14 +98,14 @@ def roll(state: LogState, base_offset: int) -> None:
         state.leave_if_detached(segment)
     except OSError as error:
         raise state.failed(error) from error
-    except BaseException:  # interrupted: the name must be free for the next attempt
+    except BaseException:  # interrupted: free the file's name for the next attempt
         if state.active is not segment:
             files.remove_if_there(segment.log_path)
         raise
 
 
 def undo(state: LogState) -> None:
-    """Remove what an interrupted write or roll left, the newest file first; the lock is held."""
+    """Remove the bytes and files of an interrupted write or roll, the newest first; lock held."""
     active = state.active
     try:
         with held(state, "lock"):
@@ -117,7 +118,7 @@ def undo(state: LogState) -> None:
 
 
 def undo_write(state: LogState, position: int) -> LogStoreError | None:
-    """Cut off what a failed write left after the last whole batch (R7); the lock is held."""
+    """Cut off the bytes of a failed write after the last whole batch; the lock is held."""
     if not state.log_dir.is_offline:
         try:
             if state.writer is not None:

@@ -1,4 +1,4 @@
-"""Derive from a log's configuration what an append needs to know: encoding, sizes, bounds."""
+"""Derive the encoding, the sizes and the bounds that an append needs from a configuration."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NEVER = 2**63
 
 
 class Encoding(NamedTuple):
-    """How the records of a batch are encoded; taken by one look, so that its parts fit together."""
+    """How the records of a batch are encoded; read in one step, so that the parts fit together."""
 
     codec_id: int
     is_log_append_time: bool
@@ -28,27 +28,29 @@ def require_layout(config: LogConfig, path: str) -> None:
 
 
 class AppendRules:
-    """What one configuration says about appends; never changed, only replaced as a whole.
+    """The rules of one configuration for appends; never changed, only replaced as a whole.
 
-    An append encodes its records before it takes the log's lock, by one look at `encoding`. Under
-    the lock it may find the rules of another configuration (see `appending.append_payload`).
+    An append reads `encoding` once, and encodes its records before it takes the log's lock. Under
+    the lock, it may find the rules of another configuration (see `appending.append_payload`).
 
     Attributes:
-        segment_bytes, segment_ms: when the active segment is full, or too old; ms may be NEVER.
-        index_interval_bytes, index_entries_max: of the active segment's index.
+        segment_bytes, segment_ms: the size and the age at which the log rolls; the age may be
+            NEVER.
+        index_interval_bytes, index_entries_max: the limits of the active segment's index.
         encoding, magic, is_log_append_time: how records are encoded.
-        is_plain: records are encoded in the one way that `Log.append` does by itself.
-        requires_keys: refuse records without a key, because compaction would remove them.
-        flush_messages: how many records may be unflushed, or NEVER.
-        before_max_ms, after_max_ms: how far a timestamp in encoded batches may be from now; None:
-            as far as it likes, also with LogAppendTime.
-        max_message_bytes, expansion_bytes_max: how large a batch may be, stored and in memory.
-        gathered_bytes_max: how much of small appends goes into one batch. Each record adds at least
-            a sixteenth of the memory that it needs once it is decoded (`encode.size_max`), so no
-            batch needs too much.
-        plain_bytes_max: the largest batch of one record without headers that is within both bounds.
-            0 unless batches are plain: an append that began before that changed finds out by its
-            size.
+        is_plain: whether records are encoded in the way that `append_record` encodes without
+            `build`.
+        requires_keys: whether records without a key are refused: compaction would remove them.
+        flush_messages: the number of unflushed records that triggers a flush, or NEVER.
+        before_max_ms, after_max_ms: how far a timestamp in encoded batches may be from now. None if
+            there is no limit, and with LogAppendTime.
+        max_message_bytes, expansion_bytes_max: the largest size of a batch, stored and in memory.
+        gathered_bytes_max: how many bytes of small appends go into one batch. Each record counts at
+            least a sixteenth of the memory that the decoded record needs (`encode.size_max`). So no
+            batch needs more than `expansion_bytes_max`.
+        plain_bytes_max: the largest batch of one record without headers that is within both bounds;
+            0 if `is_plain` is false. So an append that began with other rules finds its batch too
+            large.
     """
 
     __slots__ = (

@@ -1,6 +1,6 @@
-"""Record what is flushed of a segment: its index files, with the trailer that proves it.
+"""Write the index files of a segment; their trailer proves which part of the segment is flushed.
 
-In a corrupt log, no segment gets a trailer: the next open scans all of it again.
+In a corrupt log, no segment gets a trailer. So the next open scans the whole log again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CHECKPOINT_BYTES = 4 << 20
 
 
 def seal(state: LogState, segment: Segment, fd: int) -> None:
-    """Write a sealed segment's index files; `flush_lock` is held and its data is durable."""
+    """Write a sealed segment's index files; `flush_lock` is held, and the segment is durable."""
     if segment.is_dropped or segment.index is None or state.refusal:
         return
     try:
@@ -30,7 +30,7 @@ def seal(state: LogState, segment: Segment, fd: int) -> None:
 
 
 def checkpoint(state: LogState, *, is_closing: bool) -> None:
-    """Write the active segment's index files, if all of it is flushed and much of it is new."""
+    """Write the active segment's index files, if it is wholly flushed and has grown enough."""
     with state.flush_lock, held(state, "flush_lock"):
         with state.lock, held(state, "lock"):
             state.check()
@@ -40,7 +40,7 @@ def checkpoint(state: LogState, *, is_closing: bool) -> None:
             if state.refusal or not is_flushed or active.size_bytes < needed_bytes:
                 return
             try:
-                # Held: a cache may release it at any time.
+                # Keep this reference: the cache may release the handle at any time.
                 handle = active.handle(state.environment)
                 snapshot = index_files(active, handle.fd, state.metadata, is_sealed=False)
             except OSError as error:
@@ -51,7 +51,7 @@ def checkpoint(state: LogState, *, is_closing: bool) -> None:
 
 
 def _put_files(state: LogState, segment: Segment, snapshot: tuple[bytes, bytes]) -> bool:
-    """Write both index files; False if the disk is full: then the next open makes them."""
+    """Write both index files; False if the disk is full. Then the next open makes them."""
     try:
         write_index_files(segment.index_path, segment.time_index_path, *snapshot)
     except OSError as error:
@@ -60,6 +60,6 @@ def _put_files(state: LogState, segment: Segment, snapshot: tuple[bytes, bytes])
             if not failure.retriable:
                 raise failure from error
         finally:
-            del failure  # its traceback holds this frame
+            del failure  # avoid a reference cycle through this frame
         return False
     return True
