@@ -1,14 +1,16 @@
-"""Read the small files that a Kafka broker keeps beside a segment: bytes in, entries out.
+"""Read the small files that a Kafka broker keeps beside the segments: bytes in, entries out.
 
     X.index       u32 relative offset | u32 position                              8 bytes an entry
     X.timeindex   i64 timestamp | u32 relative offset                            12
     X.txnindex    u16 version 0 | i64 producer id | i64 first | i64 last offset of an aborted
                   transaction | i64 last stable offset at its end                34
     X.snapshot    u16 version 1 | u32 crc-32c of what follows | u32 count | entries of 46 bytes
+    leader-epoch-checkpoint
+                  lines of text: version 0 | count | an epoch and its first offset, per entry
 
-All numbers are big-endian. A broker preallocates `.index` and `.timeindex` of the active segment.
-So zeros may follow the last entry of these two files. Each function returns the entries before the
-first fault, and the fault.
+The numbers in the binary files are big-endian. For the active segment, a broker preallocates
+`.index` and `.timeindex`, so zeros may follow the last entry of these two files. Each function
+returns the entries before the first fault, and the fault.
 """
 
 from __future__ import annotations
