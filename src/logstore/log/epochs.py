@@ -121,7 +121,7 @@ class LeaderEpochs:
 
         Raises:
             CorruptCheckpointError: the file is damaged, or a field is missing or wrong.
-            UnsupportedFormatError: a later version wrote it.
+            UnsupportedFormatError: a later version wrote the file.
         """
         path = os.path.join(directory, FILE_NAME)
         document = checkpoint.read_document(path, files.LIST_BYTES_MAX)

@@ -1,9 +1,9 @@
 """Count the latencies of a log while a mover watches it.
 
-If no mover watches a log, this costs an append only the read of one field. Two things are timed.
-One is the system call of an append, including the wait for the interpreter's lock after the call.
-The other is a whole flush, if a caller waits for the flush. A flush in the background is not timed.
-`host.watch` begins the timing.
+If no mover watches a log, an append does no more for this than to read one field. Two things are
+timed. One is the system call of an append, including the wait for the interpreter's lock after the
+call. The other is a whole flush, if a caller waits for the flush. A flush in the background is not
+timed. `host.watch` begins the timing.
 """
 
 from __future__ import annotations

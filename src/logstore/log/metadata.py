@@ -28,15 +28,15 @@ FILE_NAME = "partition.metadata"
 # True if offsets may be missing: the log was compacted in Kafka's layout, here or by a broker.
 SPARSE_OFFSETS = "sparse_offsets"
 VERSION = 1
-# The offset of a truncation. An older checkpoint may have a higher recovery point: that one is
-# wrong.
+# The offset of a truncation. If an older checkpoint has a higher recovery point, that recovery
+# point is wrong.
 RECOVERY_POINT_LIMIT = "recovery_point_limit"
 
 # Only in a replicated log: a high watermark that is not above the recovery point. The log dir's
 # checkpoint has a later value, unless a move or a damaged file lost the value there.
 HIGH_WATERMARK = "high_watermark"
 
-# Small facts that a program which uses the store keeps about this log (see `log_facts`).
+# Small facts about this log, kept for programs that use the store (see `log_facts`).
 FACTS = "facts"
 
 # The generation of the log dir when the log was created or last truncated: [directory id, number,
@@ -44,7 +44,7 @@ FACTS = "facts"
 # not show where the log ends.
 END_LOWERED_AT = "end_lowered_at"
 # True if `partition.metadata` was lost, and the log has the default configuration because of that.
-# It is removed when a user sets a configuration.
+# The key is removed when a user sets a configuration.
 CONFIG_LOST = "config_lost"
 # How far the log is compacted: [end offset, time in ms or null]; see `Cleaned`.
 CLEANED = "cleaned"
@@ -211,7 +211,7 @@ class PartitionMetadata(NamedTuple):
         return self._replace(extra=self.extra | {HIGH_WATERMARK: offset})
 
     def with_config(self, config: LogConfig) -> Self:
-        """Give the metadata with a configuration of a user, which is no longer marked as lost."""
+        """Give the metadata with a configuration that a user has set, without `config_lost`."""
         extra = {key: value for key, value in self.extra.items() if key != CONFIG_LOST}
         return self._replace(config=config, extra=extra)
 
@@ -240,7 +240,7 @@ class PartitionMetadata(NamedTuple):
 
         Raises:
             CorruptCheckpointError: the file is damaged, or a field is missing or wrong.
-            UnsupportedFormatError: a later version wrote it.
+            UnsupportedFormatError: a later version wrote the file.
         """
         path = os.path.join(directory, FILE_NAME)
         document = checkpoint.read_document(path)
@@ -268,7 +268,7 @@ def _checked(kind: type[PartitionMetadata], document: dict[str, Any]) -> Partiti
         read_mark(Moving, fields.mapping(moving, "moving")) if moving is not None else None,
         {key: value for key, value in document.items() if key not in known},
     )
-    _ = metadata.move_record, metadata.superseded_by  # raise if one is not whole
+    _ = metadata.move_record, metadata.superseded_by  # raise if a part is missing
     extra = metadata.extra
     for name in (RECOVERY_POINT_LIMIT, HIGH_WATERMARK):
         fields.number(extra.get(name, 0), name, fields.OFFSET_MAX)

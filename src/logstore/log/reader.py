@@ -226,7 +226,7 @@ class ReadableLog:
                 high watermark. "read_committed" reads up to the last stable offset, where the first
                 open transaction of Kafka's producers begins, and leaves out aborted transactions.
             max_bytes: the most bytes of stored batches to read; the first batch may be larger.
-                Decompressed, the batches may have 64 MiB in total, or `max_bytes` if that is more.
+                Decompressed, they may have up to 64 MiB in total, or `max_bytes` if that is more.
 
         Raises:
             OffsetOutOfRangeError: the offset is before the log start or after the log end.
@@ -297,7 +297,7 @@ class ReadableLog:
     def __reversed__(self) -> Iterator[Record]:
         """Iterate from the last record at the call back to `log_start_offset`.
 
-        If retention deletes records that the iterator has not reached yet, it raises
+        If retention deletes records that the iterator has not reached yet, the iterator raises
         OffsetOutOfRangeError.
         """
         return newest_first(self._state)
@@ -330,7 +330,7 @@ class ReadableLog:
         `max_bytes`, but at least one. A large range may end up to `index_interval_bytes` early. If
         there is no batch to read yet, the range is empty. Its bytes stay readable until it is
         closed, whatever happens to the log. All its batches are verified: a batch that this process
-        appended counts as verified, and any other is read once for that.
+        appended counts as verified, and any other batch is read once.
 
         Args:
             end_offset: all records of the range are before this offset; no limit by default.

@@ -1,7 +1,7 @@
 """Compact a log: note the latest offset of each key, then write segments without older records.
 
 The segments are divided into groups, from the start of the log on. For each group, a new segment is
-written, and replaces the group. Only then the next group is begun. So a tombstone is removed only
+written, and replaces the group. Only then is the next group begun. So a tombstone is removed only
 after all older records of the tombstone's key are durably removed. If the new segment of a group
 cannot be written, or cannot replace the group, the compaction ends.
 
@@ -81,8 +81,8 @@ class CompactionReport(NamedTuple):
     def __str__(self) -> str:
         return (
             f"{self.topic}-{self.partition}: {self.records_kept} of {self.records_read} records "
-            f"and {self.bytes_kept} of {self.bytes_read} bytes are left, in "
-            f"{self.segments_made} of {self.segments_replaced} segments; compacted up to offset "
+            f"and {self.bytes_kept} of {self.bytes_read} bytes are left; {self.segments_made} new "
+            f"segments replace {self.segments_replaced}; compacted up to offset "
             f"{self.clean_end_offset}{'' if self.is_complete else ', then interrupted'}"
         )
 
@@ -250,7 +250,7 @@ class Compaction:
         return facts._replace(magic=magic, index_bytes=index_bytes)
 
     def _ends_of(self, group: Sequence[Segment]) -> set[int]:
-        """Give the last offset of a group in Kafka's layout: a batch with it has to stay."""
+        """Give the last offset of a group in Kafka's layout, where a batch has to stay."""
         filled = [segment for segment in group if segment.size_bytes]
         if not filled:
             return set()

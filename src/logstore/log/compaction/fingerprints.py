@@ -25,7 +25,7 @@ LONG = np.uint64(1 << 63)
 
 
 def _masks() -> Fingerprints:
-    """Build the masks, by size of a short key, of the bytes that belong to the key."""
+    """Build a mask for each size of a short key; it selects the bytes of the key."""
     kept = np.arange(FINGERPRINT_BYTES) < np.arange(SHORT_BYTES_MAX + 1)[:, None]
     return np.where(kept, 0xFF, 0).astype(np.uint8).view(np.uint64)
 

@@ -43,7 +43,7 @@ class LatestOffsets:
     Attributes:
         first_offset: where the range begins.
         end_offset: all records of the range before this offset are noted. The caller of `insert`
-            sets it.
+            sets this offset.
         seed: the seed of the keys' fingerprints.
         key_count: the number of keys in the table.
         key_count_max: the number of keys that the table can hold.

@@ -1,4 +1,4 @@
-"""Replace a group of segments with the cleaned segment that was made from it.
+"""Replace a group of segments with the cleaned segment that was made from the group.
 
     00000000000000000000.log.cleaned    the new segment, being written; not yet part of the log
     00000000000000000000.log.swap       a second name of the new segment, while names change

@@ -3,8 +3,9 @@
 All records after the noted range of offsets stay. These rules hold for all other records:
 
 - The latest record of a key stays. Older records of the key and records without a key are removed.
-- A tombstone is a record whose value is null. It stays until the delete horizon of its batch, a
-  time. The first cleaning that keeps the tombstone as the latest record of its key sets this time.
+- A tombstone is a record whose value is null. A tombstone stays until a time, the delete horizon of
+  its batch. The first cleaning that keeps the tombstone as the latest record of its key sets this
+  time.
 - The records of an aborted transaction are removed. The marker of a transaction stays while
   cleanings find batches of the transaction. The first cleaning that finds none sets the marker's
   delete horizon, and the marker stays until then.
@@ -55,7 +56,7 @@ class Rules:
         """Create the rules of one pass.
 
         Args:
-            latest: the noted keys; the table is sealed.
+            latest: the table of the noted keys, which is sealed.
             is_aborted: whether a batch belongs to an aborted transaction.
             kept_empty: the last offsets of batches that stay even if none of their records stays.
                 These are the last batch of each producer, because of its sequence number, and the
@@ -66,7 +67,7 @@ class Rules:
         self.now_ms = now_ms
         self._horizon_ms = now_ms + delete_retention_ms
         self._is_aborted = is_aborted
-        # The producers of which a batch of a transaction was seen after their last marker.
+        # The producers that have a batch of a transaction after their last marker.
         self._with_batches: set[int] = set()
 
     def judge_all(self, headers: Sequence[BatchHeader], horizons: Horizons) -> list[Verdict]:

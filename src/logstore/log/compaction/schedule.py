@@ -17,7 +17,7 @@ class SegmentFacts(NamedTuple):
 
     Attributes:
         magic: the layout of all batches of the segment.
-        index_bytes: the size of its larger index.
+        index_bytes: the size of the larger of its two indexes.
         oldest_ms: timestamp of its first record; None if unknown.
         newest_ms: its largest timestamp.
     """

@@ -31,7 +31,8 @@ class Window(NamedTuple):
         path: the file.
         position: where `data` begins in the file.
         data: the batches.
-        first_offset: base offset of the first batch; in Kafka's layout, the batch may begin later.
+        first_offset: the lowest base offset that the first batch can have. In the columnar layout,
+            the batch begins exactly there.
         expansion_bytes_max: the most memory that a decoded batch is allowed to need.
     """
 

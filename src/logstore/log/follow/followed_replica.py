@@ -64,7 +64,7 @@ class FollowedReplica(Replica):
     A reading thread writes the fields of `Replica` and the private fields only under `_refreshing`.
 
     Attributes:
-        files: reads the files of the directory, whose layout it knows; never changes.
+        files: an object that knows the layout of the directory and reads its files; never changes.
         missing: why this copy may lack records; a copy that may lack records can only be read. ""
             if the copy lacks none.
         find_anew: finds the partition's new state if its directory is gone; set once.

@@ -191,11 +191,11 @@ class KafkaFiles(PartitionFiles):
         return problems
 
     def _verify_end(self, state: Replica) -> list[Problem]:
-        """Report missing records, and bytes that a broker leaves only if it did not stop well."""
+        """Report missing records, and bytes that no broker leaves that stops in order."""
         known, path = self.known_end
         end, segments = state.log_end_offset, state.segments
         torn = state.recovery.cut_bytes
-        is_longer = 0 < known < end and self.was_stopped  # a stop writes down all log ends
+        is_longer = 0 < known < end and self.was_stopped  # a stop records the log ends
         if known <= end and not is_longer and not (torn and self.was_stopped):
             return []
         reason = f"the last whole batch ends before offset {end}"

@@ -103,7 +103,10 @@ def check_epochs(
             if epoch == -1 or reason or is_late or offset < log_start_offset:
                 continue  # epoch -1: a broker without leader epochs wrote the batch
             if known[-1] != epoch:
-                reason = f"offset {offset} has leader epoch {epoch} in the log, {known[-1]} here"
+                reason = (
+                    f"offset {offset} has leader epoch {epoch} in the log, but {known[-1]} in this "
+                    "file"
+                )
                 problems.append(Problem(path, 0, size, reason, offset, offset))
     return problems
 

@@ -183,7 +183,7 @@ class Cursor:
         return 0
 
     def _check(self, data: bytes | memoryview, at: int, position: int, header: BatchHeader) -> bool:
-        """Verify a batch at its first read; if it is damaged, move the cursor, return False."""
+        """Verify a batch at its first read; move the cursor and return False if it is damaged."""
         segment = self.segment
         if segment.is_verified(position) and header.base_offset == self._expected:
             return True

@@ -1,9 +1,9 @@
 """Recover the leader epochs of a log, from their file if the file agrees with the batches.
 
 If the file and the batches differ, the batches are right. Recovery compares the file with the last
-epoch of each segment, which it knows, and with the first batch of each epoch in the file. A file
-that is old, or belongs to another log, is rewritten. If such a file were used, epochs could fall,
-or appends of the right leader could be refused.
+epoch of each segment, and with the first batch of each epoch in the file. A file that is old, or
+belongs to another log, is rewritten. If such a file were used, epochs could fall, or appends of the
+right leader could be refused.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ def _of_two(told: int, epochs: int, checkpoint: int | None) -> LogStart:
 def choose_topic_id(
     metadata: bytes | None, others: Iterable[bytes | None], trailers: Callable[[], Sequence[bytes]]
 ) -> bytes | None:
-    """Choose the topic id that most files name; None if none names one.
+    """Choose the topic id that most files name; None if no file names a topic id.
 
     If two ids are equally frequent, the id in `partition.metadata` is chosen. If that file is
     missing, an id that a segment names is chosen.

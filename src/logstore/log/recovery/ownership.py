@@ -19,7 +19,7 @@ class Owner(enum.Enum):
     """The log to which a segment belongs, judged by the segment's trailer."""
 
     OURS = "the trailer is of this log"
-    ANOTHER = "the segment is a whole one of another log, so it is not read"
+    ANOTHER = "the segment belongs to another log, so it is not read"
     UNKNOWN = "the trailer is of another log, and does not fit the file"
 
 

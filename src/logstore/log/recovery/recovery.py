@@ -139,7 +139,7 @@ class Recovery:
     # --- one segment --------------------------------------------------------------------------
 
     def _take(self, row: SegmentFiles, next_base: int) -> None:
-        """Add a segment with the facts of its trailer, and scan the part after these facts."""
+        """Add a segment with its trailer's facts, and scan the part that these do not cover."""
         is_last = next_base == NEVER
         segment = Segment(self.directory, row.base_offset)
         segment.is_sparse = bool(self.metadata.extra.get(SPARSE_OFFSETS))
@@ -185,7 +185,7 @@ class Recovery:
     def _own_trailer(
         self, segment: Segment, row: SegmentFiles, is_last: bool
     ) -> tuple[trailers.Trailer | None, bool]:
-        """Read a segment's trailer if it is of this log; also say if the segment is not."""
+        """Read a segment's trailer if it is this log's; say if the segment is another log's."""
         if is_last:  # indexes that grow are needed at once
             self._entries, trailer = trailers.read_growing(segment.index_path, row.index_bytes)
         else:

@@ -20,16 +20,16 @@ class DamageName(enum.StrEnum):
 
 REMEDIES = {
     DamageName.CORRUPTION: "logstore repair {0} {1} moves the damaged bytes to another file",
-    DamageName.HOLE: "logstore repair {0} {1} marks the offsets as lost; all others are kept",
+    DamageName.HOLE: "logstore repair {0} {1} marks the offsets as lost; all records are kept",
     DamageName.START_BEYOND_END: (
-        "the opening mends it, and only deleted records are lost; if you deleted this "
+        "the opening mends this, and only deleted records are lost; if you deleted this "
         "partition, logstore delete {0} {1}"
     ),
     DamageName.FALLING_EPOCHS: (
         "logstore repair {0} {1} makes the epochs rise again; every record stays as it is"
     ),
     DamageName.RESURRECTED_PARTITION: (
-        "if you deleted this partition, logstore delete {0} {1} removes it again; if you "
+        "if you deleted this partition, logstore delete {0} {1} removes it again. If you "
         "did not, logstore repair {0} {1} (or promote, if it is incomplete) accepts it as it is"
     ),
     DamageName.LOST_CONFIGURATION: (

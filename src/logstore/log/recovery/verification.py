@@ -133,9 +133,9 @@ class SegmentDamage(NamedTuple):
 def verify_segment(state: Replica, base_offset: int, flushed_to: int) -> list[SegmentDamage]:
     """Check one segment, to the end of its file; report each damaged batch separately.
 
-    The very end of a log may have bytes that are no whole batch. They count as damage only if their
-    offset is below `flushed_to`. At or after that offset, an append may be writing a batch now, or
-    a crash may have left an incomplete batch.
+    The very end of a log may have bytes that are no whole batch. Such bytes count as damage only if
+    their offset is below `flushed_to`. At or after that offset, an append may be writing a batch
+    now, or a crash may have left an incomplete batch.
     """
     check = SegmentCheck(state, base_offset, flushed_to)
     check.run()
@@ -228,7 +228,7 @@ class SegmentCheck:
             self.found.append(SegmentDamage(self._end, scan.offset, reason))
 
     def _walk(self, fd: int, pause_at: int, progress: Progress | None) -> list[SegmentDamage]:
-        """Continue the walk, and return the damage on the way."""
+        """Continue the walk, and return the damage that was found."""
         scan = self._scan
         found: list[SegmentDamage] = []
         while (reason := scan.run(fd, self._end, progress, pause_at)) is not None:

@@ -1,11 +1,11 @@
 """Limit the open files, index arrays and decoded batches that a store keeps in memory.
 
 A cache evicts by the rule "second chance": if the total weight exceeds the capacity, the oldest
-item is evicted. But if the item was used since the rule last came to it, the item stays. An evicted
-item exists as long as a reader refers to it. A `Handle` closes its descriptor when the last
+item is evicted. But if the item was used since the last time when it was the oldest, it stays. An
+evicted item exists as long as a reader refers to it. A `Handle` closes its descriptor when the last
 reference to the `Handle` ends. So no descriptor is closed while a reader uses it, and reading takes
 no lock. The cache closes no file while it holds its lock: all log dirs share that lock, and a close
-on a disk that hangs would block them all.
+on a disk that hangs would block all of them.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Cache:
         If two threads add a value under the same key, the value of the first thread stays, and both
         threads get this value.
         """
-        evicted: list[Cached] = []  # freed at the end of the call, after the lock
+        evicted: list[Cached] = []  # freed at the end of the call, when the lock is free
         with self._lock:
             present = home.get(key)
             if present is not None:

@@ -64,7 +64,7 @@ class Scan:
         good_end: where the last whole batch ends.
         offset: the offset that the next batch must begin with.
         limit_offset: the base offset of the next segment; all batches here end before it.
-        index, time_index: get an entry for some of the batches; None if not needed.
+        index, time_index: the indexes that get entries for batches; None if not needed.
         is_checked: whether checksums are verified, not only the sizes and offsets of batches.
         expansion_bytes_max: the most memory for a decoded batch; None if records are not checked.
     """

@@ -29,7 +29,7 @@ from logstore.log.segments.time_index import TimeIndex
 from logstore.names import segment_file_name
 
 NOT_WRITTEN_HERE = 2**63
-SOUND_SPANS_MAX = 64  # if there are more, the first one in the file is forgotten
+SOUND_SPANS_MAX = 64  # if there are more spans, the first one in the file is forgotten
 HANDLE, WRITER, INDEX, TIME_INDEX = "handle", "writer", "index", "time_index"
 
 
@@ -149,7 +149,7 @@ class Segment:
 
     def is_verified(self, position: int) -> bool:
         """Check whether the batch at `position` was verified already."""
-        at = position >> 8  # the bit of a batch; a batch has at least 61 bytes
+        at = position >> 8  # a bit for each 32 bytes, because a batch has at least 61 bytes
         bits = self._verified
         return at < len(bits) and bits[at] >> (position >> 5 & 7) & 1 == 1
 

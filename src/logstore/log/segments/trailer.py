@@ -143,7 +143,7 @@ def read_index(path: str, *, growing: bool = False) -> tuple[OffsetIndex, Traile
     data = _whole_file(path)
     trailer = trailer_in(data)
     if trailer is None:
-        raise CorruptIndexError(path=path, position=0, reason="the trailer does not check out")
+        raise CorruptIndexError(path=path, position=0, reason="the trailer is missing or damaged")
     return index_in(data, trailer, path, growing=growing), trailer
 
 
@@ -172,7 +172,7 @@ def index_in(
     """Make the index from the bytes of an `.index`; raises CorruptIndexError."""
     entries = data[:-TRAILER_BYTES]
     if xxh3_64_intdigest(entries) != trailer.entries_checksum:
-        raise CorruptIndexError(path=path, position=0, reason="the entries do not check out")
+        raise CorruptIndexError(path=path, position=0, reason="the entries are damaged")
     return OffsetIndex.from_bytes(entries, growing=growing)
 
 
@@ -187,5 +187,5 @@ def read_time_index(
     """
     data = _whole_file(path) if file_bytes else b""
     if xxh3_64_intdigest(data) != trailer.time_checksum:
-        raise CorruptIndexError(path=path, position=0, reason="the entries do not check out")
+        raise CorruptIndexError(path=path, position=0, reason="the entries are damaged")
     return TimeIndex.from_bytes(data, growing=growing)

@@ -157,7 +157,7 @@ class Appender:
         self._closing = Bell()
         self._is_closed = False
         self._thread: threading.Thread | None = None
-        # Has this appender while records wait. The thread refers only to this list.
+        # A list that has this appender only while records wait. The thread refers only to the list.
         self._kept: list[Appender] = []
 
     def __repr__(self) -> str:

@@ -13,9 +13,9 @@ serves all threads. Without this wait, the threads would fall into two halves, w
 sync separately.
 
 Ctrl-C may interrupt any step. So every lock is taken by `with`, and a record joins its group by one
-call. Once the commit of a group has begun, the group is completed in any case. A leader that is
-interrupted before that starts a thread to replace it. The record of an interrupted thread stays in
-the group, and the group still writes it.
+call. Once the commit of a group has begun, the group is completed in any case. If a leader is
+interrupted before the commit begins, the leader starts a thread that replaces it. The record of an
+interrupted thread stays in the group, and the group still writes it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from logstore.log.state import LogState
 from logstore.log.write import appending, encode, flush
 from logstore.log.write.hung_locks import NOT_WRITING, keeping, reclaim
 
-# The longest time that a leader waits for the group before. It waits so long only if a thread of
+# The longest time that a leader waits for the previous group. It waits so long only if a thread of
 # that group was interrupted.
 PATIENCE_SECONDS = 0.005
 
@@ -39,8 +39,8 @@ class _Leaving:
     """Counts threads that have not yet passed a group's gate; `is_over` is free after the last.
 
     A thread lowers the count while it passes the gate, so only one thread lowers the count at a
-    time. An interrupted thread may not lower the count at all. This only makes a leader wait for
-    `PATIENCE_SECONDS`.
+    time. If a thread is interrupted, it may never lower the count. This only makes a leader wait
+    for `PATIENCE_SECONDS`.
     """
 
     __slots__ = ("count", "is_over")

@@ -12,8 +12,8 @@ taken their locks back.
     the others                                 get the lock, raise LogDirSuspectError, release
 
 The watchdog takes a lock only from a holder that is *keeping* the lock. The holder declares that it
-is keeping the lock before it calls the disk. After the call, it checks whether the lock was taken.
-The holder and the watchdog each write first, and read then:
+is keeping the lock before it calls the disk. After the call, the holder checks whether the lock was
+taken. The holder and the watchdog both first write, and then read:
 
     holder      ends the declaration            looks whether it is in custody     (releases it)
     watchdog    says that it is in custody      looks whether it is still kept      releases it
@@ -26,8 +26,8 @@ Rules for code that calls the disk under `lock` or `flush_lock`: call `check` af
 and before changing anything, and do all other work inside `held`. An append does not use `held`,
 because an object for each lock costs a durable append a microsecond. Instead, an append sets
 `writing` while it is keeping `lock`, and `kept` while it is keeping the lock of a commit or of a
-flush. If a lock is in custody, a thread must not set `kept`: perhaps it got the lock only because
-the watchdog released it.
+flush. If a lock is in custody, a thread must not set `kept`: the thread may have got the lock only
+because the watchdog released it.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
 An interrupted thread cleans up, but a second interrupt may stop the cleaning. So `half_made` names
 the files with bytes that are not yet part of the log. These are new files, from before they are
 created until their segments are in the view, and the file of the active segment after an
-interrupted write. If such a new file stayed, the next start would take it for a segment. It would
-cut records that were appended to the segment before, or find that a batch overlaps the new file. If
-wrong bytes stayed at the end of a segment that is then sealed, the next start would find them where
-the next segment begins.
+interrupted write. If such a new file stayed, the next start would take it for a segment. The start
+would then cut records that were appended to the segment before, or find that a batch overlaps the
+new file. If wrong bytes stayed at the end of a segment that is then sealed, the next start would
+find them where the next segment begins.
 
 So such files and bytes are removed before an append, a roll, a truncation or a close. While
 `half_made` names a file, `room_bytes` is 0. So every append calls `make_room`, which cleans up.
@@ -78,7 +78,7 @@ def roll(state: LogState, base_offset: int) -> None:
     so before any record in the new segment is acknowledged as durable.
     """
     active = state.active
-    # Segments are contiguous; only an empty log can go on at a later offset (see `raw_batches`).
+    # Segments are contiguous; only an empty log can continue at a later offset (`raw_batches`).
     assert base_offset == active.end_offset or active.base_offset == active.end_offset < base_offset
     segment = Segment(state.directory, base_offset)
     try:

@@ -49,8 +49,8 @@ class AppendRules:
             least a sixteenth of the memory that the decoded record needs (`encode.size_max`). So no
             batch needs more than `expansion_bytes_max`.
         plain_bytes_max: the largest batch of one record without headers that is within both bounds;
-            0 if `is_plain` is false. So an append that began with other rules finds its batch too
-            large.
+            0 if `is_plain` is false. So an append that began with other rules finds that they
+            changed.
     """
 
     __slots__ = (
