@@ -180,7 +180,7 @@ class Cleaner:
     def _select(
         self, window: Window, looked: list[tuple[Place, int | None, Verdict]]
     ) -> Steps[dict[int, bytes | None]]:
-        """Return the new bytes of each LOOK batch, by its place; None for an unchanged batch."""
+        """Return the new bytes of each batch judged LOOK, by its place; None if it is unchanged."""
         copies: dict[int, bytes | None] = {}
         remaining = iter(looked)
         for group in (

@@ -123,7 +123,7 @@ class Rules:
         is_null: Mask,
         is_superseded: Mask,
     ) -> tuple[Mask, list[int | None]]:
-        """Select the records of LOOK batches that stay, and give the batches' delete horizons.
+        """Select the records that stay in batches judged LOOK; also give the batches' horizons.
 
         Args:
             firsts: the row of each batch's first record; the last item is the number of all

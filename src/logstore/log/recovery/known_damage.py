@@ -74,7 +74,7 @@ def start_beyond_end(directory: str, segments: Sequence[Segment], start: int) ->
     end = segments[-1].end_offset if segments else start
     if end >= start:
         return None
-    reason = f"the log start is {start}, and its records end at {end}"
+    reason = f"the log start is {start}, but the records of the log end at {end}"
     path = os.path.join(directory, METADATA_NAME)
     return Problem(path, 0, 0, reason, start, start, DamageName.START_BEYOND_END)
 

@@ -10,8 +10,8 @@ sent. If nothing else refers to the appender any more, its thread ends.
 Batches form a chain from the oldest batch that was not sent to the newest batch, which takes
 records. A batch is closed when the next batch is linked to it. A batch leaves the chain when its
 offset or its error is known. So wherever a thread is interrupted, every record that it added stays
-in the chain. The next append, the appender's thread, `flush`, `close`, or a caller that asks for an
-offset sends the record.
+in the chain. The record is sent by the next append, by the appender's thread, by `flush` or
+`close`, or by a caller that asks for an offset.
 """
 
 from __future__ import annotations

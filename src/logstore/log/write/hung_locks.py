@@ -83,7 +83,7 @@ class LockedLog(Owner, Protocol):
 
 
 class keeping:  # noqa: N801 - it is used as a statement
-    """Declare that locks are kept during calls to the disk; the last item of their `with`."""
+    """Declare that a thread keeps locks during disk calls; use it as the last item of a `with`."""
 
     __slots__ = ("__weakref__", "_entry", "names", "owner")
 

@@ -1,4 +1,4 @@
-"""Describe the outcome of an append of encoded batches: where they are, or if they are in the log.
+"""Describe the outcome of an append of encoded batches: the offsets, or whether any was written.
 
 Each exception that such an append raises has the attribute `is_written` (see `LogStoreError`). So a
 caller knows whether it can append the batches again. The code that knows most about the outcome

@@ -43,7 +43,7 @@ class AppendRules:
         requires_keys: whether records without a key are refused: compaction would remove them.
         flush_messages: the number of unflushed records that triggers a flush, or NEVER.
         before_max_ms, after_max_ms: how far a timestamp in encoded batches may be from now. None if
-            there is no limit, and with LogAppendTime.
+            there is no limit, or if LogAppendTime is configured.
         max_message_bytes, expansion_bytes_max: the largest size of a batch, stored and in memory.
         gathered_bytes_max: how many bytes of small appends go into one batch. Each record counts at
             least a sixteenth of the memory that the decoded record needs (`encode.size_max`). So no
