@@ -10,7 +10,6 @@ from logstore.config import LogConfig, parse_size
 from logstore.disk.uninterrupted import uninterruptible
 from logstore.errors import LogClosedError
 from logstore.format.batch import Record
-from logstore.log.producers import snapshots
 from logstore.log.read.isolation import READ_UNCOMMITTED, end_of
 from logstore.log.replicated_log import ReplicatedLog
 from logstore.log.state import LogState
@@ -50,6 +49,8 @@ class Log(ReplicatedLog):
                     roll.undo(state)
             self.flush()
             if state.producers.are_known:
+                from logstore.log.producers import snapshots
+
                 snapshots.put_last(state)
             self.checkpoint(is_closing=True)
             state.is_closed_whole = True

@@ -4,7 +4,8 @@
     take      under `lock`, after the write
 
 Between the two, `is_torn` is set. So an interrupt leaves no batch in the log that the next one is
-not compared with.
+not compared with. What only a log with producers needs is imported in functions: `import logstore`
+stays cheap, and an open imports all of it.
 """
 
 from __future__ import annotations
@@ -15,15 +16,10 @@ from logstore.format.batch_parts import BatchHeader
 from logstore.format.columnar.columns import Buffer
 from logstore.format.kafka.header import CONTROL
 from logstore.log.producers import rules
-from logstore.log.producers.producer_state import (
-    FORGOTTEN_AT_ONCE,
-    Producers,
-    ProducerState,
-)
-from logstore.log.producers.rebuild import made, mend
-from logstore.log.producers.walk import marker_of
 
 if TYPE_CHECKING:
+    from logstore.format.kafka.markers import Marker
+    from logstore.log.producers.producer_state import Producers, ProducerState
     from logstore.log.state import LogState
 
 Batches = list[tuple[Buffer, BatchHeader]]
@@ -39,6 +35,15 @@ def are_watched(batches: Batches) -> bool:
 
 def current(state: LogState) -> Producers:
     """Give the producers of a log; a new state if there is none yet. `lock` is held."""
+    producers = state.producers
+    if producers.is_torn or producers.known is None:
+        return _rebuilt(state)
+    return producers.known
+
+
+def _rebuilt(state: LogState) -> Producers:
+    from logstore.log.producers.rebuild import made, mend
+
     if state.producers.is_torn:
         mend(state)
     known = state.producers.known
@@ -48,7 +53,7 @@ def current(state: LogState) -> Producers:
 def take(state: LogState, known: Producers, batches: Batches, offset: int, now_ms: int) -> None:
     """Record batches that were written from an offset on; `lock` is held."""
     for data, header in batches:
-        marker = marker_of(data, 0, header) if header.attributes & CONTROL else None
+        marker = _marker_of(data, header) if header.attributes & CONTROL else None
         if marker is not None:
             known.take_marker(header, offset, now_ms, marker)
         else:
@@ -61,8 +66,16 @@ def take(state: LogState, known: Producers, batches: Batches, offset: int, now_m
     producers.is_torn = False
 
 
+def _marker_of(data: Buffer, header: BatchHeader) -> Marker | None:
+    from logstore.log.producers.walk import marker_of
+
+    return marker_of(data, 0, header)
+
+
 def states(state: LogState) -> list[ProducerState]:
     """Give what the log knows of each producer; they are listed without its lock."""
+    from logstore.log.producers.producer_state import Producers
+
     with state.lock:
         state.check()
         snapshot = current(state).snapshot(state.log_end_offset)
@@ -79,7 +92,9 @@ def verification(state: LogState, producer_id: int, epoch: int, sequence: int) -
 
 def expire(state: LogState, now_ms: int) -> None:
     """Forget the producers of a log that were not used for the expiration time."""
-    is_over = False
+    from logstore.log.producers.producer_state import FORGOTTEN_AT_ONCE
+
+    is_over = not state.producers.are_known
     while not is_over:  # in parts: appends run in between
         with state.lock:
             producers = state.producers

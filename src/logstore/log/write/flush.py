@@ -19,7 +19,6 @@ from logstore.disk.calls import SYNCING, WORKING, call
 from logstore.disk.failures import Verdict, verdict_of
 from logstore.errors import LogDirError, LogDirSuspectError, LogStoreError
 from logstore.log.metadata import HIGH_WATERMARK
-from logstore.log.producers import snapshots as producer_snapshots
 from logstore.log.segments.cache import Handle
 from logstore.log.segments.segment import Segment
 from logstore.log.write.hung_locks import keeping, reclaim
@@ -27,6 +26,7 @@ from logstore.log.write.outcome import mark
 from logstore.log.write.seal import seal
 
 if TYPE_CHECKING:
+    from logstore.format.producer_file import Snapshot
     from logstore.log.state import LogState, Unflushed
 
 
@@ -122,10 +122,10 @@ def _flush(state: LogState, outer: BaseException | None) -> None:
                 pending.append((state.active, state.writer))
             sizes = {id(segment): segment.size_bytes for segment, _ in pending}
             names_changed, epochs_changed = state.names_changed, state.replication.epochs_changed
-            snapshot = producer_snapshots.due(state) if state.producers.are_known else None
+            snapshot = _snapshot_due(state) if state.producers.are_known else None
         synced = _sync(state, pending, names_changed > 0, epochs_changed > 0)
         if snapshot is not None:
-            producer_snapshots.put(state, snapshot)
+            _put_snapshot(state, snapshot)
         with state.lock:
             if not state.in_custody:  # else a thread that hangs in an append may still change them
                 _note_synced(state, sizes, names_changed, epochs_changed)
@@ -143,6 +143,18 @@ def _flush(state: LogState, outer: BaseException | None) -> None:
         if segment is not state.active:
             with call(state.directory, WORKING):
                 seal(state, segment, handle.fd)
+
+
+def _snapshot_due(state: LogState) -> Snapshot | None:
+    from logstore.log.producers import snapshots  # only logs with producers need it
+
+    return snapshots.due(state)
+
+
+def _put_snapshot(state: LogState, snapshot: Snapshot) -> None:
+    from logstore.log.producers import snapshots
+
+    snapshots.put(state, snapshot)
 
 
 def _note_synced(
