@@ -37,7 +37,6 @@ from logstore.store.upkeep.compactor import Compactor
 from logstore.store.upkeep.pressure import relieve
 from logstore.store.upkeep.purge import purge_covered, purge_postponed
 from logstore.store.upkeep.scrubber import STEP_SECONDS, Scrubber
-from logstore.units import format_count
 
 USAGE_INTERVAL_SECONDS = 10.0
 PACE_INTERVAL_SECONDS = 10.0
@@ -91,7 +90,7 @@ class DirKeeper:
                 self.checkpoint,
             ),
             Duty("usage", USAGE_INTERVAL_SECONDS, self.refresh_usage),
-            Duty(PRESSURE, USAGE_INTERVAL_SECONDS, self.relieve),
+            Duty(PRESSURE, USAGE_INTERVAL_SECONDS, partial(relieve, log_dir, replicas)),
             Duty("pace", PACE_INTERVAL_SECONDS, self.keep_pace),
             Duty(PROBE, config.log_dir_probe_interval_ms / 1000, self.probe),
         )
@@ -242,12 +241,6 @@ class DirKeeper:
         figures = self._replicas.figures[self.log_dir.path]
         with call(self.log_dir.path):
             figures.refresh(self._replicas.on(self.log_dir))
-
-    def relieve(self) -> None:
-        """Drop the oldest segments of some logs if the disk is full (`retention_pressure`)."""
-        count = relieve(self.log_dir, self._replicas)
-        if count:
-            warn("%s was full: dropped %s", self.log_dir.path, format_count(count, "segment"))
 
     def probe(self) -> None:
         """Probe the disk; a SUSPECT log dir serves again after several good probes."""

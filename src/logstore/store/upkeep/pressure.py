@@ -12,6 +12,7 @@ from logstore.errors import LogStoreError
 from logstore.log import host
 from logstore.log.log import Log
 from logstore.store.replicas import Replicas
+from logstore.units import format_count
 
 
 def relieve(log_dir: LogDir, replicas: Replicas) -> int:
@@ -29,6 +30,12 @@ def relieve(log_dir: LogDir, replicas: Replicas) -> int:
             break  # the log changed meanwhile: the next turn looks again
         dropped += 1
         _look_again(log_dir)
+    if dropped:
+        import logging
+
+        text = "%s was full: dropped %s of logs with retention_pressure"
+        what = format_count(dropped, "segment")
+        logging.getLogger("logstore").warning(text, log_dir.path, what)
     return dropped
 
 
