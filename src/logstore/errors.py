@@ -78,11 +78,9 @@ class LogStoreError(Exception):
 
     Attributes:
         retriable: whether the same call may succeed later. If True, nothing was written.
-        is_written: set on an error of an append of encoded batches. True means that all batches are
-            in the log. False means that none of them is in the log. None means that this is unknown
-            until the log is opened again. Any other exception that such an append raises has this
-            attribute, too. The only exception without it is a KeyboardInterrupt that came before
-            the append began.
+        is_written: whether encoded batches are in the log, all or none; None if that is unknown
+            until the log is opened again. Any exception of such an append has this attribute, but
+            for a KeyboardInterrupt that came before the append began.
     """
 
     retriable = False
@@ -103,8 +101,7 @@ class LogStoreError(Exception):
         return self._template.format(**self.facts)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # By default, an exception is rebuilt from its text alone. The last item of the tuple
-        # restores its notes.
+        # Else an exception is rebuilt from its text alone. The last item restores its notes.
         return _rebuild, (type(self), self._message, self.facts), self.__dict__
 
 
@@ -286,11 +283,7 @@ class CoordinatorFencedError(LogStoreError):
 
 
 class RecordExpansionError(LogStoreError, ValueError):
-    """Report a record batch that would need more memory than the store allows for one batch.
-
-    No memory was allocated for the batch. An append writes nothing. A read returns the batches
-    before this batch.
-    """
+    """Report a batch that needs more memory than is allowed; no memory was allocated for it."""
 
     size_bytes: int
     record_expansion_bytes_max: int

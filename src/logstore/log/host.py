@@ -23,7 +23,6 @@ from logstore.log.metadata import (
 )
 from logstore.log.read import split as splitting
 from logstore.log.read.cursor import Cursor
-from logstore.log.removal import retention
 from logstore.log.segments.cache import Handle
 from logstore.log.segments.segment import Segment
 from logstore.log.write import flush
@@ -59,11 +58,15 @@ def oldest_under_pressure(log: Log) -> int | None:
 
     None if the configuration does not allow it, or if only the active segment is left.
     """
+    from logstore.log.removal import retention
+
     return retention.oldest_under_pressure(log._state)
 
 
 def drop_oldest(log: Log) -> bool:
     """Drop that segment; returns whether it was dropped. Raises LogStoreError."""
+    from logstore.log.removal import retention
+
     return retention.drop_oldest(log._state)
 
 

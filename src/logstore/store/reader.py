@@ -11,14 +11,14 @@ from logstore.arguments import StrPath, known_as, timeout_of, wrong
 from logstore.errors import LogStoreError
 from logstore.log.log import Log
 from logstore.names import TopicPartition
-from logstore.store.partitions import Partitions, Progress
-from logstore.store.state import CLOSED, StoreState
 
 if TYPE_CHECKING:
     from logstore.disk.documents.facts import Facts
     from logstore.store.describe import DescribeDirsResponse, StoreMetrics
     from logstore.store.dirs.dropped_store import Dropping
+    from logstore.store.partitions import Partitions, Progress
     from logstore.store.recovery_report import VerifyReport
+    from logstore.store.state import StoreState
 
 Close = Callable[[float | None], tuple[str, ...]]
 
@@ -152,6 +152,8 @@ class StoreReader:
             LogDirOfflineError: a log dir failed during this call; the others are closed in order.
                 Only the first call of `close` raises this error.
         """
+        from logstore.store.state import CLOSED
+
         timeout = timeout_of(timeout)
         # If the opening failed, nothing is open. In a forked child, everything belongs to the
         # parent.

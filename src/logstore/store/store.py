@@ -15,9 +15,7 @@ from logstore.log.environment import Clock, check_clock
 from logstore.log.log import Log
 from logstore.names import TopicPartition
 from logstore.store.dirs import dir_changes
-from logstore.store.partitions import Partitions
 from logstore.store.reader import StoreReader
-from logstore.store.state import OwnerState
 from logstore.store.topics import partition_changes
 
 # Modules that only opening and closing need are imported there, so that `import logstore` stays
@@ -26,6 +24,7 @@ if TYPE_CHECKING:
     from logstore.log.recovery.repair import RepairReport
     from logstore.store.dirs.dir_failures import FailureCallback
     from logstore.store.recovery_report import RecoveryProgress, RecoveryReport
+    from logstore.store.state import OwnerState
     from logstore.store.upkeep.events import StoreEvent
     from logstore.store.view import StoreView
 
@@ -129,6 +128,7 @@ class LogStore(StoreReader):
     def _of_owner(cls, state: OwnerState) -> Self:
         from logstore.store.dirs.closing import Closing
         from logstore.store.dirs.dropped_store import Dropping, calling_place
+        from logstore.store.partitions import Partitions
 
         store = cls(state, Partitions(state), Closing(state).wait)
         store._dropping = Dropping(state, calling_place())
@@ -210,16 +210,14 @@ class LogStore(StoreReader):
         This is much faster than one call of `create` for each partition, because the partitions
         share their syncs. On return, all partitions are durable. After a crash, each partition
         exists whole or not at all. After an error, the partitions that were created before the
-        error stay; a call with `exist_ok=True` creates the others.
+        error stay; a call with `exist_ok=True` creates the others. Returns the logs in the order
+        of their partition numbers.
 
         Args:
             partitions: the number of partitions, at least 1.
             config: the new partitions' configuration. None means the store's `log_config`.
             exist_ok: return the logs of existing partitions, whatever their log dirs are, and
                 create the others. If `config` is not None, existing partitions must have it.
-
-        Returns:
-            The logs, in the order of their partition numbers.
 
         Raises:
             PartitionExistsError: a partition exists. With `exist_ok`: a partition exists with
@@ -234,18 +232,16 @@ class LogStore(StoreReader):
     def set_config(self, topic: str, partition: int, changes: Mapping[str, Any]) -> LogConfig:
         """Change the configuration of a partition while it is in use; durable on return.
 
-        The change is all or nothing, also after a crash. The next append and the next check of
-        retention use the new configuration. During the change, appends wait for one write to the
-        disk. A batch that was encoded before the change is stored unchanged. After a change of
-        `record_format`, the next append begins a new segment; earlier records keep their layout.
+        Returns the new configuration. The change is all or nothing, also after a crash. The next
+        append and the next check of retention use the new configuration. During the change, appends
+        wait for one write to the disk. A batch that was encoded before the change is stored
+        unchanged. After a change of `record_format`, the next append begins a new segment; earlier
+        records keep their layout.
 
         Args:
             changes: values by key of `LogConfig`, e.g. `{"retention_ms": "7d"}`; sizes in bytes,
                 durations in ms, or text with a unit. None resets a key to the store's default
                 (`StoreConfig.log_config`); -1 means no limit.
-
-        Returns:
-            The new configuration. `Log.config` returns it from now on.
 
         Raises:
             TypeError: a key is unknown (the error names the nearest one), or a value is of the
@@ -318,10 +314,7 @@ class LogStore(StoreReader):
         return dir_changes.reopen(self._state.owned(), path, format_new=format_new)
 
     def take_offline(self, path: StrPath) -> None:
-        """Flush a log dir and release it, so that its disk can be unmounted.
-
-        `reopen_dir` brings the log dir back.
-        """
+        """Flush a log dir and release it to unmount its disk; `reopen_dir` brings it back."""
         dir_changes.take_offline(self._state.owned(), path)
 
     def remove_dir(self, path: StrPath, *, lost: bool = False) -> tuple[TopicPartition, ...]:
@@ -390,10 +383,8 @@ class LogStore(StoreReader):
 
         The store still serves during the call of the function, and `close` waits until the function
         returns. If the function raises, this is logged, and the close continues. If the store is
-        dropped without a close, the function is not called.
-
-        Returns:
-            A function that withdraws the callback; a second call of it does nothing.
+        dropped without a close, the function is not called. Returns a function that withdraws the
+        callback; a second call of it does nothing.
         """
         function(callback, "callback")
         return self._state.owned().host.on_close(callback)

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 
 from logstore.arguments import flag
 from logstore.errors import InvalidTimestampError, MissingKeyError
-from logstore.format import layouts, subsets
+from logstore.format import layouts
 from logstore.format.batch_parts import BatchHeader
 from logstore.format.columnar.columns import Buffer
+from logstore.format.kafka.header import CONTROL
 from logstore.log.encoded.raw_batches import OFFSETS_MAX, Found, parse, placed
 from logstore.log.producers import appends
+from logstore.log.producers.rules import bits_of, out_of_order
 from logstore.log.producers.rules import is_watched as is_of_producer
-from logstore.log.producers.rules import out_of_order
 from logstore.log.state import RELATIVE_OFFSET_MAX
 from logstore.log.write import appending, batch_group, flush, roll
 from logstore.log.write.batch_group import PlacedBatch
@@ -192,7 +193,7 @@ def _stamped(data: Buffer, header: BatchHeader, now_ms: int) -> tuple[Buffer, Ba
 def _check_keys(batches: Found, rules: AppendRules) -> None:
     """Refuse a record without a key; the number in the error counts within its batch."""
     for data, header in batches:
-        if header.record_count and not subsets.is_control(header):
+        if header.record_count and not bits_of(header) & CONTROL:
             batch = layouts.decoder_of(data, 0, "", rules.expansion_bytes_max)(data, 0, header)
             if batch.keys.validity is not None:
                 is_valid = batch.keys.is_valid

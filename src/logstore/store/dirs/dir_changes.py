@@ -15,10 +15,10 @@ from logstore.disk.log_dir import LogDir
 from logstore.disk.uninterrupted import uninterruptible
 from logstore.errors import LogDirError, LogDirOfflineError, LogStoreError, PartitionExistsError
 from logstore.names import TopicPartition, validate_partition, validate_topic
-from logstore.store.state import OwnerState
 
 if TYPE_CHECKING:
     from logstore.store.recovery_report import RecoveryReport
+    from logstore.store.state import OwnerState
 
 DROP_SECONDS_MAX = 5.0
 

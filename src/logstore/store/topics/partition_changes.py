@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from logstore.arguments import StrPath, flag, instance, text, whole, wrong
 from logstore.config import LogConfig
 from logstore.disk.uninterrupted import uninterruptible
-from logstore.log import host
 from logstore.log.log import Log
 from logstore.names import (
     TopicPartition,
@@ -21,11 +20,11 @@ from logstore.names import (
     validate_partition,
     validate_topic,
 )
-from logstore.store.state import OwnerState
 
 if TYPE_CHECKING:
     from logstore.log.recovery.repair import RepairReport
     from logstore.store.replicas import Replicas
+    from logstore.store.state import OwnerState
 
 
 @uninterruptible
@@ -129,6 +128,8 @@ def set_config(
         text(name, "a key of changes")
     defaults = state.config.log_config
     log = state.replicas.lookup(topic, partition).log
+    from logstore.log import host
+
     return host.set_config(log, lambda config: config.with_changes(changes, defaults))
 
 
