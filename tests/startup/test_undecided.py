@@ -85,7 +85,7 @@ def test_regression_a_loss_is_asked_for_although_a_move_left_a_part(
     with LogStore.open(given, admin_socket=False) as store:
         command = reopen_dir if how == "replaced" else remove_dir
         options = {"format_new": True} if how == "replaced" else {"lost": True}
-        with pytest.raises(LogDirError, match=r"a-0 \(left of it: .*\.move\)") as caught:
+        with pytest.raises(LogDirError, match=r"a-0 \(remaining copies: .*\.move\)") as caught:
             command(inside(store), str(moved[0]), may_lose=False, **options)
         assert caught.value.facts["lost"] == [list(KEY)]
         row = command(inside(store), str(moved[0]), may_lose=True, **options)
@@ -119,7 +119,7 @@ def test_regression_the_other_copy_opens_once_one_is_given_up(
                 call(*KEY)
             assert "close the store, and move" in str(caught.value)
         store.take_offline(disks[side])
-        with pytest.raises(LogDirError, match=r"a-0 \(left of it: "):
+        with pytest.raises(LogDirError, match=r"a-0 \(remaining copies: "):
             remove_dir(inside(store), str(disks[side]), lost=True)
         assert store.remove_dir(disks[side], lost=True) == ()
         assert [record.value for record in store[KEY]] == [[b"new"] * 5, [b"old"] * 3][side]

@@ -231,8 +231,8 @@ def test_the_directories_are_right_and_a_disagreement_is_told(disks: list[Path])
     shutil.rmtree(disks[2] / "orders-2")
     with LogStore.open(disks) as store:
         told = "\n".join(store.recovery_report.warnings)
-        assert f"had orders-0 in {disks[0]}; it is in {disks[1]}" in told
-        assert f"had orders-2 in {disks[2]}; it is in no log dir" in told
+        assert f"named {disks[0]} for orders-0, but it is in {disks[1]}" in told
+        assert f"named {disks[2]} for orders-2, but no log dir" in told
         assert list(store) == [("orders", 0), ("orders", 1)]
         store.create("orders", 2)
         with pytest.raises(PartitionExistsError):

@@ -54,7 +54,7 @@ def test_a_full_disk_returns_when_a_part_of_it_is_free(
     assert state_of(log_dir) == "READ_ONLY"
     assert "ENOSPC" in (log_dir.reason or "")
     disk.free = 9
-    with pytest.raises(LogDirFullError, match="resume by themselves at 40"):
+    with pytest.raises(LogDirFullError, match="resume by themselves if 40"):
         log_dir.check_appendable()
     log_dir.refresh_usage()
     assert state_of(log_dir) == "READ_ONLY"

@@ -90,7 +90,9 @@ class Ballast:
         """Note how much of the ballast is missing. A write error here takes no log dir offline."""
         with suppress(OSError):
             self._missing_bytes = max(BALLAST_BYTES - self._size_bytes(), 1)
-        text = f"{self.path} cannot be written, so a full disk may not be emptied: "
+        text = (
+            f"{self.path} cannot be written, so perhaps no record of a full disk can be deleted: "
+        )
         if verdict_of(error) is Verdict.ASK and text + reason_of(error) not in self._warnings:
             self._warnings.append(text + reason_of(error))
 
@@ -115,7 +117,7 @@ class Ballast:
         )
 
     def use(self, work: Callable[[], Result]) -> Result:
-        """Do work that needs little space; if there is no room, remove the ballast and do it again.
+        """Do work that needs little space; if there is no room, remove the ballast and retry.
 
         Args:
             work: a function that can be called again after any error.

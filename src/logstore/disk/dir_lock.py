@@ -221,7 +221,7 @@ class DirLock:
         return self.gate.close()
 
     def leave(self) -> None:
-        """Record that no store has the dir any more. After the last call, the gate is forgotten."""
+        """Record that no store has the dir any more; after the last call, forget the gate."""
         self.gate.is_left = True
         self.gate.is_forgotten()
 

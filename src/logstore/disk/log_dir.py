@@ -78,7 +78,7 @@ class LogDir(Health):
         self._directory_id = ""
         self.start_id = ""
         self.was_clean = False
-        # Replicas that did not open, or are damaged: they prevent that a close marks the dir clean.
+        # Replicas that did not open, or are damaged. With any, a close does not mark the dir clean.
         self.not_loaded: set[tuple[str, int]] = set()
         # Whether this process served the dir before: the page cache may differ from the disk.
         self.is_back = False
@@ -99,7 +99,7 @@ class LogDir(Health):
         self.flush_count, self.flush_seconds = 0, 0.0
         self._on_failure = on_failure
         self._place: tuple[int, int] | None = None
-        self._writing_meta = threading.Lock()  # so that the newest identity is written last
+        self._writing_meta = threading.Lock()  # so that the newest identity is the last one
         self._is_let_go = False
 
     def __repr__(self) -> str:
@@ -141,7 +141,7 @@ class LogDir(Health):
         self._on_failure = on_failure
 
     def take_offline(self, reason: str, *, has_remedy: bool = False) -> LogDirOfflineError:
-        """Take the dir offline for good; only the first call of this calls the failure callback."""
+        """Take the dir offline for good; only the first time, call the failure callback."""
         if (
             self.change(Event.FAILED, reason, has_remedy=has_remedy)
             and self._on_failure is not None
@@ -158,7 +158,7 @@ class LogDir(Health):
     ) -> LogStoreError:
         """Convert an error of this dir's disk; if the disk is to blame, take the dir offline.
 
-        Use it as `raise log_dir.failed(error, path) from error`.
+        Usage: `raise log_dir.failed(error, path) from error`.
         """
         if self.is_offline:
             return self.offline_error()
@@ -268,8 +268,8 @@ class LogDir(Health):
             if verdict_of(error) is not Verdict.FULL or self.lock.may_be_marked:
                 raise  # if the old marker stayed, a crash would look like an orderly close
             self.warnings.append(
-                f"{self.path}: the disk is full: the lock file names no owner, and the next "
-                "start recovers"
+                f"{self.path}: the disk is full, so the lock file names no owner, and the next "
+                "start recovers the logs"
             )
 
     def release(self) -> None:
@@ -368,12 +368,12 @@ class LogDir(Health):
         return max(percent, 1) + self.ballast.missing_bytes
 
     def _return_text(self) -> str:
-        return f"appends resume by themselves at {format_size(self.return_bytes)} free"
+        return f"appends resume by themselves if {format_size(self.return_bytes)} are free"
 
     def _full(self, reason: str) -> LogStoreError:
         """Make the error of a write that found no room; if the disk is full, set READ_ONLY.
 
-        If there is room, this append was too large, or met a quota: other appends continue.
+        If there is room, only this append was too large or met a quota, and others continue.
         """
         try:
             if not self._look_for_room():

@@ -65,7 +65,7 @@ def _read(path: str) -> bytes:
         return b""
     try:
         return files.read_up_to(fd, TABLE_BYTES_MAX, 0)
-    except IsADirectoryError:  # a container can have a directory in its place
+    except IsADirectoryError:  # in a container, a directory can have this path
         return b""
     finally:
         files.close(fd)

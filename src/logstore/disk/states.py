@@ -55,14 +55,14 @@ class Event(enum.Enum):
 
     FAILED = "its disk failed, or its user took it offline"
     STUCK = "a call to its disk does not return"
-    ANSWERED = "it answers again and no call is stuck"
+    ANSWERED = "its disk answers again, and no call is stuck"
     FULL = "its disk is full"
     ROOM = "its disk has room again"
     CORDON = "its user wants no new replicas on it"
     UNCORDON = "its user allows new replicas on it again"
     SLOWED = "its probes take far longer than those of the other log dirs"
-    KEPT_UP = "its probes take about as long as those of the others again"
-    OUTDATED = "a later state of it was seen: it is an old copy of itself"
+    KEPT_UP = "its probes are again about as fast as those of the other log dirs"
+    OUTDATED = "others know a later state of the log dir: it is an old copy of itself"
     ACCEPTED = "its user accepted the old copy as the log dir"
 
 
@@ -105,11 +105,11 @@ TABLE = {
 
 REMEDIES = {
     LogDirState.ONLINE: "",
-    LogDirState.READ_ONLY: "free some space: it takes records again by itself",
+    LogDirState.READ_ONLY: "free some space: then the log dir takes records again by itself",
     LogDirState.SLOW: "new replicas go elsewhere; check the disk, or move its replicas away",
     LogDirState.CORDONED: "uncordon it to allow new replicas on it",
     LogDirState.OUTDATED: "mount the right disk and reopen the log dir",
-    LogDirState.SUSPECT: "check the disk: the log dir serves again by itself when it answers",
+    LogDirState.SUSPECT: "check the disk: the log dir serves again by itself when the disk answers",
     LogDirState.OFFLINE: "check the disk and its mount, then reopen the log dir",
 }
 

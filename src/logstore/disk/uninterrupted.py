@@ -57,7 +57,7 @@ class Work(Generic[Result]):
         end that wait.
         """
         while not self._is_over.wait(LOOK_SECONDS):
-            if not self._thread.is_alive():  # for lack of memory, it can end before the work
+            if not self._thread.is_alive():  # without memory, a thread can end early
                 return
 
     def wait_after_interrupt(self) -> None:
@@ -79,10 +79,12 @@ class Work(Generic[Result]):
             if error is not None:
                 raise error
             if not self._results:
-                raise MemoryError("a thread ended for lack of memory; its work may be done or not")
+                raise MemoryError(
+                    "a thread ended for lack of memory; it is unknown whether its work is done"
+                )
             return self._results[0]
         finally:
-            del error  # its traceback refers to frames, and these refer to descriptors
+            del error  # an error refers to frames, which refer to descriptors
 
     def _check(self) -> None:
         """Raise AbandonedError if the caller left; the work calls this before its first change."""

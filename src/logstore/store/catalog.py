@@ -35,7 +35,7 @@ from logstore.names import TopicPartition
 
 # A catalog file is rewritten if it has more lines than this plus twice the number of entries.
 SPARE_LINES = 1000
-LEFT = "it is left until a start with all log dirs: no other catalog names what the bad ones hold"
+LEFT = "it is left until a start with all log dirs: only it may name the replicas on bad log dirs"
 
 
 class Catalog:
@@ -55,7 +55,7 @@ class Catalog:
         self._places: dict[TopicPartition, Place] = {}
         self._sequence = 0
         self._lock = threading.Lock()
-        self._writing: dict[str, threading.Lock] = {}  # by log dir; taken while its file is written
+        self._writing: dict[str, threading.Lock] = {}  # by log dir; held during a write of its file
         # By log dir: the number of lines in its catalog file.
         self._line_counts: dict[str, int] = {}
         # By log dir: the lines that must be appended to its catalog file; None if the file must be
@@ -117,7 +117,7 @@ class Catalog:
             if data is not None and not (read[data].is_whole or read[data].is_torn):
                 damaged.append(f"{path}/{CATALOG_NAME}")
         with self._lock:
-            if self._take_newer(read.values()):  # log dirs that served before lack these
+            if self._take_newer(read.values()):  # other log dirs lack the new entries
                 self._pending = dict.fromkeys(self._pending)
             self.is_known |= not is_a_dir_bad or any(found.is_whole for found in read.values())
             newest = max((place.sequence for place in self._places.values()), default=0)

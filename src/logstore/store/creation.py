@@ -184,7 +184,7 @@ def check_takes_replicas(replicas: Replicas, log_dir: LogDir) -> None:
         reason = "it is being opened or removed; try again"
         raise LogDirError(path=log_dir.path, reason=reason, retriable=True)
     if log_dir.is_cordoned:
-        raise LogDirError(path=log_dir.path, reason="it is cordoned; uncordon it, or take another")
+        raise LogDirError(path=log_dir.path, reason="it is cordoned; uncordon it, or use another")
     log_dir.check_appendable()
 
 
@@ -287,7 +287,7 @@ def delete(replicas: Replicas, key: TopicPartition) -> list[Doomed]:
         log_dir, doomed = replica.log_dir, _delete_live(replicas, replica, key)
     elif key in replicas.incomplete:
         log_dir, doomed = _delete_incomplete(replicas, key)
-    else:  # another thread was faster
+    else:  # another thread deleted the replica first
         raise UnknownPartitionError(topic=key.topic, partition=key.partition)
     _leave_to_rivals(replicas, key)
     replicas.copies.forget_of(key)
@@ -326,7 +326,7 @@ def _delete_incomplete(replicas: Replicas, key: TopicPartition) -> tuple[LogDir,
     acceptance.check_decidable(replicas, log_dir)
     try:
         name = ReplicaDirName(*key, facts.kind, "")
-        metadata = metadata_or_stand_in(facts.path, name)  # the file may be lost
+        metadata = metadata_or_stand_in(facts.path, name)  # this file may be lost
         metadata.with_deletion().write(facts.path)
         acceptance.settle(replicas, log_dir, key)  # the replica is readable until this is durable
         facts = make_deleted(log_dir, facts)

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from logstore.store.replicas import Replicas
 
 
-UNKNOWN_LAG = -1  # Kafka's value
+UNKNOWN_LAG = -1  # Kafka uses the same value
 
 
 class PartitionDescription(NamedTuple):
-    """One replica in one log dir. It is temporary if a move is building it (KIP-113)."""
+    """One replica in one log dir. A replica is temporary if a move is building it (KIP-113)."""
 
     topic: str
     partition: int

@@ -1,8 +1,8 @@
-"""Give the packages above the store access to it: `LogStore.host`.
+"""Give packages above the store access to the store: `LogStore.host`.
 
-A mover, and later a broker, works on a store. It reserves replicas, asks for directories to be
-purged, and must stop before the logs are closed. For these purposes, it uses only this class and
-public methods.
+A mover, and later a broker, works on a store. Such a package reserves replicas, asks for
+directories to be purged, and must stop before the logs are closed. For these purposes, the package
+uses only this class and public methods.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class StoreHost:
     # --- events -----------------------------------------------------------------------------------
 
     def before_close(self, callback: Callback) -> None:
-        """Register a function to call before the logs are closed; if it raises, the close stops."""
+        """Register a function to call before the logs are closed; if it raises, the close fails."""
         self._before_close.append(callback)
 
     def on_close(self, callback: Callback) -> Callable[[], None]:
@@ -120,7 +120,7 @@ class StoreHost:
         self._on_answer.append(callback)
 
     def forget(self, callback: Callback) -> None:
-        """Unregister a function of `before_close` or `on_answer`; a second call does nothing."""
+        """Unregister a function of `before_close` or `on_answer`, if it is registered."""
         for listed in (self._before_close, self._on_answer):
             with suppress(ValueError):
                 listed.remove(callback)
@@ -142,7 +142,7 @@ class StoreHost:
     def _call(self, callback: Callback) -> None:
         try:
             callback()
-        except Exception:  # the close continues
+        except Exception:  # a failing callback does not stop the close
             import logging
 
             text = "a callback of on_close raised"

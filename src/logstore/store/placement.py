@@ -2,9 +2,9 @@
 
 A disk is *equal* to the disk with the most free bytes if it has fewer free bytes by at most one
 step. A step is 1 % of the disk. Steps are counted down from the emptiest disk, not up from zero. So
-two almost equal disks are never in different steps. For each replica that is still empty, an
-allowance is subtracted from the free bytes. Otherwise a thousand new replicas would all go to a
-disk that has one more free byte than the others.
+there is never a boundary between the emptiest disk and a disk that is almost as empty. For each
+replica that is still empty, an allowance is subtracted from the free bytes. Otherwise a thousand
+new replicas would all go to a disk that has one more free byte than the others.
 """
 
 from __future__ import annotations

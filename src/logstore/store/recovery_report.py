@@ -125,14 +125,14 @@ class RecoveryReport:
         for replica in self.incomplete:
             yield f"  {replica.topic_partition} is incomplete: {replica.error}"
         for key in self.lost:
-            yield f"  {key} is lost: an empty disk took the place of the one that held it"
+            yield f"  {key} is lost: an empty disk replaced the disk that it was on"
         for entry in self.entries:
             yield from _entry_lines(entry)
         for warning in self.warnings:
             yield f"  {warning}"
         is_checked = self.listed_count is None
         if is_checked and self.is_sound and not self.warnings and not self.findings:
-            yield "  no record is damaged, none is missing"
+            yield "  no record is damaged or missing"
 
 
 def _entry_lines(entry: Any) -> Iterable[str]:

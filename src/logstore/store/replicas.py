@@ -45,7 +45,8 @@ class OfflineReplica(NamedTuple):
 
     Attributes:
         is_missing: the log dir is an old copy, and has no directory of the replica.
-        paths: the directories of which none could be chosen. The first is in `log_dir`.
+        paths: directories of the replica, if none of them could be chosen. The first is in
+            `log_dir`.
     """
 
     error: LogStoreError
@@ -68,7 +69,7 @@ Record = Replica | IncompleteReplica | OfflineReplica
 
 
 def _is_from_before(earlier: LogDir, now: LogDir) -> bool:
-    """Check whether `now` is the log dir `earlier` after it went offline and returned."""
+    """Check whether `now` is the same log dir as `earlier`, after a failure and a return."""
     return earlier.is_offline and earlier.path == now.path
 
 
@@ -95,10 +96,10 @@ class Replicas(ReplicaReservations):
         self.incomplete: Mapping[TopicPartition, IncompleteReplica] = self._incomplete
         self.offline: Mapping[TopicPartition, OfflineReplica] = self._offline
         self.copies = OtherCopies()
-        # Log dirs that are being added, reopened or removed. They get no new replicas.
+        # Log dirs that are being added, reopened or removed. Such a dir gets no new replicas.
         self.returning: set[LogDir] = set()
         self.purge: Callable[[Sequence[Doomed]], None] = lambda doomed: None
-        # The topic ids that users chose for partitions that are being created.
+        # The topic ids that users chose for partitions whose creation is running.
         self.claimed_ids: list[tuple[bytes, TopicPartition]] = []
         # A function that is called after a move, with the replica, the old and the new log dir.
         self.on_move: Callable[[TopicPartition, str, str], None] = lambda key, source, target: None
@@ -150,7 +151,7 @@ class Replicas(ReplicaReservations):
         While the log dir is in `returning`, a replica that is not found may still be in it.
         """
         self.returning.add(log_dir)
-        self.copies.forget_in(log_dir.path)  # the start-up table finds them again
+        self.copies.forget_in(log_dir.path)  # the start-up table finds its copies again
         figures = DirFigures(log_dir)
         for log in self._on.setdefault(log_dir.path, {}).values():
             figures.add(log)
@@ -182,7 +183,7 @@ class Replicas(ReplicaReservations):
     def add(self, key: TopicPartition, log: Log, log_dir: LogDir) -> None:
         """Add an opened log, and forget that its replica was offline or incomplete."""
         before = self._on[log_dir.path].get(key)
-        if before is not None:  # opened before the dir went offline
+        if before is not None:  # this log was opened before the dir went offline
             self.figures[log_dir.path].remove(before)
         self._on[log_dir.path][key] = log
         self.figures[log_dir.path].add(log)
@@ -210,7 +211,7 @@ class Replicas(ReplicaReservations):
     def _keep_one(self, key: TopicPartition, log_dir: LogDir) -> None:
         """Remove a new record if the replica is open; otherwise remove an outdated old record.
 
-        Two log dirs may come back at the same time. `add` records the opened replica first, and
+        Two log dirs can come back at the same time. `add` records the opened replica first, and
         then removes other records. So whichever thread is first, only the opened replica stays
         recorded.
         """
@@ -367,7 +368,7 @@ class Replicas(ReplicaReservations):
             paths = [(id_, last_at(self.last_path_of(id_))) for id_ in self.missing_ids]
             names += [f"the log dir with id {id_}{p} ({missing_remedy(id_)})" for id_, p in paths]
         path, *_ = [*(d.path for d in [*bad, *old]), *self.missing_ids, self.log_dirs[0].path]
-        reason = f"{key} is on no good log dir; it may be on an offline one: {', '.join(names)}"
+        reason = f"{key} is on no good log dir; it may be on an offline log dir: {', '.join(names)}"
         kind = LogDirOfflineError if bad or self.missing_ids else LogDirError
         return kind(path=path, reason=reason + advice)
 
@@ -395,5 +396,5 @@ class Replicas(ReplicaReservations):
         """Find a log dir by its own `path`; raises LogDirError if it was removed."""
         log_dir = self.find_dir(path)
         if log_dir is None:
-            raise LogDirError(path=path, reason="it is no log dir of this store any more")
+            raise LogDirError(path=path, reason="it is not a log dir of this store any more")
         return log_dir

@@ -60,7 +60,8 @@ class ReplicaReservations:
         # Moves that have not ended; the mover adds them. `_changes` guards this dict and the
         # reserved keys.
         self.running_moves: dict[TopicPartition, RunningMove] = {}
-        # This lock is entered directly, because Ctrl-C could interrupt the entering of a Condition.
+        # Threads acquire this lock itself, not the Condition, because Ctrl-C could interrupt its
+        # `__enter__`.
         self._changing = threading.RLock()
         self._changes = threading.Condition(self._changing)
         # The references are weak: if a thread is interrupted, its reservation ends when its stack

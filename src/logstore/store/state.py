@@ -24,8 +24,8 @@ from logstore.log.environment import LogEnvironment
 from logstore.store.host import Keeper, StoreHost
 from logstore.store.replicas import Replicas
 
-# Modules that only opening and closing need are imported there, so that `import logstore` stays
-# cheap.
+# Functions that open or close import the modules that only they need, so that `import logstore`
+# stays cheap.
 if TYPE_CHECKING:
     from logstore.store.admin.admin import Admin
     from logstore.store.dirs.dir_failures import DirFailures
@@ -165,7 +165,7 @@ class OwnerState(StoreState):
         return self
 
     def keep(self, log_dir: LogDir) -> DirKeeper:
-        """Make the keeper of a log dir; other threads may use it from now on."""
+        """Make the keeper of a log dir; from now on, other threads may use the keeper."""
         from logstore.store.upkeep.keeper import DirKeeper
 
         assert self.replicas.find_dir(log_dir.path) is log_dir, log_dir.path

@@ -18,8 +18,8 @@ from logstore.store.dirs import dir_changes
 from logstore.store.reader import StoreReader
 from logstore.store.topics import partition_changes
 
-# Modules that only opening and closing need are imported there, so that `import logstore` stays
-# cheap.
+# Functions that open or close import the modules that only they need, so that `import logstore`
+# stays cheap.
 if TYPE_CHECKING:
     from logstore.log.recovery.repair import RepairReport
     from logstore.store.dirs.dir_failures import FailureCallback
@@ -34,8 +34,8 @@ class LogStore(StoreReader):
 
     Thread-safe. In a forked child, every call raises LogClosedError.
 
-    If a store is dropped without a close, it gives a ResourceWarning and unlocks its log dirs. The
-    next open recovers the store. A log in use keeps its store open. If the process ends with an
+    If a store is dropped without a close, a ResourceWarning is given and its log dirs are unlocked.
+    The next open recovers the store. A log in use keeps its store open. If the process ends with an
     open store, the warning is given only if Python drops the store before the end; see `-X dev`.
 
     Attributes:
@@ -320,7 +320,7 @@ class LogStore(StoreReader):
     def remove_dir(self, path: StrPath, *, lost: bool = False) -> tuple[TopicPartition, ...]:
         """Remove a log dir from the store, durably; returns the replicas that are lost.
 
-        A part of a lost replica that a move has copied becomes an incomplete replica.
+        If a move has copied a part of a lost replica, this part becomes an incomplete replica.
 
         Args:
             path: the path of the log dir; for a missing log dir, its last path or its directory id.

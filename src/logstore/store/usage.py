@@ -50,7 +50,7 @@ class DirFigures:
         self._lock = threading.Lock()
 
     def add(self, log: Sized) -> None:
-        """Add a replica. It counts as empty until the next refresh reads its size."""
+        """Add a replica, which counts as empty until the next refresh reads its size."""
         with self._lock:
             self.partition_count += 1
             self._empty.add(log)

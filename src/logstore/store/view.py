@@ -1,6 +1,6 @@
 """Read a store that another process may own, without a lock, a thread or a write.
 
-    StoreView     knows the partitions and their logs; opens a log again if it changed
+    StoreView     finds the partitions and their logs; opens a log again if it was replaced
     StoreDirs     lists the log dirs of a store, and opens a log in them; `kafka/broker_view` does
                   the same for the log dirs of a Kafka broker
 
@@ -70,10 +70,10 @@ class ViewedDirs(Protocol):
     """The log dirs that a view reads. Another process may write them."""
 
     def look(self, before: Collection[ReplicaFacts]) -> Found:
-        """List the log dirs; for an offline one, keep the replicas in `before`."""
+        """List the log dirs; for an offline log dir, take the replicas in `before`."""
 
     def open_log(self, log_dir: LogDir, facts: ReplicaFacts) -> Log:
-        """Open one log while its owner may be writing it; raises OSError, LogStoreError."""
+        """Open one log; its owner may be writing it. Raises OSError, LogStoreError."""
 
 
 class StoreView(Partitions):
@@ -141,7 +141,7 @@ class StoreView(Partitions):
             self.refresh()
             log = self._find(key)
             if key not in self._seen:
-                break  # if the key is listed, a move is swapping the log now: list again
+                break  # a listed log without a directory is being swapped: list again
         if log is not None:
             return log
         return self._replicas.lookup(topic, partition).log
@@ -240,7 +240,7 @@ class StoreDirs:
         self._alone: set[TopicPartition] = set()
 
     def look(self, before: Collection[ReplicaFacts]) -> Found:
-        """List the log dirs; for an offline one, keep the replicas in `before`."""
+        """List the log dirs; for an offline log dir, take the replicas in `before`."""
         found = list_at_rest(self._replicas.log_dirs, partial(self._list_all, before))
         seen: dict[TopicPartition, ReplicaFacts] = {}
         offline: dict[TopicPartition, OfflineReplica] = {}
@@ -270,7 +270,7 @@ class StoreDirs:
         return Found(seen, offline, incomplete)
 
     def _doubted(self, decision: Decision) -> Decision:
-        """Make a replica in doubt incomplete, if its log dir is an old copy."""
+        """Make a replica incomplete if its log dir is an old copy that lists it as in doubt."""
         log_dir = self._replicas.dir_of(decision.replicas[0].log_dir)
         if decision.topic_partition not in log_dir.generation.doubts:
             return decision
@@ -300,10 +300,10 @@ class StoreDirs:
         if self._replicas.is_a_dir_bad():
             good = [log_dir for log_dir in self._replicas.log_dirs if not log_dir.is_offline]
             self._replicas.catalog.load(good, is_a_dir_bad=True)
-            self._replicas.catalog.is_known = False  # the owner writes the file later
+            self._replicas.catalog.is_known = False  # the owner's catalog file can be out of date
 
     def open_log(self, log_dir: LogDir, facts: ReplicaFacts) -> Log:
-        """Open one log while its owner may be writing it; raises OSError, LogStoreError."""
+        """Open one log; its owner may be writing it. Raises OSError, LogStoreError."""
         checkpoints, key = log_dir.checkpoints, TopicPartition(facts.topic, facts.partition)
         # If `partition.metadata` is lost, the checkpoint keeps deleted records deleted.
         start, topic_ids = checkpoints.log_start_offset(key), checkpoints.topic_ids(key)

@@ -116,7 +116,7 @@ class Facts(MutableMapping[str, Any]):
 
     Values are JSON: numbers, text, true and false, lists, and mappings with text as keys. Setting a
     fact to None removes the fact. All facts of one log dir, or of one log, have at most 64 KiB
-    together. Each change replaces one file with a sync, so change several facts by one `update`.
+    together. Each change replaces and syncs one file, so change several facts by one `update`.
     Threads: changes run one after another. A reader gets all facts as they were at one moment.
     """
 

@@ -85,10 +85,10 @@ def check_kind(document: Mapping[str, Any], kind: str, directory_id: str | None 
 
 
 def told(error: Exception) -> str:
-    """Describe what is wrong with a document that raised one of `WRONG`."""
+    """Describe what is wrong with a document whose reading raised an error of `WRONG`."""
     if isinstance(error, KeyError):
         return f"its field {error.args[0]!r} is missing"
-    return str(error) if type(error) is ValueError else "a field of it has another type"
+    return str(error) if type(error) is ValueError else "one of its fields has a wrong type"
 
 
 def _shown(value: object) -> str:

@@ -11,20 +11,20 @@
 A log dir's *generation* has three parts: the number of the start that owns the dir, the random id
 of that start, and a step. The step grows with each checkpoint that changes something, and with an
 orderly close. A log dir first writes its own generation, durably. Only then do the other log dirs
-record that they have seen it. So after a crash at any moment, the other log dirs have not recorded
-a later generation than the log dir itself has. If another log dir has recorded a later generation,
-the log dir is an old copy.
+record that generation. So after a crash at any moment, the other log dirs have not recorded a later
+generation than the log dir itself has. If another log dir has recorded a later generation, the log
+dir is an old copy.
 
 `paths` has the last path of each other log dir, so that a user can name a missing log dir by its
 path. Nothing else depends on `paths`, and a file without `paths` can be read. `unsure` has the ids
-of missing log dirs. These may contain replicas that no catalog names, because the store was killed
-while they served.
+of missing log dirs. Such a log dir may have replicas that no catalog names, because the store was
+killed while the dir served.
 
 `doubts` names the replicas of an old copy that are open for reading only, each of them until it is
 promoted. If the user promotes or deletes one of these replicas, `is_accepted` is set. From then on
-this copy is the log dir, and the right disk is an old copy of the log dir. Until then the
-generation does not change, so the right disk is recognised. Files of earlier versions of this
-library have no key `is_accepted`.
+this copy is the log dir, and the right disk is an old copy of the log dir. Until `is_accepted` is
+set, the generation does not change, so the right disk is recognised. Files of earlier versions of
+this library have no key `is_accepted`.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from logstore.names import TopicPartition
 GENERATION_NAME = "log-dir-generation"
 WITNESS_NAME = "log-dir-witness"
 
-# How many of its own starts a log dir remembers. They show whether its history forked. Each start
-# takes about 45 bytes of the file.
+# How many of its own starts a log dir remembers. The starts show whether its history forked. Each
+# start takes about 45 bytes of the file.
 STARTS_KEPT = 200
 NUMBER_MAX = fields.NUMBER_MAX
 NOTHING: Mapping[TopicPartition, int] = {}
@@ -81,8 +81,8 @@ class DirGeneration:
 
     Attributes:
         starts: the starts of the log dir that the file names, the oldest first.
-        doubts: the replicas that must not be written, each with the least end offset that is known
-            of it (-1: unknown).
+        doubts: the replicas that must not be written, each with a known lower bound of its end
+            offset (-1: unknown).
         doubted_at: this dir's generation that others knew when the doubts were recorded.
         is_accepted: the user accepted the old copy as the log dir; `doubts` are the remaining
             doubts.

@@ -104,7 +104,7 @@ def decode_meta(data: bytes, path: str) -> MetaProperties:
         return _checked(pairs)
     except (KeyError, ValueError):
         raise CorruptCheckpointError(
-            path=path, position=0, reason="a line of it is missing or wrong"
+            path=path, position=0, reason="one of its lines is missing or wrong"
         ) from None
 
 

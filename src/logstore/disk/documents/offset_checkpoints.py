@@ -1,14 +1,14 @@
 """Keep the offsets checkpoints of a log dir: recovery points, log start offsets, high watermarks.
 
-A recovery point in a checkpoint means that all records below it are durable. So it is written only
-after the flush. If a log is deleted, its recovery point is removed from the disk *before* another
-log takes the same name. If the disk is too full to rewrite the checkpoint without that recovery
-point, the whole file is removed: an unknown recovery point is always safe.
+A recovery point in a checkpoint means that all records below it are durable. So a recovery point is
+written only after the flush. If a log is deleted, its recovery point is removed from the disk
+*before* another log takes the same name. If the disk is too full to rewrite the checkpoint without
+that recovery point, the whole file is removed: an unknown recovery point is always safe.
 
-A high watermark in its checkpoint means that all in-sync replicas have the records below it. So it
-must be lowered on the disk before the log gives offsets above its new end to other records. This is
-done before a truncation, and after a start that found the log shorter. Only replicated logs have a
-high watermark.
+A high watermark in its checkpoint means that all in-sync replicas have the records below it. So
+before the log gives offsets above its new end to other records, the high watermark is lowered on
+the disk. This happens before a truncation, and after a start that found the log shorter than
+before. Only replicated logs have a high watermark.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class OffsetCheckpoints:
         # dict is changed under the lock.
         self._on_disk: dict[str, Offsets | None] = dict.fromkeys(KINDS)
         self._on_disk[HIGH_WATERMARKS] = NOTHING
-        # While a start opens many logs: the high watermarks that must be lowered. If it is None, a
-        # lowered high watermark is written at once.
+        # While a start opens many logs: the high watermarks that must be lowered. If this field is
+        # None, a lowered high watermark is written at once.
         self._to_lower: dict[TopicPartition, int] | None = None
 
     def load(self) -> list[str]:

@@ -141,14 +141,14 @@ class Admin:
     # --- serving ----------------------------------------------------------------------------------
 
     def choose_place(self) -> str | None:
-        """Choose a path for the socket, for the lock files of the log dirs; None: no socket."""
+        """Choose a path for the socket, which the lock files will name; None: no socket."""
         from logstore.store.admin.place import choose_path
         from logstore.store.upkeep.keeper import warn
 
         try:
             self.path = choose_path()
         except OSError as error:
-            warn("no place for an admin socket: %s", error)
+            warn("no admin socket, because there is no place for it: %s", error)
         return self.path
 
     def listen(self) -> None:
@@ -213,7 +213,7 @@ class Admin:
         with self._lock:
             names = ", ".join(sorted(self._underway.values()))
             if len(self._underway) >= UNDERWAY_MAX:
-                raise LogStoreError(f"{UNDERWAY_MAX} requests are running; try again ({names})")
+                raise LogStoreError(f"{UNDERWAY_MAX} requests are running ({names}); try again")
             self._underway[place] = name
         try:
             yield
@@ -223,14 +223,16 @@ class Admin:
 
 
 def _answer_of(entry: ref[Admin]) -> Answer:
-    """Make the function that a server calls. It does not keep the store alive."""
+    """Make a function that answers requests, for a server; it does not keep the store alive."""
 
     def answer(
         line: bytes, tell: Callable[[bytes], object], is_abandoned: Callable[[], bool]
     ) -> bytes:
         admin = entry()
         if admin is None:
-            return encode_line({"error": encode_error(LogStoreError("the store is gone"))})
+            return encode_line(
+                {"error": encode_error(LogStoreError("the store does not exist any more"))}
+            )
         return admin.answer(line, tell, is_abandoned)
 
     return answer

@@ -18,7 +18,7 @@ from logstore.store.admin import place as admin_place
 from logstore.store.admin.protocol import decode_error, decode_line, encode_line
 
 RECEIVE_BYTES = 1 << 16
-LOOK_SECONDS_MAX = 5.0  # for reading a lock file; after that, the log dir hangs
+LOOK_SECONDS_MAX = 5.0  # if a lock file cannot be read in this time, its log dir hangs
 
 
 # For each of the store's own commands: the arguments that are paths of log dirs.

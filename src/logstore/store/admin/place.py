@@ -21,7 +21,7 @@ from logstore.disk import files
 ADDRESS_BYTES_MAX = 107  # the size of `sun_path` without the zero at its end
 SUFFIX = ".sock"
 NEW_SUFFIX = ".new"
-NEW_SECONDS_MAX = 60  # a new socket listens much earlier
+NEW_SECONDS_MAX = 60  # after this time, a socket without a final name is old
 BACKLOG = 64
 TEMPORARY = "/tmp"  # not TMPDIR: that path is often long, and may be removed early
 
@@ -143,7 +143,7 @@ def _sweep_all(directory: str) -> None:
 
 
 def _is_stale(path: str) -> bool:
-    """Check whether no process listens at a socket. A process that is too busy does listen."""
+    """Check whether no process listens at a socket. A busy process counts as listening."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as client:
         try:
             with address_of(path) as address:

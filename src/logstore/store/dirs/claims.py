@@ -45,7 +45,7 @@ class DirClaims:
             self._claims[path] = mine
         try:
             yield path
-        except OSError as error:  # from a step that does not call `LogDir.failed`
+        except OSError as error:  # an error of a step that does not convert errors
             raise LogDirOfflineError(path=path, reason=reason_of(error)) from error
         finally:
             with self._changing:

@@ -50,7 +50,7 @@ def _undo_add(state: OwnerState, path: str, members: tuple[str, ...]) -> None:
     half_added = state.replicas.find_dir(path)
     if half_added is not None:
         state.failures.wait(DROP_SECONDS_MAX)
-        state.failures.release(half_added)  # needed if no thread could be started for this
+        state.failures.release(half_added)  # perhaps no thread could do this
         state.drop_dir(half_added)
     for id_ in state.membership.roster:
         if id_ not in members:
@@ -81,7 +81,7 @@ def reopen(
             log_dir.path, format_new=format_new, replaces=replaces if format_new else None
         )
         is_member = admission.directory_id in state.membership.roster
-        if format_new and not replaces and not is_member:  # the disk was missing at the opening
+        if format_new and not replaces and not is_member:  # the disk was missing at the start
             missing = id_to_replace(state.replicas, log_dir.path)
             admission = admission._replace(replaces=missing)
         if admission.replaces is None:

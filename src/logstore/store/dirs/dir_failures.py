@@ -39,8 +39,8 @@ class DirFailures:
 
     Attributes:
         is_armed: whether failures are handled. It is True from the end of the opening to the close.
-            It is written under `_handling`, except when a store is dropped: then no other thread
-            uses the store.
+            This field is written under `_handling`, except when a store is dropped: then no other
+            thread uses the store.
     """
 
     def __init__(self, callback: FailureCallback | None, keepers: Mapping[str, DirKeeper]) -> None:
@@ -111,7 +111,7 @@ class DirFailures:
                 self._threads.append(thread)
 
     def _do(self, one: Work) -> None:
-        """Do one piece of work; if memory runs out, it is repeated when a thread calls `wait`."""
+        """Do one piece of work; if memory runs out, a later call of `wait` retries the work."""
         _, work, log_dir = one
         try:
             work(log_dir)

@@ -56,7 +56,7 @@ def bring_in(state: OwnerState, admission: Admission) -> RecoveryReport:
         replicas.put_dir(log_dir)
         log_dir.report_to(weakly(state.failures.failed))
         state.events.watch(log_dir)
-        if log_dir.is_offline:  # it failed before failures were reported
+        if log_dir.is_offline:  # the dir failed before `report_to`
             state.failures.failed(log_dir)
         state.membership.note_missing()
         loader = Loader(
@@ -76,7 +76,7 @@ def bring_in(state: OwnerState, admission: Admission) -> RecoveryReport:
         kind = StoreEventKind.LOG_DIR_ADDED if before is None else StoreEventKind.LOG_DIR_RETURNED
         state.events.post(StoreEvent(kind, log_dir.path))
         state.host.answered()
-    # This is also done after Ctrl-C. Otherwise the dir would serve with a part of its logs.
+    # Also if Ctrl-C came: the dir must not serve with only a part of its logs.
     except BaseException as error:
         _break_off(state, log_dir, error)
         raise
@@ -128,7 +128,7 @@ def replace(
 
 
 def _break_off(state: OwnerState, log_dir: LogDir, error: BaseException) -> None:
-    """End a failed return. A log dir that the store has goes offline; another is released."""
+    """End a failed return: a log dir of the store goes offline, a new log dir is released."""
     state.replicas.returning.discard(log_dir)
     known = state.replicas.find_dir(log_dir.path)
     if known is log_dir:
@@ -157,7 +157,7 @@ def _take_possession(state: OwnerState, admission: Admission, log_dir: LogDir) -
         takeover.probe,
     )
     for step in steps:
-        takeover.each([log_dir], step, state.patience_seconds, when="as it is brought in")
+        takeover.each([log_dir], step, state.patience_seconds, when="while it is brought in")
         if log_dir.is_offline:
             raise takeover.does_not_work(log_dir.path, log_dir.offline_reason)
     state.membership.join(log_dir, admission)
@@ -200,16 +200,16 @@ def refuse_unless_empty(state: OwnerState, log_dir: LogDir) -> None:
     left = list_log_dir(log_dir).replicas
     if replicas.is_a_dir_in_doubt() and any(facts.is_deleted_by_user for facts in left):
         reason = (
-            "it keeps the record of deletions, and another log dir, which is offline or hangs, "
-            "does not know them yet"
+            "it keeps the records of deletions that another log dir, which is offline or hangs, "
+            "does not know yet"
         )
         raise LogDirError(path=log_dir.path, reason=reason)
     deleted = sorted({f"{f.topic}-{f.partition}" for f in left if f.is_deleted_by_user})
-    if deleted:  # without the record, a copy elsewhere would come back
+    if deleted:  # without it, a copy in another dir would come back
         reason = f"it keeps the record that {', '.join(deleted[:20])} was deleted, until the last "
         reason += "copies in other log dirs are removed; try again"
         raise LogDirError(path=log_dir.path, reason=reason, retriable=True)
-    is_copy = ("move", "delete")  # such a copy may be the last copy
+    is_copy = ("move", "delete")  # a copy of these kinds may be the last
     copies = [facts.dir_name for facts in left if facts.kind in is_copy or not facts.topic_id]
     if copies:
         reason = f"{', '.join(copies)} may still be needed"

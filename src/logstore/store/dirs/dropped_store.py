@@ -5,8 +5,8 @@ store that is no longer used, and calls this module in any thread. A log, a move
 reader refer to their store. As long as such an object is in use, the store serves. An appender that
 still has records to send is in use.
 
-This module writes nothing: the next open recovers, as after a crash. This module does not wait
-either, because the thread in which the collector runs may hold any lock.
+This module writes nothing: the next open recovers, as after a crash. Nor does it wait, because the
+thread in which the collector runs may hold any lock.
 
 If the process ends with an open store, Python may still drop the store. Then only the warning is
 given, as for an open file or socket: the other threads do not run any more, and may hold any lock.

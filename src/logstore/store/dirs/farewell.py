@@ -16,9 +16,9 @@ LOOK_SECONDS = 0.05
 class Farewell:
     """Makes log dirs that close together wait until each has written its last generation.
 
-    Each log dir then records the last generations of the others. Without that, an old copy would
-    not be recognised if it lacks only records that were flushed after the last checkpoint. If the
-    process can start no thread, one thread closes all log dirs in turn. It does not wait, because
+    Each log dir then records the last generations of the others. Otherwise an old copy would not be
+    recognised if it lacks only records that were flushed after the last checkpoint. If the process
+    can start no thread, one thread closes all log dirs in turn. This thread does not wait, because
     there is no other thread to wait for.
     """
 

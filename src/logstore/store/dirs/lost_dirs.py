@@ -48,8 +48,8 @@ def id_to_forget(replicas: Replicas, path: str) -> str | None:
     """Find the missing log dir that was last at a path; None if no missing log dir was there.
 
     Raises:
-        LogDirError: it is unclear which missing log dir was there. Several were last at the path,
-            or the last path of one is unknown.
+        LogDirError: it is unclear which missing log dir was at the path. Several log dirs were last
+            at the path, or the last path of a log dir is unknown.
     """
     here = ids_last_at(replicas, path)
     if len(here) == 1:
@@ -84,9 +84,9 @@ def replicas_of(
 ) -> list[TopicPartition]:
     """Name the known replicas of a log dir that does not serve.
 
-    If an opened log of the replica is known, the replica is in its log dir. Otherwise an entry of
-    the catalog for a log dir that does not serve counts more than a copy in a serving log dir: such
-    a copy may be only the unfinished copy of a move.
+    A replica that is open is in the log dir of its log. Otherwise, if the catalog names a log dir
+    that does not serve, the replica is in that log dir. In that case, a copy in a serving log dir
+    does not count, because it may be only the unfinished copy of a move.
     """
     path = None if log_dir is None else log_dir.path
     return [key for key in replicas.names() if _is_in(replicas, key, directory_id, path)]
@@ -107,7 +107,7 @@ def _is_in(
 
 
 def _dirs_of(replicas: Replicas, key: TopicPartition) -> list[str]:
-    """Give the paths of the log dirs that have a copy of an offline replica, or a part of one."""
+    """Give the paths of the log dirs that have any copy, or part, of an offline replica."""
     offline = replicas.offline.get(key)
     if offline is None:
         return []
@@ -138,8 +138,8 @@ def refuse_loss(
     """Refuse a change that would lose replicas; the error names them.
 
     Raises:
-        LogDirError: replicas would be lost, or perhaps would be. The fact `lost` of the error names
-            the known ones.
+        LogDirError: replicas would be lost, or could be lost. The fact `lost` of the error names
+            the known replicas.
     """
     is_unsure = directory_id in replicas.catalog.unsure_ids
     if held:
@@ -148,9 +148,9 @@ def refuse_loss(
         reason = f"it held {format_count(len(held), 'replica')}, which {verb} lost {when}: {names}"
         reason += f". {UNSURE}, too" if is_unsure else ""
     elif not replicas.catalog.is_known:
-        reason = f"no log dir knows which replicas it held; they are lost {when}"
+        reason = f"no log dir knows which replicas it had; these are lost {when}"
     elif is_unsure:
-        reason = f"{UNSURE}; these are lost {when}"
+        reason = f"{UNSURE}; such replicas are lost {when}"
     else:
         return
     raise LogDirError(path=path, reason=f"{reason}. {advice}", lost=[list(key) for key in held])
@@ -163,7 +163,7 @@ def _with_other_copies(replicas: Replicas, key: TopicPartition, path: str) -> st
     if incomplete is not None:
         paths = (incomplete.facts.path,)
     others = [other for other in paths if os.path.dirname(other) != path]
-    return f"{key} (left of it: {', '.join(others)})" if others else str(key)
+    return f"{key} (remaining copies: {', '.join(others)})" if others else str(key)
 
 
 def give_up(state: OwnerState, log_dir: LogDir, *, may_lose: bool) -> tuple[TopicPartition, ...]:

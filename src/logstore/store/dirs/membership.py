@@ -4,8 +4,8 @@
 decides its role, and writes nothing. `join` and `forget` write the roster. At the next start, the
 roster with the highest epoch counts. So after a crash in which only some of the files were written,
 the members are either the old ones or the new ones. The identity of a joining dir is written before
-the rosters of the others name this dir. After a crash in between, the dir is not a member yet, and
-has no data.
+the rosters of the others name this dir. After a crash between these two steps, the dir is not a
+member yet, and has no data.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from logstore.store.start.refusals import FORMAT_REMEDY, TAKE_BACK
 from logstore.store.start.roster import DirFacts, Found, Roll, not_mounted
 
 REPLACE_REMEDY = (
-    "mount the disk, or, if this empty one replaces it, pass format_new=True "
+    "mount the disk, or, if this empty disk replaces it, pass format_new=True "
     "(logstore reopen {path} --format-new)"
 )
 ABSENT_REMEDY = (
     "there is no such directory, most likely because its disk is not mounted: mount the disk, or, "
-    "if a new disk replaces it, mount that one, make the directory, and reopen it with "
-    "format_new=True (logstore reopen {path} --format-new)"
+    "if a new disk replaces it, mount the new disk, make the directory, and reopen the log dir "
+    "with format_new=True (logstore reopen {path} --format-new)"
 )
 
 
@@ -135,9 +135,11 @@ class Membership:
         for log_dir in self._replicas.log_dirs:
             if log_dir.directory_id != directory_id or log_dir.path == path:
                 continue
-            reason = f"it is the same log dir as {log_dir.path}, by another name or a copy"
+            reason = (
+                f"it is the same log dir as {log_dir.path}, under another name, or a copy of it"
+            )
             if log_dir.is_offline:
-                reason += "; that one is offline: mount the disk there, and reopen it"
+                reason += "; that log dir is offline: mount the disk there, and reopen it"
             raise LogDirIdentityError(path=path, reason=reason)
 
     def _known_id(self, facts: DirFacts) -> str | None:
@@ -188,7 +190,7 @@ class Membership:
                     [log_dir],
                     lambda log_dir: write_identity(log_dir, meta),
                     self._patience_seconds,
-                    when="as it is brought in",
+                    when="while it is brought in",
                 )
                 log_dir.check()
             except LogStoreError:
@@ -206,7 +208,7 @@ class Membership:
             self._tell()
 
     def _tell(self, besides: LogDir | None = None) -> None:
-        """Write the roster to all other log dirs; if a dir fails or hangs, it is updated later."""
+        """Write the roster to all other log dirs; a dir that fails or hangs is updated later."""
         others = [
             log_dir
             for log_dir in self._replicas.log_dirs

@@ -1,4 +1,4 @@
-"""Recognise an old copy of a log dir by the knowledge of other log dirs and of this process.
+"""Recognise an old copy of a log dir by records in other log dirs and in this process.
 
     recognise   compare each log dir's generation with the generations that others recorded of it
     decide      make the replicas of an old copy INCOMPLETE: readable, not writable
@@ -38,15 +38,15 @@ from logstore.store.replicas import Replicas, key_of
 WITNESSES = 2
 
 REMEDY = (
-    "mount the right disk and reopen the log dir; or, if what is missing is gone for good, "
-    "promote each of its replicas in doubt (logstore promote), or delete it: from the first one on "
-    "this is the log dir, and the right disk an old copy of it"
+    "mount the right disk and reopen the log dir; or, if that disk is lost for good, promote "
+    "(logstore promote) or delete each replica in doubt: the first such decision makes this old "
+    "copy the log dir, and the right disk an old copy"
 )
-LEFT_REMEDY = "promote each of its replicas in doubt (logstore promote), or delete it"
+LEFT_REMEDY = "promote (logstore promote) or delete each of its replicas in doubt"
 GIVE_UP = (
-    "mount the right disk and reopen the log dir; or, if it is gone for good: logstore "
-    "take-offline {path}, logstore remove-dir --lost {path}, and logstore add-dir {path} "
-    "--format-new to take this one in"
+    "mount the right disk and reopen the log dir; or, if that disk is lost for good, take "
+    "this copy in: logstore take-offline {path}, logstore remove-dir --lost {path}, and logstore "
+    "add-dir {path} --format-new"
 )
 
 
@@ -69,7 +69,7 @@ def _rank(generation: Generation) -> tuple[int, int]:
 
 
 def last_seen(replicas: Replicas, log_dir: LogDir) -> Generation | None:
-    """Give the last known generation of a log dir, from its own files or from others."""
+    """Give the last known generation of a log dir, from its own files or from other log dirs."""
     known = [seen.generation for _, seen in _seen_of(replicas, log_dir)]
     current = log_dir.generation.current
     return max([*known, *([current] if current else [])], key=_rank, default=None)
@@ -124,7 +124,7 @@ def _recognise_one(replicas: Replicas, log_dir: LogDir) -> None:
         count_as_old(
             log_dir,
             f"log dir {log_dir.path} is an old copy, of generation {own.current}: its generation "
-            f"{last} was seen by {names}",
+            f"{last} is known to {names}",
         )
     if own.is_accepted:
         own.old = f"log dir {log_dir.path} was an old copy when it was accepted as the log dir"
@@ -133,7 +133,7 @@ def _recognise_one(replicas: Replicas, log_dir: LogDir) -> None:
 
 
 def count_as_old(log_dir: LogDir, why: str) -> None:
-    """Mark a log dir as an old copy of itself; nothing in it is changed from now on."""
+    """Mark a log dir as an old copy of itself, so that nothing in the log dir is changed."""
     log_dir.generation.old, log_dir.generation.is_accepted = why, False
     log_dir.change(Event.OUTDATED, f"{why}; {REMEDY}", has_remedy=True)
 
@@ -194,7 +194,7 @@ def conclude(replicas: Replicas, loaded: Sequence[LogDir], *, is_start: bool) ->
             for key, end_offset in {**own.found, **own.doubts}.items()
             if _is_in_doubt(replicas, key, log_dir)
         }
-        if log_dir.is_outdated:  # even if nothing is in doubt: the right disk may have more
+        if log_dir.is_outdated:  # even without doubts: the right disk may have more
             own.doubt(doubts, last)
             explain(log_dir)
         elif has_witness(replicas):
@@ -252,7 +252,7 @@ def witness(replicas: Replicas, log_dir: LogDir) -> None:
     """Write the generations of the others to one log dir, if they changed; raises OSError."""
     # The generation of a log dir that was given up stays recorded. If the log dir is taken in
     # again, its generation continues after the recorded one. So a log dir that was away does not
-    # count it as an old copy.
+    # consider the returned log dir an old copy.
     seen = {
         id_: one if _is_member(replicas, id_) else one._replace(offsets=None)
         for id_, one in log_dir.generation.seen.items()

@@ -1,4 +1,4 @@
-"""Do the same work for several log dirs in parallel, and give up those that hang.
+"""Do the same work for several log dirs in parallel, and give up log dirs that hang.
 
 Openings, returns, flushes and closes use this module, so a slow disk delays only its own part.
 """
@@ -25,7 +25,7 @@ TURN_SECONDS = 0.001
 
 
 class Outcome(NamedTuple, Generic[Item]):
-    """The result of the work for one item. It is not finished if the work was given up."""
+    """The result of the work for one item. The work is not finished if it was given up."""
 
     item: Item
     error: Exception | None
@@ -47,7 +47,7 @@ def for_each(
     finished when its wait ends is abandoned: it is a daemon thread that hangs in a disk call.
 
     If Ctrl-C interrupts the wait, `on_break` asks the threads to end. Then this function waits for
-    all of them, except for those that are given up. If the process can start no more threads, the
+    all threads, except for those that are given up. If the process can start no more threads, the
     calling thread does the rest of the work, one item after the other.
     """
     errors: dict[int, Exception] = {}
@@ -102,7 +102,7 @@ def _note_the_dead(
         if thread.is_alive():  # the thread may still write its result
             continue
         if number not in finished and number not in errors:
-            errors[number] = MemoryError("a thread ended for want of memory")
+            errors[number] = MemoryError("a thread ended for lack of memory")
             finished.add(number)
 
 

@@ -37,7 +37,7 @@ class Pass:
         """Take one step of the pass, at one log dir: the `with` block.
 
         Raises:
-            GivenUpError: the pass was given up; only its own thread gets this error.
+            GivenUpError: the pass was given up. Only the thread of the pass gets this error.
         """
         self._stand(log_dir)
         try:

@@ -48,7 +48,7 @@ def close_dir(
     log_dir: LogDir,
     farewell: Farewell | None = None,
 ) -> None:
-    """Close one log dir in order, or release it if it does not serve.
+    """Close one log dir in order; a log dir that does not serve is only released.
 
     Args:
         farewell: one object that the log dirs which close together share.
@@ -80,7 +80,7 @@ def _close_good_dir(
     failures = _for_logs(replicas, log_dir, Log.flush)
     try:
         keeper.write_offsets(is_last=True)
-    except OSError as error:  # such as a full disk; the logs are closed nevertheless
+    except OSError as error:  # for example, the disk is full; the logs are still closed
         failures.append(log_dir.failed(error))
     farewell.arrive(log_dir)
     failures += _for_logs(replicas, log_dir, Log.close)
@@ -93,7 +93,7 @@ def _close_good_dir(
     farewell.wait()
     _witness(replicas, log_dir)
     if not log_dir.start_id:
-        log_dir.begin(new_id())  # at the start, the disk was full
+        log_dir.begin(new_id())  # not done at the start if the disk was full
     if not failures and not log_dir.not_loaded and log_dir.start_id:
         log_dir.ballast.use(partial(log_dir.lock.mark_clean, log_dir.start_id))
     return failures
@@ -140,7 +140,7 @@ def drop_logs(replicas: Replicas, log_dir: LogDir) -> None:
     incomplete = [one.log for one in list(replicas.incomplete.values()) if one.log_dir is log_dir]
     for log in [*replicas.on(log_dir), *incomplete]:
         try:
-            if isinstance(log, Log):  # all logs that this process writes are of this class
+            if isinstance(log, Log):  # this process writes no logs of other classes
                 unflushed += host.unflushed_paths(log)
             log.detach(log_dir.refusal(), of=log_dir)
             host.tell_end(log)

@@ -53,7 +53,7 @@ def each(
     were abandoned.
 
     Args:
-        when: the moment of the hang, in words, for the reason of a dir that hangs.
+        when: words that say at which moment a dir hung. The reason of the dir contains these words.
     """
     is_broken_off = threading.Event()
     # A thread adds its dir to this set before it checks whether the dir is offline. The caller

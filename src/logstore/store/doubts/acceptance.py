@@ -28,7 +28,7 @@ def check_decidable(replicas: Replicas, log_dir: LogDir) -> None:
     if not any(not other.is_refusing and not other.is_outdated for other in others):
         reason = (
             "it is an old copy, and no other log dir serves that could record that it is accepted: "
-            "mount another one first, or give it up (logstore remove-dir --lost)"
+            "first mount another log dir, or give the others up (logstore remove-dir --lost)"
         )
         raise LogDirError(path=log_dir.path, reason=reason)
 
@@ -64,7 +64,7 @@ def _check_witnessed(replicas: Replicas, log_dir: LogDir) -> None:
 
 
 def is_missing(replicas: Replicas, key: TopicPartition) -> bool:
-    """Check whether a replica is offline because an old copy of its log dir lacks it."""
+    """Check whether a replica is offline because the old copy of its log dir lacks the replica."""
     offline = replicas.offline.get(key)
     return offline is not None and offline.is_missing
 

@@ -68,7 +68,7 @@ def _without_contested(
         key = TopicPartition(facts.topic, facts.partition)
         is_old = facts.kind == "live" and facts.log_dir in old and not facts.is_open
         if is_old and key in current:
-            reason = f"a copy of it in an old copy of a log dir, beside {current[key]}"
+            reason = f"a replica in an old copy of a log dir; {current[key]} is the current one"
             decisions.append(Decision(Act.STRAY, key, (facts,), reason))
         else:
             kept.append(facts)
@@ -105,7 +105,7 @@ def doubted(replicas: Replicas, decisions: Iterable[Decision]) -> list[Decision]
                 reason = f"{decision.reason}; {reason}"
             told.append(Decision(Act.INCOMPLETE, key, (first, *others), reason))
         else:
-            reason = f"{decision.reason or decision.act.value}: not done beside an old copy"
+            reason = f"{decision.reason or decision.act.value}: not done, the replica is in doubt"
             told += [Decision(Act.LEAVE, key, (facts,), reason) for facts in decision.replicas]
     return told
 
@@ -117,8 +117,8 @@ def with_what_is_missing(decision: Decision, log_dir: LogDir, log: Log) -> Decis
     if not own.old or known < 0:
         return decision
     reason = (
-        f"no record that is known to be durable is missing in it (it ends at offset {end_offset}, "
-        f"the known ones at {known}), but records that were appended later may be"
+        f"it has all records that are known to be durable (it ends at offset {end_offset}, the "
+        f"known ones at {known}), but it may lack records that were appended later"
     )
     if known > end_offset:
         reason = f"records of offsets {end_offset} to {known}, which were durable, are missing"
@@ -139,7 +139,7 @@ def judge(
             offline.
     """
     own, key = log_dir.generation, TopicPartition(facts.topic, facts.partition)
-    if own.has_moved_on():  # another process may have truncated it
+    if own.has_moved_on():  # another process may have truncated the log
         before = None
     held, is_same = -1, before is None or before.topic_id == log.topic_id
     if before is not None:
@@ -149,7 +149,7 @@ def judge(
     if is_same and log.log_end_offset >= held:
         return None
     if not log_dir.is_outdated:
-        own.is_all_in_doubt = True  # other logs can be old and look complete
+        own.is_all_in_doubt = True  # other logs may be old, too, and seem complete
         count_as_old(log_dir, short(log_dir))
     own.found[key] = held
     return Decision(Act.INCOMPLETE, key, (facts,), f"{own.old}; {REMEDY}")
@@ -170,7 +170,7 @@ def close_opened(replicas: Replicas) -> list[Decision]:
             with replicas.reserved(key):
                 replica = replicas.opened.get(key)
                 if replica is None or replica.log is not log or replica.log_dir is not log_dir:
-                    continue  # deleted or moved meanwhile, or opened before the dir left
+                    continue  # deleted or moved meanwhile, or opened before the dir failed
                 with suppress(LogStoreError):
                     log.flush()
                 own.found[key] = known_offsets(replicas, log_dir).get(key, -1)
@@ -194,14 +194,17 @@ def tell(log_dirs: Iterable[LogDir]) -> list[str]:
 
 
 def disagreements(replicas: Replicas, said: Mapping[TopicPartition, LogDir]) -> Iterator[str]:
-    """Report each replica whose log dir the catalog named wrongly; the directories are right."""
+    """Report each replica for which the catalog names a wrong log dir; the dirs are right."""
     for key, log_dir in said.items():
         replica = replicas.opened.get(key)
         if replica is not None:
             if replica.log_dir is not log_dir:
-                yield f"the catalog had {key} in {log_dir.path}; it is in {replica.log_dir.path}"
+                yield (
+                    f"the catalog named {log_dir.path} for {key}, but it is in "
+                    f"{replica.log_dir.path}"
+                )
         elif key not in replicas and not log_dir.is_offline:
-            yield f"the catalog had {key} in {log_dir.path}; it is in no log dir that serves"
+            yield f"the catalog named {log_dir.path} for {key}, but no log dir that serves has it"
             if not replicas.is_a_dir_bad():
                 replicas.catalog.note(key, None)
 
@@ -228,7 +231,7 @@ def note_missing(
         if own.is_accepted and key not in own.doubts:
             continue
         first = "mount the right disk and reopen the log dir, or " if log_dir.is_outdated else ""
-        reason = f"{own.old}; it is older than {key}: {first}delete {key} to give that partition up"
+        reason = f"{own.old}; it does not have {key}: {first}delete {key} to give up that partition"
         error = ReplicaOfflineError(topic=key.topic, partition=key.partition, reason=reason)
         own.found[key] = known_offsets(replicas, log_dir).get(key, -1)
         replicas.found_offline(key, OfflineReplica(error, log_dir, is_missing=True))

@@ -133,7 +133,7 @@ def _fill(
         path = os.path.join(target, segment_file_name(segment.base_offset, ".log"))
         done = linked + cloned + copied
         if segment is not segments[-1] and _link(segment, path):
-            bulk.sync_path(path)  # perhaps the broker never synced the file
+            bulk.sync_path(path)  # the broker has perhaps not synced the file
             linked += segment.size_bytes
         elif segment is not segments[-1] and _clone(log, segment, path):
             cloned += segment.size_bytes

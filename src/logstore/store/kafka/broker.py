@@ -46,7 +46,7 @@ def missing_dirs(partitions: Partitions, given: Collection[str], node_id: str) -
     except (LogStoreError, ValueError, OSError) as error:
         return [f"the cluster's metadata log cannot be read: {error}"]
     return [
-        f"log dir {id_} of the broker is not among the given ones: its partitions are not seen"
+        f"log dir {id_} of the broker was not passed: its partitions are not read"
         for id_ in registered
         if id_ not in given
     ]

@@ -110,7 +110,7 @@ def read_offsets(path: str, damage: list[tuple[str, str]]) -> dict[TopicPartitio
     except FileNotFoundError:
         return {}
     except files.UnfitError as error:
-        damage.append((path, f"no checkpoint of offsets: {error.reason}; it is not believed"))
+        damage.append((path, f"not a checkpoint of offsets: {error.reason}; it is not used"))
         return {}
     lines = data.decode("utf-8", "replace").splitlines()
     if not lines and path.endswith(CLEANER_OFFSETS):  # the broker creates this file empty
@@ -118,12 +118,12 @@ def read_offsets(path: str, damage: list[tuple[str, str]]) -> dict[TopicPartitio
     try:
         rows = [line.rsplit(" ", 2) for line in lines[2:] if line]
         if lines[0] != "0" or len(rows) != int(lines[1]):
-            raise ValueError("it is cut off")
+            raise ValueError("its end is missing")
         found = {TopicPartition(row[0], int(row[1])): int(row[2]) for row in rows}
         if len(found) < len(rows) or any(min(key[1], at) < 0 for key, at in found.items()):
-            raise ValueError("a partition is in it twice, or an offset is below 0")
+            raise ValueError("it has a partition twice, or an offset below 0")
     except (ValueError, IndexError) as error:
-        damage.append((path, f"no checkpoint of offsets ({error}); it is not believed"))
+        damage.append((path, f"not a checkpoint of offsets ({error}); it is not used"))
         return {}
     return found
 

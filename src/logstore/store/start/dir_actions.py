@@ -80,7 +80,7 @@ def outrank(log: Log, generation: int) -> None:
 
 
 def lower_high_watermarks(log_dir: LogDir) -> None:
-    """Lower the high watermarks on the disk of logs that lost records to the ends of these logs.
+    """Lower the high watermarks of logs that lost records, on the disk, to the logs' ends.
 
     Otherwise, after a crash, the records that are appended next would count as replicated.
     """

@@ -1,8 +1,8 @@
 """Keep a forked child from using its parent's stores.
 
 The child inherits locks, but not the threads that may hold these locks. So this module takes no
-lock. It marks each log as unavailable, and gives the log new locks, so that its calls can report
-this. `disk.dir_lock` closes the descriptors that hold the locks of the log dirs.
+lock. This module marks each log as unavailable, and gives the log new locks, so that calls to the
+log can report this. `disk.dir_lock` closes the descriptors that hold the locks of the log dirs.
 """
 
 from __future__ import annotations

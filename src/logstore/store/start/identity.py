@@ -293,13 +293,15 @@ def write_identity(log_dir: LogDir, meta: MetaProperties) -> None:
     except OSError as error:
         refuse_shortage(error, log_dir.path)
         if verdict_of(error) is Verdict.FULL and _has_identity(log_dir.path):
-            log_dir.warnings.append(f"{log_dir.path}: it is full, so its roster is not updated")
+            log_dir.warnings.append(
+                f"{log_dir.path}: the disk is full, so its roster is not updated"
+            )
             return
         log_dir.take_offline(f"its identity cannot be written: {reason_of(error)}")
 
 
 def _has_identity(path: str) -> bool:
-    """Check whether a dir has a `meta.properties` already; False if its disk fails."""
+    """Check whether a dir already has a `meta.properties`; False if the disk fails."""
     try:
         return files.exists(os.path.join(path, FILE_NAME))
     except OSError:

@@ -89,7 +89,7 @@ def list_log_dir(
     Args:
         beat: a function that is called before each entry is read, so that a slow disk with many
             replicas does not count as a disk that hangs.
-        known: names of entries that are neither read nor listed.
+        known: the names of entries that are left out of the listing, and are not read.
 
     Raises:
         OSError: the disk failed.
@@ -175,7 +175,7 @@ def _take_bare_replica(listing: Listing, facts: ReplicaFacts, path: str) -> None
     """
     try:
         inside = files.entries(path)
-    except FileNotFoundError:  # its owner deleted it while this process listed
+    except FileNotFoundError:  # the owner deleted it during the listing
         return
     if any(parse_segment_file_name(entry.name) for entry in inside):
         listing.replicas.append(facts._replace(is_bare=True))
@@ -227,7 +227,7 @@ def segment_paths(path: str) -> list[str]:
 
 
 def with_metadata(facts: ReplicaFacts) -> ReplicaFacts:
-    """Add the facts of `partition.metadata`, as the names of copies may cut a long topic."""
+    """Add the facts of `partition.metadata`, which has the whole topic; a dir name may cut it."""
     try:
         document = read_document(os.path.join(facts.path, PARTITION_METADATA))
         if document is None:

@@ -42,7 +42,7 @@ from logstore.store.upkeep.purge import doomed, forget_purged
 
 
 class Loader:
-    """Opens all logs of a store, or those of one log dir that came back.
+    """Opens all logs of a store, or all logs of one log dir that came back.
 
     Attributes:
         purges: lists of directories to remove in the background, each list in its order.
@@ -195,7 +195,7 @@ class Loader:
             self.report.warnings.append(f"{paths[0]}: {decision.reason}; it is left alone for now")
 
     def _complete(self, key: TopicPartition, log_dir: LogDir, facts: ReplicaFacts) -> None:
-        """Retry the renaming that completes a swap, after it failed before; then open the log."""
+        """Retry the failed renaming that completes a swap, and open the log."""
         log_dir.check()
         try:
             with call(log_dir.path, SYNCING):
@@ -232,9 +232,9 @@ class Loader:
 
     def _recover(self, good: list[LogDir], queues: dict[str, deque[ReplicaFacts]]) -> None:
         """Open the logs by several threads per dir. A dir that fails stops only its own queue."""
-        # To open a log of a clean dir, Python code runs that waits for no disk. Several threads
-        # would wait for each other. If the store serves, they would also slow down its callers,
-        # because they take the interpreter's lock.
+        # If a dir was closed in order, opening a log is Python code that does not wait for the
+        # disk. Several threads would wait for each other. If the store serves, they would also slow
+        # down its callers, because they take the interpreter's lock.
         lanes = [
             log_dir
             for log_dir in good
@@ -292,7 +292,7 @@ class Loader:
                         self._open(key, log_dir, facts, work)
             except LogStoreError as error:
                 if self.replicas.find_dir(log_dir.path) is not log_dir:
-                    return  # meanwhile another object replaced this log dir
+                    return  # another `LogDir` of this path replaced this one
                 path = os.path.join(log_dir.path, facts.dir_name)
                 again = partial(self._open, key, log_dir, facts)
                 self._take_offline(key, log_dir, error, [path], again)
@@ -336,7 +336,7 @@ class Loader:
             reason = f"opening it failed: {type(error).__name__}: {error}"
             raise ReplicaOfflineError(topic=topic, partition=partition, reason=reason) from error
         log = Log(state)
-        if log_dir.is_offline:  # it hung, and no thread waits for the log now
+        if log_dir.is_offline:  # the dir hung, and no thread waits for the log
             log.detach(log_dir.offline_error())
             raise log_dir.offline_error()
         short = doubts.judge(self.replicas, log_dir, facts, log, self._held.get(key))
@@ -384,7 +384,7 @@ class Loader:
         paths: Iterable[str],
         again: Callable[[], None] | None = None,
     ) -> None:
-        """Record that a replica is offline; a later close does not mark its log dir as clean.
+        """Record that a replica is offline, so that a later close does not mark its log dir clean.
 
         Args:
             again: a function that opens the replica. If the error is retriable, this function is

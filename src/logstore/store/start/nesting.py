@@ -34,7 +34,7 @@ def nested(path: str, *, is_there: bool) -> str:
         is_there: whether the path is a directory already, so that another log dir may be below it.
     """
     if any(name.startswith(BENCH_PREFIX) for name in path.split(os.sep)):
-        return ""  # a benchmark makes and removes its directory in a log dir
+        return ""  # a benchmark's directory may be in a log dir: it is removed later
     outer = os.path.dirname(path)
     while outer != os.path.dirname(outer):
         if _has(outer, FILE_NAME):

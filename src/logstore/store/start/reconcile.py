@@ -102,8 +102,8 @@ def settle_again(
         return listing
 
     def once(this: Pass) -> Settled | None:
-        # Only the first pass leaves open replicas out. So the passes end even if callers create and
-        # delete replicas all the time.
+        # Only the first pass skips replicas that are open. So the passes end even if callers create
+        # and delete replicas all the time.
         before = {} if passes else dict(replicas.opened)
         passes.append(this)
         open_names.clear()
@@ -114,11 +114,11 @@ def settle_again(
         interesting = {*keys, *_of_interest(replicas, found, back_path)}
         found, is_open = _with_open(replicas, found, interesting, back_path)
         if any(before[key] is not replicas.opened.get(key) for key in interesting & {*before}):
-            return None  # a replica that was left out is not open any more
+            return None  # a replica was skipped as open, but is not open any more
         found, kept = _outlive_deletions(replicas, found, this)
         found = complete(found, good, environment, this.at)
         recognise(replicas)
-        if close_opened(replicas):  # the returned dir shows that a serving dir is old
+        if close_opened(replicas):  # the returned dir showed that a serving dir is old
             return None
         decisions = decide_all(replicas, found, is_all_listed={*replicas.log_dirs} <= {*good})
 
@@ -204,7 +204,7 @@ def _list_all(
 
 
 def _names_by_dir(opened: Iterable[Replica]) -> dict[str, set[str]]:
-    """Give the directory names of open logs, by log dir; a listing need not read these.
+    """Give the directory names of open logs, by log dir; a listing need not read these directories.
 
     To read these directories took a thousand calls on twelve disks. Each call releases the
     interpreter's lock and takes it again. So the appends of other threads took four times as long.
@@ -331,7 +331,7 @@ def _carry_out_one(
 
 
 def _prepare_purge(replicas: Replicas, facts: ReplicaFacts, this: Pass) -> ReplicaFacts:
-    """Mark a directory before its purge: a half purged one must not look like a replica."""
+    """Mark a directory before its purge, so that a half purged directory is no replica."""
     log_dir = replicas.dir_of(facts.log_dir)
     with this.at(log_dir):
         if facts.kind == "live":

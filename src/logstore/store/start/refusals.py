@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-FORMAT_REMEDY = "mount the disk, or pass format_new=True (logstore format) to take it as a new one"
+FORMAT_REMEDY = "mount the disk, or pass format_new=True (logstore format) to take it as new"
 TAKE_BACK = (
     "if none of its partitions was created again, pass format_new=True to take it back with them"
 )

@@ -82,7 +82,7 @@ def _complete_one(
 
 
 def _ask_the_disk(facts: ReplicaFacts, log_dir: LogDir) -> None:
-    """Drop the pages of a copy that may become the log from the cache: only the disk counts.
+    """Drop a copy that may become the log from the page cache: only data on the disk counts.
 
     A sync may have failed while another process made the copy. The data of the failed sync is lost,
     but the kernel shows this data from memory until the next power cut.

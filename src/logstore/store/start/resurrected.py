@@ -35,7 +35,7 @@ def tell(replicas: Replicas, report: RecoveryReport) -> None:
 
 
 def judge(replicas: Replicas, key: TopicPartition, log: Log) -> Problem | None:
-    """If the store has no other copy of a log, record in the log that it may have come back."""
+    """If a log has no other copy in the store, record in the log that it may have come back."""
     superseded = host.metadata_of(log).superseded_by
     if superseded is None or key in replicas.copies.moves or replicas.is_a_dir_bad():
         return None

@@ -42,11 +42,11 @@ class DirFacts(NamedTuple):
     """The facts that were found at one configured path.
 
     Attributes:
-        unmounted: if the dir is empty: the mount point in fstab above the dir, if nothing is
-            mounted there now.
+        unmounted: for an empty dir: the mount point in fstab above it, if nothing is mounted there
+            now.
         last_paths: the last paths of the other log dirs that this dir has recorded, by directory
             id.
-        nested: if the dir has no identity: why no log dir may be made there; "" if one may be made.
+        nested: if the dir has no identity: why it must not become a log dir; "" if that is allowed.
     """
 
     path: str
@@ -140,9 +140,9 @@ def _new_store(
     format_new: bool,
     new_id: Callable[[], str],
 ) -> Roll:
-    """Form a new store; if a dir is unreadable or unmounted, only with `format_new`.
+    """Form a new store; if a dir is unreadable or unmounted, `format_new` is needed.
 
-    Such a dir may hold an existing store.
+    An unreadable or unmounted dir may have an existing store.
     """
     unmounted = [fact for fact in bare if fact.unmounted]
     if unmounted and not format_new:
@@ -207,7 +207,7 @@ def _lost(fact: DirFacts) -> str:
 
 
 def not_mounted(*facts: DirFacts) -> str:
-    """Name the mount points of fstab above empty dirs that are not mounted; "" if none."""
+    """Name the unmounted mount points of fstab that are above empty dirs; "" if there are none."""
     points = sorted({fact.unmounted for fact in facts if fact.unmounted})
     is_one = len(points) == 1
     told = f"{', '.join(points)} {'is' if is_one else 'are'} named in /etc/fstab and "
@@ -249,8 +249,7 @@ class _Existing:
                 reason=f"it belongs to broker {self.broker_id}, but the configuration says "
                 f"{broker_id}",
             )
-        # If two rosters have one epoch, each was changed while the other's disk was away: join
-        # them.
+        # If two rosters have the same epoch, each was changed while the other was away: join both.
         self.roster = list(dict.fromkeys(id_ for meta in newest for id_ in meta.roster))
         self.is_roster_changed = any(list(meta.roster) != self.roster for meta in newest)
         self.ids: dict[str, str] = {}

@@ -97,7 +97,7 @@ class Act(enum.Enum):
     RESUME = "resume"  # before that, mark a caught-up `.move` as copying again
     STRAY = "stray"
     PURGE = "purge"  # remove all directories of the decision, in order
-    PURGE_COVERED = "purge covered"  # as PURGE, once the live copy is as long
+    PURGE_COVERED = "purge covered"  # like PURGE, once the live copy is as long
     LEAVE = "leave"
 
 
@@ -231,10 +231,10 @@ def _beside_live(key: TopicPartition, top: ReplicaFacts, facts: ReplicaFacts) ->
         return _leave(key, facts, "it is unknown whether the live copy has a move")
     if facts.kind == "move":
         if (is_same or not facts.topic_id) and _names(top.moving, facts):
-            return Decision(Act.RESUME, key, (facts,), "its move is to be resumed")
+            return Decision(Act.RESUME, key, (facts,), "its move will be resumed")
         return Decision(Act.PURGE, key, (facts,), "the live copy names no such move")
     if is_same and facts.superseded_by is not None:
-        reason = "the live copy replaced it; it is purged once the live copy is as long"
+        reason = "the live copy replaced it, and it is purged once the live copy is as long"
         return Decision(Act.PURGE_COVERED, key, (facts,), reason)
     return _leave(key, facts, "a .delete directory that does not say why it was deleted")
 
@@ -266,7 +266,7 @@ def _without_live(
     if len({facts.topic_id for facts in known}) != 1:
         reason = "are of different topics" if known else "do not say which partition they are of"
         reason = f"no live copy of it is left, and {names} {reason}; close the store, and move "
-        reason += "what is not wanted out of its log dir"
+        reason += "the unwanted ones out of their log dirs"
         return [*decisions, Decision(Act.OFFLINE, key, tuple(copies), reason)]
     whole = [move for move in known if any(_is_swapped(move, old) for old in known)]
     best = max(whole or known, key=lambda facts: (facts.generation, facts.end_offset))
@@ -296,7 +296,7 @@ def _is_swapped(move: ReplicaFacts, old: ReplicaFacts) -> bool:
 
 
 def is_covered(old: ReplicaFacts, live: ReplicaFacts) -> bool:
-    """Check whether the live copy has replaced a `.delete`, and has as many records as it."""
+    """Check whether a live copy has replaced a `.delete` copy, and has as many records."""
     return (
         old.superseded_by is not None
         and old.topic_id == live.topic_id != ""
@@ -314,7 +314,7 @@ def _what_is_missing(best: ReplicaFacts, rest: Sequence[ReplicaFacts]) -> str:
         generation, directory_id = best.superseded_by
         told.append(
             f"a copy of generation {generation} in log dir {directory_id} replaced it, and the "
-            "records appended since then are missing"
+            "records appended after that are missing"
         )
     if best.record is not None and best.record.source_end_offset > best.end_offset:
         source, end_offset = best.record.source_directory_id, best.record.source_end_offset

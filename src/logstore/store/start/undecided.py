@@ -1,8 +1,8 @@
 """Decide again about replicas that are not open, after a copy or a log dir was given up.
 
-Otherwise, only the next start would serve them. There are two kinds: a replica with two copies that
-contradicted each other, of which one does not exist any more; and a replica of which only the copy
-of a move is left.
+Without this module, only the next start would serve such replicas. There are two kinds of them. A
+replica had two copies that contradicted each other, and one copy does not exist any more. Or only
+the unfinished copy of a move is left of a replica.
 """
 
 from __future__ import annotations

@@ -48,7 +48,9 @@ def create(
     settings = state.config.log_config if config is None else config
     instance(settings, LogConfig, "config")
     if flag(exist_ok, "exist_ok") & flag(is_new, "is_new"):
-        raise ValueError("is_new says that no such partition exists, exist_ok that one may exist")
+        raise ValueError(
+            "is_new says that the partition does not exist, exist_ok that it may exist"
+        )
     own_id = None if topic_id is None else topic_id_of(topic_id)
     chosen = None if log_dir is None else state.dir_named(log_dir)
     if exist_ok and key in replicas.offline:
@@ -100,7 +102,7 @@ def create_topic(
         absent = [key for key in keys if key not in logs]
         try:
             create_all(replicas, state.environment, absent, settings)
-        finally:  # after an error, created partitions stay
+        finally:  # after an error, the created partitions stay
             _tell_created(state, absent)
         logs |= {key: replicas.opened[key].log for key in absent}
     return [logs[key] for key in keys]
@@ -175,7 +177,7 @@ def _delete(state: OwnerState, key: TopicPartition) -> None:
         path = doomed[-1].log_dir.path
         state.events.of_replica(StoreEventKind.REPLICA_DELETED, key, path)
         is_claimed = key in replicas.offline
-    if is_claimed:  # another live copy: opened if the deletion does not cover it
+    if is_claimed:  # by another live copy, which may be deleted too
         decide_again(state, [key])
     else:
         replicas.purge(doomed)
@@ -183,7 +185,7 @@ def _delete(state: OwnerState, key: TopicPartition) -> None:
 
 
 def _note_elsewhere(replicas: Replicas, path: str) -> None:
-    """Write a deletion to the catalogs of other log dirs, in case that the log dir is lost.
+    """Write a deletion to the catalogs of other log dirs, in case its own log dir is lost.
 
     Old copies are left out: the catalog of an old copy is lost when the right disk is mounted.
     """

@@ -25,7 +25,7 @@ from logstore.store.placement import choose
 from logstore.store.replicas import Replicas
 from logstore.store.usage import allowance_bytes
 
-# The number of partitions in a batch. Each of them needs a descriptor until its file is synced.
+# The number of partitions in a batch. Each partition needs a descriptor until its file is synced.
 BATCH_PARTITIONS = 128
 
 Placed = dict[LogDir, list[PartitionMetadata]]
@@ -49,7 +49,7 @@ def create_all(
     """Create partitions, each of them whole or not at all; the caller has reserved all of them.
 
     Raises:
-        LogDirError: no log dir takes a partition; the partitions before this one are created.
+        LogDirError: no log dir takes a partition; the partitions before this partition are created.
     """
     for key in keys:
         dir_name(*key)
@@ -92,7 +92,7 @@ def _create_on(
     environment: LogEnvironment,
     metadatas: Sequence[PartitionMetadata],
 ) -> None:
-    """Create partitions on one log dir; if that fails for a partition, on another log dir."""
+    """Create partitions on one log dir; if a creation fails there, use another log dir."""
     left = list(metadatas)
     try:
         free = [one for one in metadatas if _is_free(log_dir, one)]
@@ -125,7 +125,7 @@ def _create_together(
     environment: LogEnvironment,
     metadatas: Sequence[PartitionMetadata],
 ) -> None:
-    """Create partitions with shared syncs; if that fails, remove their directories."""
+    """Create partitions with shared syncs; after an error, remove their directories."""
     logs: list[Log] = []
     try:
         logs = create_many(Log, log_dir, metadatas, environment)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from logstore.log.environment import Clock
     from logstore.log.log import Log
 
-RETRIES_DOUBLED = 8  # a log that fails always is retried every 256 intervals
+RETRIES_DOUBLED = 8  # so the longest pause between retries is 256 intervals
 
 
 class _StoppedError(Exception):
@@ -62,7 +62,7 @@ class Compactor:
         self._backoff_ms = config.log_cleaner_backoff_ms
         self._table_bytes = config.log_cleaner_dedupe_buffer_size
         self._bytes_per_second = config.log_cleaner_io_max_bytes_per_second
-        self._paid_until = 0.0  # until this monotonic time, the rate is used up
+        self._paid_until = 0.0  # the rate allows no more bytes until this monotonic time
         self._stopping = threading.Event()
         self._thread: Thread | None = None
 
@@ -82,7 +82,7 @@ class Compactor:
             self._thread = thread
 
     def stop(self) -> None:
-        """Ask the thread to end; the files that it is writing are removed."""
+        """Ask the thread to end; it removes the files that it is writing."""
         self._stopping.set()
 
     def join(self, timeout: float | None) -> bool:
@@ -139,9 +139,9 @@ class Compactor:
             self._note({key: one for key, one in self.set_aside.items() if key != key_of(log)})
 
     def _set_aside(self, log: Log, error: Exception) -> None:
-        """Plan a retry for a log, and report the error, unless it was reported before."""
+        """Plan a retry for a log; report the error, unless the same was reported before."""
         if self._log_dir.is_refusing or self._log_dir.is_outdated:
-            return  # its log dir failed, which is reported
+            return  # the log dir's state is the cause, and is reported
         key, before = key_of(log), self.set_aside.get(key_of(log))
         failures = 1 if before is None else before.failures + 1
         wait_ms = self._backoff_ms << min(failures - 1, RETRIES_DOUBLED)

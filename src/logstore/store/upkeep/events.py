@@ -7,9 +7,9 @@ own, so a listener that blocks delays neither the store nor another listener. A 
 so no event is ever dropped. Events are rare, and an event takes a hundred bytes.
 
 Threads: because of `Events._lock`, all listeners get the events in the same order. This lock is
-held only for moments. A thread may take it while it holds any other lock. A thread that holds it
-takes no other lock. While a listener's thread waits, the thread refers only to its bell. So a
-listener that refers to the store does not keep the store open.
+held only for moments. A thread may take this lock while it holds any other lock. A thread that
+holds this lock takes no other lock. While a listener's thread waits, the thread refers only to its
+bell. So a listener that refers to the store does not keep the store open.
 """
 
 from __future__ import annotations
@@ -251,7 +251,7 @@ class Events:
             self.post(StoreEvent(kind.LOG_DIR_HAS_ROOM, path))
 
     def removed(self, path: str | None) -> None:
-        """Post that a log dir was removed from the store; perhaps its path is unknown."""
+        """Post that a log dir was removed from the store; its path can be unknown."""
         self.post(StoreEvent(StoreEventKind.LOG_DIR_REMOVED, path))
 
     def of_replica(self, kind: StoreEventKind, key: TopicPartition, path: str | None) -> None:

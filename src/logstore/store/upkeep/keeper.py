@@ -1,7 +1,7 @@
 """Maintain one log dir in a thread of its own: flush, apply retention, checkpoint, purge, scrub.
 
-Compaction takes long, so it has another thread (`compactor`), which the keeper's thread starts when
-a log is due.
+Compaction takes long. So the keeper's thread starts another thread for it (`compactor`) when a log
+is due.
 
 There is one keeper per log dir, so a disk that hangs stops only the upkeep of its own log dir. The
 thread sleeps on a condition until a duty is due or a removal is requested. Only `stop` ends the
@@ -104,7 +104,8 @@ class DirKeeper:
         self._suspect_seconds = config.log_dir_suspect_ms / 1000
         now = time.monotonic()
         self._due = {duty.name: now + duty.interval_seconds for duty in self._duties}
-        # This lock is entered directly, because Ctrl-C could interrupt the entering of a Condition.
+        # Threads acquire this lock itself, not the Condition, because Ctrl-C could interrupt its
+        # `__enter__`.
         self._waking = threading.RLock()
         self._wakeup = threading.Condition(self._waking)
         self._purges: deque[Purge] = deque()
@@ -119,7 +120,7 @@ class DirKeeper:
         )
 
     def start(self) -> None:
-        """Start the thread. It first purges superseded copies, which can need a flush.
+        """Start the thread. The thread first purges superseded copies, which can need a flush.
 
         Raises:
             LogDirError: retriable; this process can start no more threads.
@@ -127,7 +128,7 @@ class DirKeeper:
         start_for(self.log_dir.path, self._thread)
 
     def stop(self) -> None:
-        """Ask the thread to end; `join` waits for it."""
+        """Ask the thread to end; `join` waits for the end."""
         self.compactor.stop()
         with self._waking:
             self._is_stopped = True
@@ -137,18 +138,18 @@ class DirKeeper:
         """Wait for the end of the thread; returns whether it ended."""
         if self._thread.ident is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout)
-        # The keeper's thread starts the compactor's thread, so it must end first.
+        # The keeper's thread starts the compactor's thread. So the keeper's thread must end first.
         return not self._thread.is_alive() and self.compactor.join(timeout)
 
     def purge(self, path: str, then: Callable[[], object] = lambda: None) -> None:
-        """Request the removal of a replica's directory; the thread calls `then` after it."""
+        """Request the removal of a replica's directory; after that the thread calls `then`."""
         self._replicas.copies.doomed[path] = self.log_dir
         with self._waking:
             self._purges.append((path, then))
             self._wakeup.notify_all()
 
     def wait_idle(self, timeout: float | None = None) -> bool:
-        """Wait until all requested removals are done; returns False if the timeout is over."""
+        """Wait until all requested removals are done; returns False if the timeout ends first."""
         with self._waking:
             return self._wakeup.wait_for(lambda: self._is_idle and not self._purges, timeout)
 
@@ -162,7 +163,7 @@ class DirKeeper:
 
     def retain(self) -> None:
         """Roll active segments that are too old; drop old segments, and forget old producers."""
-        if self.log_dir.is_outdated:  # the logs in it refuse every change
+        if self.log_dir.is_outdated:  # the logs of an old copy refuse every change
             return
         now_ms = self._clock.now_ms()
         for log in self._replicas.on(self.log_dir):
@@ -392,6 +393,6 @@ def _keep_house(
         if keeper is not None:
             try:
                 keeper.run_due(time.monotonic())
-            except MemoryError:  # too little to log an error; the next turn may have more
+            except MemoryError:  # no memory to log an error; the next turn may have more
                 time.sleep(SHORTAGE_SECONDS)
             keeper = None

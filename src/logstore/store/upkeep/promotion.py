@@ -60,7 +60,7 @@ def promote(replicas: Replicas, environment: LogEnvironment, key: TopicPartition
 def _rewrite_metadata(incomplete: IncompleteReplica, key: TopicPartition) -> None:
     """Remove the records of a move, and raise the generation above that of every known copy.
 
-    A copy that cannot be read is known too if another copy names its generation.
+    The generation of an unreadable copy is known if another copy names it.
     """
     metadata = _metadata_of(incomplete, key)
     known = [metadata.generation]
@@ -77,12 +77,12 @@ def _rewrite_metadata(incomplete: IncompleteReplica, key: TopicPartition) -> Non
 
 
 def _metadata_of(incomplete: IncompleteReplica, key: TopicPartition) -> PartitionMetadata:
-    """Read the metadata; if they are lost, make new metadata like the opening of a live log."""
+    """Read the metadata; if it is lost, make new metadata like the opening of a live log."""
     log_dir, facts = incomplete.log_dir, incomplete.facts
     metadata = metadata_or_stand_in(facts.path, ReplicaDirName(*key, facts.kind, ""))
     if any(metadata.topic_id):
         return metadata
-    checkpointed = Checkpointed()  # if the replica was live in this log dir
+    checkpointed = Checkpointed()  # has values only if the replica was live here
     if facts.kind == "live":
         start = log_dir.checkpoints.log_start_offset(key)
         checkpointed = Checkpointed(None, start, log_dir.checkpoints.topic_ids(key))

@@ -34,7 +34,7 @@ class Purger(Protocol):
 
 
 def doomed(replicas: Replicas, copies: Iterable[ReplicaFacts]) -> list[Doomed]:
-    """List the directories to purge; each directory is removed after the previous one."""
+    """List the directories to purge, in the order in which they will be removed."""
     copies = list(copies)
     is_deletion = any(facts.is_deleted_by_user for facts in copies)
     return [Doomed(replicas.dir_of(facts.log_dir), facts.path, is_deletion) for facts in copies]
@@ -108,7 +108,7 @@ def outlive_deletions(replicas: Replicas, keepers: Mapping[str, Purger], log_dir
 def note_deletion(doomed: Doomed) -> bool:
     """Record durably in a directory that its user deleted it; returns whether this succeeded.
 
-    It fails if the disk fails, or if the directory has no readable `partition.metadata`.
+    The result is False if the disk fails, or if the directory has no readable `partition.metadata`.
     """
     log_dir = doomed.log_dir
     try:
@@ -149,7 +149,7 @@ def forget_postponed(replicas: Replicas, decided: Iterable[Sequence[Doomed]]) ->
 def purge_covered(replicas: Replicas, log_dir: LogDir) -> None:
     """Request the removal of superseded copies whose live copy is on this log dir.
 
-    If a live copy has enough records, but not enough of them are flushed, it is flushed first.
+    A live copy that has enough records, but has not flushed them all, is flushed first.
     """
     for path, old in list(replicas.copies.superseded.items()):
         replica = replicas.opened.get(TopicPartition(old.topic, old.partition))
@@ -158,7 +158,7 @@ def purge_covered(replicas: Replicas, log_dir: LogDir) -> None:
 
 
 def purge_superseded_on(replicas: Replicas, log_dir: LogDir) -> None:
-    """Request the removal of superseded copies on this log dir. Live copies can be anywhere."""
+    """Request the removal of superseded copies on this log dir; live copies can be elsewhere."""
     for path, old in list(replicas.copies.superseded.items()):
         replica = replicas.opened.get(TopicPartition(old.topic, old.partition))
         if replica is not None and old.log_dir == log_dir.path:
@@ -177,7 +177,7 @@ def _purge_if_covered(replicas: Replicas, replica: Replica, path: str, old: Repl
 
 
 def companions(replicas: Replicas, key: TopicPartition) -> list[Doomed]:
-    """List the other copies of a replica. They must be removed before the record of its deletion.
+    """List the other copies of a replica, which are removed before the record of its deletion.
 
     Copies that are being removed already are in the list. Without the record, a start would treat a
     half removed copy as the rest of the replica.
