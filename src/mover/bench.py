@@ -50,7 +50,7 @@ class MovePhase(Phase):
         self._movers.append(ReplicaMover(self.store, intra_broker_throttled_rate=rate))
 
     def run(self) -> None:
-        """Append for half the time of the case without a move, then until a move is done."""
+        """Append without a move for half the time of the case, then while a move runs."""
         idle, moving, moved = Sampler(IDLE), Sampler(MOVING), Sampler(MOVE)
         deadline = time.monotonic() + self.case.seconds / 2
         self._append(idle, lambda: time.monotonic() > deadline)

@@ -39,7 +39,7 @@ from mover.copying.catch_up import copy_all, is_caught_up
 from mover.copying.copy_segments import Ends
 from mover.copying.target import Target
 
-# Bytes that may be left to copy under the lock. Any disk writes them in a few milliseconds.
+# At most this many bytes are copied under the lock. Any disk writes them in a few milliseconds.
 LOCKED_BYTES_MAX = 64 << 10
 FLUSHES_MAX = 8
 

@@ -133,7 +133,7 @@ def chosen_records(
     until: int | None,
     isolation_level: str = "read_uncommitted",
 ) -> Iterator[Record]:
-    """Read the records of a range of offsets whose timestamps are in `since..until`.
+    """Read the records in a range of offsets, if their timestamps are in `since..until`.
 
     Timestamps need not increase along a log. The time index gives an offset, and all records before
     it are too early. Any later record may be in the range, so every later batch is checked.

@@ -40,7 +40,7 @@ Pairs = list[tuple[bytes, "bytes | None"]]
 
 
 class Rows(NamedTuple):
-    """Hold the fields of the rows of batches; deltas are as stored.
+    """Hold the fields of the rows of batches, with the deltas that the rows store.
 
     Attributes:
         values: the column of values of each batch; None if all values of the batch are null.
