@@ -15,7 +15,8 @@ from broker.wire.byte_cursor import Cursor, Data
 from broker.wire.primitives import STRING_BYTES, Kind, Read
 from broker.wire.schemas import schema_of
 
-PARTITION_BYTES = 4 * STRING_BYTES  # memory of a pair, an int and a view; a view has 184 bytes
+# The memory of one decoded partition: a tuple of two, an int, and a memoryview of 184 bytes.
+PARTITION_BYTES = 4 * STRING_BYTES
 _INDEX_AND_SIZE = struct.Struct(">ii")
 _INDEX = struct.Struct(">i")
 

@@ -229,9 +229,9 @@ class ReplicatedLog(ReadableLog):
         """Say that all in-sync replicas have the records before `offset`; give the high watermark.
 
         Until the first call it is the log end; from then on it rises by this method alone, at most
-        to the log end, and only `truncate_to` lowers it. An earlier offset changes nothing. What is
-        not below it is neither retained away nor deleted. Reads end at it if their
-        `isolation_level` says so. After a crash it may be that of the last checkpoint.
+        to the log end, and only `truncate_to` lowers it. An earlier offset changes nothing. Neither
+        retention nor `delete_records_before` removes records at or above it. Reads end at it if
+        their `isolation_level` says so. After a crash it may be that of the last checkpoint.
 
         Raises:
             LogStoreError: the log does not serve, or, at the first call, its disk failed.

@@ -43,7 +43,7 @@ class RunningMove(Protocol):
 
 
 class OpenedReplica(Protocol):
-    """The view of an opened replica by a thread that waits to reserve the replica."""
+    """Give what a thread that waits to reserve an opened replica has to know about it."""
 
     @property
     def log_dir(self) -> LogDir:

@@ -121,7 +121,7 @@ def encode_arrays(
 
 
 class BytesColumn(Sequence["bytes | None"]):
-    """Hold one column of a batch: a sequence of bytes, with None for null cells.
+    """Hold one column of a batch: a sequence of cells, each a bytes object, or None if it is null.
 
     `to_list()` and iteration create all cells at once. `data`, `starts` and `is_valid` are the
     underlying arrays, for NumPy and Arrow.

@@ -154,7 +154,7 @@ def _end_of(batches: Found, base_offset: int) -> int:
 
 
 def _write(state: LogState, batches: Found, now_ms: int) -> None:
-    """Write batches after the last one; the lock is held. One batch, the usual case, is faster."""
+    """Write batches at the end of the log; the lock is held. A single batch is written faster."""
     data, header = batches[0]
     active, epoch, size = state.active, state.replication.leader_epoch, header.size_bytes
     offset, delta = active.end_offset, header.last_offset - header.base_offset

@@ -23,7 +23,8 @@ from logstore.log.write.batch_group import PlacedBatch
 Run = list[tuple[int, BatchHeader]]
 Found = list[tuple[Buffer, BatchHeader]]
 
-# Up to this many batches, each is checked alone first; more are checked faster together.
+# From 2 to this many batches get a quick check each, and only those that fail it are checked
+# together. A larger number is faster if all are checked together at once.
 APART_MAX = 8
 OFFSETS_MAX = 2**62  # after it there would be no room to continue in 64 bits
 

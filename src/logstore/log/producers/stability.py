@@ -15,7 +15,9 @@ def kept_last_stable_offset(state: Replica) -> int | None:
     """
     if not isinstance(state, LogState) or state.refusal:
         return None
-    end = state.high_watermark  # first: a batch that is appended meanwhile is not below it
+    end = (
+        state.high_watermark
+    )  # read before the producers: a batch that is appended from now on is not below it
     if not state.producers.are_known:
         return end
     with state.lock:

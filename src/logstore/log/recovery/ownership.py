@@ -24,7 +24,7 @@ class Owner(enum.Enum):
 
 
 def is_ours(metadata: PartitionMetadata, segment: Segment, trailer: trailers.Trailer) -> bool:
-    """Check whether a trailer names the log of `metadata`, and the segment."""
+    """Check whether a trailer names both this segment and the log of `metadata`."""
     ours = (metadata.topic_id, metadata.partition, segment.base_offset)
     return (trailer.topic_id, trailer.partition, trailer.base_offset) == ours
 

@@ -257,7 +257,7 @@ def _open(path: str) -> Handle | None:
 
 
 def _sync_closed(path: str) -> None:
-    """Sync a segment that stays closed; it is sealed at the next open of the log."""
+    """Sync a segment without keeping its file open; the next open of the log seals the segment."""
     fd = files.open_regular(path, files.READ_WRITE)
     try:
         files.sync_data(fd)

@@ -108,7 +108,7 @@ def check_not_owned(log_dirs: tuple[str, ...]) -> None:
     This function acquires the locks, releases them at once, and writes nothing.
 
     Raises:
-        LogDirLockedError: another process owns the store, and that process is not a commit.
+        LogDirLockedError: another process owns the store, and not for a commit.
     """
 
     def try_locks() -> None:

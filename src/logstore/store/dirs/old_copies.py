@@ -159,7 +159,7 @@ def explain(log_dir: LogDir) -> None:
 
 
 def note_unsure(replicas: Replicas) -> None:
-    """Record at a start which missing log dirs may have replicas that no catalog names.
+    """At a start, record the missing log dirs that may have replicas which no catalog names.
 
     Catalogs are written at checkpoints and at an orderly close. So if the owner was killed, no
     catalog has the creations and moves after the last checkpoint.

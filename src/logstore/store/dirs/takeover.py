@@ -77,8 +77,8 @@ def each(
             if not outcome.is_finished:
                 reason = f"it hangs {when}, longer than {patience_seconds:.0f} s"
                 outcome.item.take_offline(reason)
-                # The step ended just before, and its thread may not have seen that the dir is
-                # offline.
+                # The step ended just before the dir was taken offline, so its thread may not have
+                # seen that.
                 if outcome.item in ended:
                     outcome.item.release()
         for outcome in outcomes:

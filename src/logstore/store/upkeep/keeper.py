@@ -104,8 +104,7 @@ class DirKeeper:
         self._suspect_seconds = config.log_dir_suspect_ms / 1000
         now = time.monotonic()
         self._due = {duty.name: now + duty.interval_seconds for duty in self._duties}
-        # Threads acquire this lock itself, not the Condition, because Ctrl-C could interrupt its
-        # `__enter__`.
+        # Threads acquire this lock itself: Ctrl-C could interrupt `__enter__` of the Condition.
         self._waking = threading.RLock()
         self._wakeup = threading.Condition(self._waking)
         self._purges: deque[Purge] = deque()

@@ -58,7 +58,7 @@ def promote(replicas: Replicas, environment: LogEnvironment, key: TopicPartition
 
 
 def _rewrite_metadata(incomplete: IncompleteReplica, key: TopicPartition) -> None:
-    """Remove the records of a move, and raise the generation above that of every known copy.
+    """Remove the marks of a move or a deletion; raise the generation above every known copy's.
 
     The generation of an unreadable copy is known if another copy names it.
     """
