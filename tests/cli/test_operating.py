@@ -144,7 +144,7 @@ def test_the_gauges_are_what_the_help_says(run: Run, orders: list[str]) -> None:
         ("flushes", "FLUSHES", "flush_count"),
         ("seconds", "IN", "flush_seconds"),
         ("scrubbed", "SCRUBBED", "scrubbed_bytes"),
-        ("rot", "ROT", "corrupt_batches"),
+        ("corrupt batches", "ROT", "corrupt_batches"),
     ):
         assert word in told and heading in headings and key in row
 

@@ -211,7 +211,7 @@ def _go_on(
             else store.create(*key, config=CONFIGS[key])
         )
         ends[key] = log.log_end_offset
-        if log.append(b"goes on", durable=True) != ends[key]:
+        if log.append(b"goes on", key=b"goes on", durable=True) != ends[key]:
             raise PowerCutViolation(f"{key}: an append left a gap")
         if log.verify():
             raise PowerCutViolation(f"{key}: {log.verify()}")

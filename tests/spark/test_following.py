@@ -191,7 +191,9 @@ def test_a_partition_that_is_gone_is_named(store: LogStore, follow: Any) -> None
     reader = follow(subscribePattern="t|u")
     end = reader.latestOffset(reader.initialOffset(), ALL)
     store.delete("t", 1)
-    with pytest.raises(LogStoreError, match=r"t-1: .* offset 5, and it no longer exists"):
+    with pytest.raises(
+        LogStoreError, match=r"t-1: .* offset 5, but the partition no longer exists"
+    ):
         reader.latestOffset(end, ALL)
 
 

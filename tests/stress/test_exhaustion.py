@@ -20,7 +20,7 @@ from pathlib import Path
 from stress.operations import Program
 from support.places import fast_directory
 # These come with the first use of each.
-import logstore.format.kafka.record_batch, logstore.store.view, mover.mover
+import logstore.format.kafka.markers, logstore.store.view, mover.mover
 
 with fast_directory() as root:
     world = Program(root, 1)

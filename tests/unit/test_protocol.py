@@ -15,7 +15,7 @@ FACTS = {
     "log_end_offset": 3, "size_bytes": 4, "max_message_bytes": 5,
     "record_expansion_bytes_max": 6, "producer_id": 8, "epoch": 1, "current_epoch": 2,
     "sequence": 9, "expected_sequence": 10, "coordinator_epoch": 3, "leader_epoch": 1,
-    "timestamp": 4, "timestamp_min": 5, "timestamp_max": 6,
+    "timestamp": 4, "timestamp_min": 5, "timestamp_max": 6, "number": 7,
 }  # fmt: skip
 
 

@@ -159,7 +159,8 @@ def test_leader_epochs_begin_with_the_log(store: LogStore) -> None:
 
 def test_a_log_that_is_only_compacted_keeps_what_is_old(store: LogStore, clock: Clock) -> None:
     """Its cleanup policy decides, also if it changes while the log is in use."""
-    log = filled(store, clock, retention_ms=10_000, cleanup_policy="compact")
+    log = filled(store, clock, retention_ms=10_000)
+    store.set_config("orders", 0, {"cleanup_policy": "compact"})
     clock.ms += 10**9
     assert log.apply_retention() == 0
     store.set_config("orders", 0, {"cleanup_policy": "compact,delete"})

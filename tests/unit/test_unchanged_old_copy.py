@@ -12,9 +12,10 @@ from logstore import Log, LogStore
 from logstore.disk.documents.offset_checkpoints import KINDS
 from logstore.disk.log_dir import LogDir
 from logstore.errors import LogDirError, LogStoreError, ReplicaIncompleteError
+from logstore.format import layouts
 from logstore.log import host
+from logstore.log.write import encode
 from logstore.store.dirs import old_copies
-from support.hostile import column, columnar_batch
 from support.inside import keepers_of
 from support.keyed_logs import COMPACTED, Keyed
 from support.two_disks import ORDERS, OTHER, Disks, opened
@@ -57,11 +58,13 @@ def test_the_offsets_checkpoints_of_an_old_copy_stay_as_they_are(disks: Disks) -
 
 
 def encoded(log: Log) -> bytes:
-    return columnar_batch(column([b"x"]), 1, base_offset=log.log_end_offset)
+    how = {"now_ms": 0, "codec_id": 0, "is_log_append_time": False}
+    payload = encode.build([b"x"], [b"k"], None, None, **how)  # type: ignore[arg-type]
+    return b"".join(layouts.frame(payload, log.log_end_offset, 0))
 
 
 CHANGES: dict[str, Callable[[Log], object]] = {
-    "append": lambda log: log.append(b"x"),
+    "append": lambda log: log.append(b"x", key=b"k"),
     "append_encoded": lambda log: log.append_encoded(encoded(log)),
     "append_as_follower": lambda log: log.append_as_follower(encoded(log)),
     "advance_high_watermark": lambda log: log.advance_high_watermark(4),

@@ -11,6 +11,7 @@ from logstore.disk.uninterrupted import uninterruptible
 from logstore.errors import LogClosedError
 from logstore.format.batch import Record
 from logstore.log.read.isolation import READ_UNCOMMITTED, end_of
+from logstore.log.reader import ReadableLog
 from logstore.log.replicated_log import ReplicatedLog
 from logstore.log.state import LogState
 from logstore.log.subscription import LogEvent, Subscription, tell
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from logstore.log.write.group_commit import GroupCommit
 
 
-class Log(ReplicatedLog):
+class Log(ReplicatedLog, ReadableLog):
     """One partition's log in one log dir; made by `LogStore.create`, returned by `LogStore.log`.
 
     Threads: all methods may be called from any thread at any time.

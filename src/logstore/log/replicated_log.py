@@ -8,13 +8,12 @@ from logstore.arguments import flag, whole
 from logstore.format import layouts
 from logstore.log.encoded import leader_appends
 from logstore.log.producers import appends
-from logstore.log.reader import ReadableLog
-from logstore.log.state import LogState
 
 if TYPE_CHECKING:
     from logstore.format.columnar.columns import Buffer
     from logstore.log.encoded.idempotent_producer import IdempotentProducer
     from logstore.log.producers.producer_state import ProducerState
+    from logstore.log.state import LogState
     from logstore.log.write.outcome import AppendInfo
 
 
@@ -26,7 +25,7 @@ def _number(given: int, name: str, low: int, end: int) -> int:
     return number
 
 
-class ReplicatedLog(ReadableLog):
+class ReplicatedLog:
     """Take the batches of clients and leaders, and say what replicas have of the log."""
 
     _state: LogState

@@ -93,7 +93,7 @@ def append_encoded(
             flush.flush_appended(state, end)
         return AppendInfo(base_offset, end - 1, append_time, state.log_start_offset, latest)
     except BaseException as error:
-        mark(error, is_begun)  # if it is not marked yet, it came before the write or after it
+        mark(error, is_begun and state.active.end_offset >= end)  # unless it is marked already
         raise
 
 

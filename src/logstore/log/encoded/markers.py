@@ -50,5 +50,5 @@ def append_marker(
         append_time = now_ms if state.rules.is_log_append_time else NO_TIMESTAMP
         return AppendInfo(offset, offset, append_time, state.log_start_offset, now_ms)
     except BaseException as error:
-        mark(error, is_begun)
+        mark(error, is_begun and state.active.end_offset > offset)
         raise
