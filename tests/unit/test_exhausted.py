@@ -20,7 +20,7 @@ from logstore.format.kafka import codecs as kafka_codecs
 from logstore.log.recovery import open_log as recovery
 from logstore.log.write import batch_group
 from logstore.store.admin.client import find_owner
-from logstore.store.dirs import parallel
+from logstore.store.dirs import old_copies, parallel
 from support.hanging import QUIET
 from support.shortage import no_descriptors, no_threads, small_files
 
@@ -271,3 +271,25 @@ def test_regression_a_log_that_opened_late_leaves_an_orderly_close(
         assert store.close() == ()
     with LogStore.open(tmp_path, config=QUIET) as store:
         assert store.recovery_report.was_clean
+
+
+def test_regression_a_close_without_memory_is_completed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each further close raised the MemoryError of the first one again."""
+    store = LogStore.open([tmp_path / "a", tmp_path / "b"], config=QUIET)
+    store.create("orders", 0, log_dir=tmp_path / "a").append(b"x")
+    real = old_copies.checkpoint
+
+    def checkpoint(replicas: Any, log_dir: LogDir, *rest: Any, **options: Any) -> None:
+        if log_dir.path.endswith("a"):
+            raise MemoryError
+        real(replicas, log_dir, *rest, **options)
+
+    monkeypatch.setattr(old_copies, "checkpoint", checkpoint)
+    with pytest.raises(MemoryError):
+        store.close()
+    assert store.close() == (str(tmp_path / "a"),)
+    monkeypatch.undo()
+    with LogStore.open([tmp_path / "a", tmp_path / "b"], config=QUIET) as store:
+        assert [record.value for record in store["orders", 0]] == [b"x"]

@@ -31,7 +31,7 @@ class Closing:
         self._lock = threading.Lock()
         self._ended: dict[LogDir, Outcome[LogDir]] = {}
         self._left: tuple[str, ...] | None = None
-        self._errors: list[LogStoreError] = []  # each error is raised once
+        self._errors: list[LogStoreError | MemoryError] = []  # each error is raised once
 
     def wait(self, timeout: float | None) -> tuple[str, ...]:
         """Close the whole store; returns the log dirs that were not closed in order."""
@@ -93,7 +93,7 @@ class Closing:
                 warn("log dir %s was not closed in order: %s", outcome.item.path, why)
         try:
             raise_first(o for o in outcomes if not isinstance(o.error, LogDirSuspectError))
-        except LogStoreError as error:
+        except (LogStoreError, MemoryError) as error:
             self._errors = [error]
         self._left = tuple(left)
 
