@@ -31,7 +31,7 @@ def test_blocks_overlap() -> None:
 
 
 def test_a_program_without_a_collector_keeps_it_off() -> None:
-    """Who has switched it off does not get it back from us."""
+    """If the program has switched the collector off, a start does not switch it on."""
     gc.disable()
     with AT_REST:
         pass
