@@ -303,7 +303,7 @@ def interrupt_at(place: Path) -> Callable[[str, str], None]:
 
     def rename(path: str, _: str) -> None:
         assert parse_replica(os.path.basename(path)) == (SEGMENTS, "delete")
-        assert len(list(Path(path).iterdir())) == 6 and Path(path).parent == place
+        assert len(list(Path(path).iterdir())) == 7 and Path(path).parent == place
         raise KeyboardInterrupt
 
     return rename

@@ -19,9 +19,9 @@ from logstore.format.columnar import columns, subset
 from logstore.format.columnar import payload as payloads
 from logstore.format.columnar import record_batch as columnar
 from logstore.format.kafka import header as kafka_header
-from logstore.format.kafka import snapshots, transaction_index
+from logstore.format.kafka import snapshots
 from logstore.log.segments import offset_index, time_index, trailer
-from support import reader
+from support import reader, transaction_index
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "FORMAT.md").read_text()
 CODES = {

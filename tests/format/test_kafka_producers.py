@@ -16,14 +16,15 @@ from logstore.errors import CorruptCheckpointError
 from logstore.format import layouts
 from logstore.format.kafka.files import AbortedEntry, aborted_entries
 from logstore.format.kafka.markers import Marker, build_marker, read_marker
-from logstore.format.kafka.snapshots import SUFFIX, decode_snapshot, encode_snapshot
-from logstore.format.kafka.transaction_index import encode_aborted
+from logstore.format.kafka.snapshots import decode_snapshot, encode_snapshot
 from logstore.format.producer_file import name_of, offset_of
+from logstore.log.producers.kafka_snapshots import SUFFIX
 from logstore.log.producers.producer_state import Producers
 from logstore.log.producers.replay import snapshot_offsets
 from logstore.log.read.transactions import marker_of
 from support.kafka_golden import GOLDEN
 from support.producers import NOW, add, end, filled, header, replayed
+from support.transaction_index import encode_aborted
 
 SNAPSHOTS = sorted(GOLDEN.rglob("*.snapshot"))
 INDEXES = [path for path in sorted(GOLDEN.rglob("*.txnindex")) if path.stat().st_size]

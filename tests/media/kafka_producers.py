@@ -17,8 +17,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from logstore.format.kafka.snapshots import SUFFIX, decode_snapshot, encode_snapshot
+from logstore.format.kafka.snapshots import decode_snapshot, encode_snapshot
 from logstore.format.producer_file import name_of
+from logstore.log.producers.kafka_snapshots import SUFFIX
 from logstore.log.producers.producer_state import Producers
 from logstore.log.producers.replay import snapshot_offsets
 from media.kafka_interop import TOPIC, produce

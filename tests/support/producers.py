@@ -17,11 +17,11 @@ from logstore.format.kafka.files import AbortedEntry
 from logstore.format.kafka.header import CONTROL, TRANSACTIONAL
 from logstore.format.kafka.header import MAGIC as KAFKA
 from logstore.format.kafka.markers import Marker, build_marker, read_marker
-from logstore.format.kafka.transaction_index import encode_aborted
 from logstore.log.producers.open_transactions import Ended
 from logstore.log.producers.producer_state import Producers, ProducerState
 from logstore.log.producers.replay import replay
 from logstore.log.producers.walk import batches_of_producers
+from support.transaction_index import encode_aborted
 
 NOW = 1_700_000_000_000
 

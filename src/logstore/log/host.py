@@ -30,6 +30,7 @@ from logstore.log.write.hung_locks import NOT_WRITING, LockedLog
 from logstore.log.write.hung_locks import held as kept
 
 if TYPE_CHECKING:
+    from logstore.format.producer_file import Snapshot
     from logstore.log.compaction.compaction import CompactionReport
     from logstore.log.compaction.schedule import Plan
     from logstore.log.log import Log
@@ -189,6 +190,42 @@ def decided_now(log: ReadableLog) -> Decided:
     from logstore.log.read import transactions
 
     return transactions.decided_now(log._state)
+
+
+def producers_of(log: ReadableLog) -> Snapshot | None:
+    """Give the producers of a log at its end, also of a log that another process writes.
+
+    Returns:
+        None if there are no producers.
+
+    Raises:
+        LogStoreError: the log does not serve, a batch is damaged, or the disk failed.
+    """
+    from logstore.log.producers import appends, kafka_snapshots
+    from logstore.log.state import LogState
+
+    state = log._state
+    if isinstance(state, LogState):
+        snapshot = appends.snapshot(state)
+        return snapshot if len(snapshot.rows) else None
+    try:
+        return kafka_snapshots.found(state)
+    except OSError as error:
+        raise state.failed(error) from error
+
+
+def producers_of_broker(log: ReadableLog) -> Snapshot | None:
+    """Give the producers at the end of a broker's log; None, without reading it, if it knows none.
+
+    Raises:
+        LogStoreError: a batch is damaged, or the disk failed.
+    """
+    from logstore.log.producers import kafka_snapshots
+
+    try:
+        return kafka_snapshots.of_broker(log._state)
+    except OSError as error:
+        raise log._state.failed(error) from error
 
 
 def verify_segment(log: ReadableLog, base_offset: int, flushed_to: int) -> list[SegmentDamage]:

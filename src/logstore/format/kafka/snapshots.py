@@ -21,7 +21,6 @@ from logstore.format.kafka.files import (
 )
 from logstore.format.producer_file import Rows, Snapshot, empty_rows, in_order, rows_fault
 
-SUFFIX = ".snapshot"
 ENTRY = np.dtype(
     [
         ("producer_id", ">i8"),

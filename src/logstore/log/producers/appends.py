@@ -19,6 +19,7 @@ from logstore.log.producers import rules
 
 if TYPE_CHECKING:
     from logstore.format.kafka.markers import Marker
+    from logstore.format.producer_file import Snapshot
     from logstore.log.producers.producer_state import Producers, ProducerState
     from logstore.log.state import LogState
 
@@ -72,14 +73,18 @@ def _marker_of(data: Buffer, header: BatchHeader) -> Marker | None:
     return marker_of(data, 0, header)
 
 
+def snapshot(state: LogState) -> Snapshot:
+    """Copy the producers of a log, together with its end."""
+    with state.lock:
+        state.check()
+        return current(state).snapshot(state.log_end_offset)
+
+
 def states(state: LogState) -> list[ProducerState]:
     """Give what the log knows of each producer; they are listed without its lock."""
     from logstore.log.producers.producer_state import Producers
 
-    with state.lock:
-        state.check()
-        snapshot = current(state).snapshot(state.log_end_offset)
-    return Producers(snapshot).states()
+    return Producers(snapshot(state)).states()
 
 
 def verification(state: LogState, producer_id: int, epoch: int, sequence: int) -> int:

@@ -23,6 +23,7 @@ from logstore.log.write.hung_locks import held
 if TYPE_CHECKING:
     from logstore.format.producer_file import Snapshot
     from logstore.log.recovery.recovered import Recovered
+    from logstore.log.replica import Replica
     from logstore.log.state import LogState
 
 
@@ -38,7 +39,7 @@ class Rebuilt(NamedTuple):
     cut: BatchHeader | None
 
 
-def made(state: LogState, snapshot: Snapshot | None = None) -> Producers:
+def made(state: Replica, snapshot: Snapshot | None = None) -> Producers:
     """Make the producers of a log with the limits of its store."""
     environment = state.environment
     return Producers(

@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from logstore.config import LogConfig
 from logstore.disk import bulk, files
 from logstore.disk.log_dir import LogDir
-from logstore.errors import LogDirError
+from logstore.errors import CorruptRecordBatchError, LogDirError
 from logstore.log import host
 from logstore.log.log import Log
 from logstore.log.metadata import DELETED_BY_USER, DELETION, SPARSE_OFFSETS, PartitionMetadata
+from logstore.log.producers import snapshot_files
 from logstore.log.recovery.open_log import open_log
 from logstore.log.segments.segment import Segment
 from logstore.names import (
@@ -142,7 +143,7 @@ def _fill(
             copied += segment.size_bytes
         show(linked + cloned + copied)
     topic_id = log.topic_id if any(log.topic_id) else os.urandom(16)
-    PartitionMetadata(
+    metadata = PartitionMetadata(
         log.topic,
         log.partition,
         topic_id,
@@ -150,7 +151,12 @@ def _fill(
         log_start_offset=log.log_start_offset,
         config=LogConfig(record_format="kafka"),
         extra={SPARSE_OFFSETS: True},
-    ).write(target)
+    )
+    with suppress(CorruptRecordBatchError):  # the open of the copy finds the damage and reports it
+        producers = host.producers_of_broker(log)
+        if producers is not None:
+            snapshot_files.write(target, producers, metadata)
+    metadata.write(target)
     files.sync_dir(target)
     return linked, cloned, copied
 

@@ -1,10 +1,11 @@
 """Write a log as the segments of a partition directory that a Kafka broker loads.
 
-Only `.log` files are written, because a broker makes missing indexes when it loads the log. Offsets
-do not change. Each columnar batch becomes one Kafka batch. Records below the log start offset stay
-deleted. Kafka keeps the log start offset in a checkpoint of the log dir. An export has no such
-checkpoint: the first exported segment begins at the log start offset, and a batch that contains
-this offset is cut there.
+Written are the `.log` files, and a `.snapshot` if the log has producers. A broker makes missing
+indexes when it loads the log, and then finds its aborted transactions, too. Offsets do not change.
+Each columnar batch becomes one Kafka batch. Records below the log start offset stay deleted. Kafka
+keeps the log start offset in a checkpoint of the log dir. An export has no such checkpoint: the
+first exported segment begins at the log start offset, and a batch that contains this offset is cut
+there.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from contextlib import suppress
 
 from logstore.disk import bulk, files
 from logstore.errors import PartitionExistsError
-from logstore.format import layouts
+from logstore.format import layouts, producer_file
 from logstore.format.batch import CODEC_MASK, RecordBatch
 from logstore.format.columnar.columns import Buffer
 from logstore.log import host
 from logstore.log.log import Log
+from logstore.log.producers import kafka_snapshots, rules
 from logstore.log.segments.scan import magic_of
 from logstore.log.segments.segment import Segment
 from logstore.names import NAME_BYTES_MAX, segment_file_name
@@ -62,6 +64,7 @@ def export(log: Log, directory: str) -> int:
 
 def _fill(log: Log, directory: str) -> int:
     host.refresh(log)
+    _write_producers(log, directory)
     start, segments, total = log.log_start_offset, host.segments_of(log), 0
     for segment in segments:
         if segment.end_offset <= start and segment is not segments[-1]:
@@ -75,6 +78,22 @@ def _fill(log: Log, directory: str) -> int:
             files.close(target)
     files.sync_dir(directory)
     return total
+
+
+def _write_producers(log: Log, directory: str) -> None:
+    """Write the producers at the log end, if there are any; only then are the segments written."""
+    producers = host.producers_of(log)
+    if producers is None:
+        return
+    from logstore.format.kafka.snapshots import encode_snapshot
+
+    name = producer_file.name_of(producers.offset, kafka_snapshots.SUFFIX)
+    target = files.replace_file(os.path.join(directory, name))
+    try:
+        files.write_fully(target, [encode_snapshot(producers)], 0)
+        files.sync_file(target)
+    finally:
+        files.close(target)
 
 
 def _write(log: Log, segment: Segment, start: int, target: int) -> int:
@@ -103,6 +122,8 @@ def _laid_out(batch: RecordBatch, base_offset: int) -> list[Buffer]:
     part = batch.slice(batch.index_of(base_offset), batch.count)
     skipped = base_offset - header.base_offset
     is_kafkas = header.magic == layouts.KAFKA_MAGIC
+    if not is_kafkas:
+        header = header._replace(attributes=header.attributes & CODEC_MASK)  # the rest differs
     if header.base_sequence >= 0:
         header = header._replace(base_sequence=(header.base_sequence + skipped) % 2**31)
     # A large compressed batch could need more memory than the process has.
@@ -114,7 +135,7 @@ def _laid_out(batch: RecordBatch, base_offset: int) -> list[Buffer]:
         part.headers,
         offset_deltas=part.offsets - base_offset,
         codec_id=0 if is_large else header.attributes & CODEC_MASK,
-        header=header if is_kafkas else None,
+        header=header if is_kafkas or rules.is_watched(header) else None,
     )
     payload = payload.spanning(header.last_offset - base_offset)
     return layouts.frame(payload, base_offset, header.leader_epoch)

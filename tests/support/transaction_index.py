@@ -15,7 +15,6 @@ import numpy as np
 
 from logstore.format.kafka.files import ABORTED_ENTRY, AbortedEntry
 
-SUFFIX = ".txnindex"
 ENTRY = np.dtype(
     [
         ("version", ">u2"),
