@@ -26,6 +26,7 @@ from logstore.log.epochs import LeaderEpochs, OfLog
 from logstore.log.producers.producer_state import Producers
 from support.moves import directory_id_of
 from support.places import environment
+from support.producers import sent
 from support.reader import read_partition
 
 
@@ -159,6 +160,30 @@ def test_v1_producers_are_read() -> None:
     assert json.loads(json.dumps(producers.states())) == expected
     assert snapshot.undecided == [(16, 17)] and producers.last_stable_offset(17) == 10
     assert producer_file.encode(producers.snapshot(), topic_id, 4) == data
+
+
+def test_v1_idempotent_goes_on(tmp_path: Path) -> None:
+    """Producers of both layouts are known, with and without a snapshot; a retry is not appended."""
+    root, expected = copied("v1_idempotent", tmp_path)
+    for _ in range(2):
+        with LogStore.open(root) as store:
+            logs = [store.log("orders", number) for number in range(2)]
+            assert {f"{log.topic}-{log.partition}": rows_of(log) for log in logs} == expected[
+                "rows"
+            ]
+            states = [
+                [state._replace(used_ms=0) for state in log.producer_states()] for log in logs
+            ]
+            assert json.loads(json.dumps(states)) == expected["states"]
+            ends = [log.log_end_offset for log in logs]
+            assert logs[1].last_stable_offset < ends[1]
+            for log in logs:
+                assert log.append_encoded(sent(3, 6, columnar=log is logs[0])).base_offset == 6
+                producer = log.idempotent_producer("sensor")
+                assert producer.last is not None and producer.next_sequence == 2
+            assert logs[1].append_encoded(sent(8, 4)).base_offset == ends[1] - 2
+            assert [log.log_end_offset for log in logs] == ends
+            assert store.recovery_report.is_sound and store.verify().is_sound
 
 
 def test_the_writer_overwrites_nothing() -> None:

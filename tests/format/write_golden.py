@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from logstore import LogConfig, LogStore, TopicPartition
+from logstore.disk.ballast import BALLAST_NAME
 from logstore.disk.documents.settings import DirSettings, write_settings
 from logstore.format import producer_file
 from logstore.format.columnar import record_batch as columnar
 from logstore.format.producers import SEQUENCE_MAX
 from logstore.log.producers.producer_state import Producers
 from support.moves import StagedMove, directory_id_of
-from support.producers import NOW, add, end, header
+from support.producers import NOW, add, end, header, sent
 
 GOLDEN = Path(__file__).with_name("golden")
 CODECS = ("none", "lz4", "zstd")
@@ -175,6 +176,39 @@ def write_producers(root: Path) -> None:
     (root / "expected.json").write_text(json.dumps(producers.states()))
 
 
+def write_idempotent(root: Path) -> None:
+    """Two logs with producers: one batch sent seven times over, transactions, a name; killed."""
+    with tempfile.TemporaryDirectory() as other:
+        live = Path(other) / "live"
+        with LogStore.open(live, admin_socket=False) as store:
+            for partition, layout in enumerate(("columnar", "kafka")):
+                config = LogConfig(record_format=layout, segment_bytes=1024)
+                log = store.create("orders", partition, config=config)
+                for number in range(7):
+                    log.append_encoded(sent(3, number, columnar=not partition))
+                log.idempotent_producer("sensor").extend([b"a", b"b"], timestamps=NOW)
+                if partition:
+                    for producer_id, is_commit in ((5, True), (6, False)):
+                        log.append_encoded(sent(producer_id, 0, transactional=True))
+                        log.append_marker(producer_id, 0, commit=is_commit, coordinator_epoch=2)
+                    log.append_encoded(sent(7, 0, transactional=True))
+                log.flush()
+                log.delete_records_before(3)
+            log.append_encoded(sent(8, 4))  # not in a snapshot
+            log.append_encoded(sent(3, 7))
+            shutil.copytree(live, root, ignore=shutil.ignore_patterns(BALLAST_NAME))
+            expect(root, store)
+            states = [
+                [
+                    state._replace(used_ms=0)
+                    for state in store.log("orders", number).producer_states()
+                ]
+                for number in range(2)
+            ]
+    rows = json.loads((root / "expected.json").read_text())
+    (root / "expected.json").write_text(json.dumps({"rows": rows, "states": states}))
+
+
 def expect(root: Path, store: LogStore) -> None:
     found = {f"{t}-{p}": rows_of(store.log(t, p)) for t, p in store}
     (root / "expected.json").write_text(json.dumps(found))
@@ -187,6 +221,7 @@ WRITERS: dict[str, Callable[[Path], None]] = {
     "v1_dirs": write_dirs,
     "v1_named": write_named,
     "v1_producers": write_producers,
+    "v1_idempotent": write_idempotent,
     "v1_replicated": write_replicated,
 }
 
