@@ -10,7 +10,9 @@ import itertools
 import logging
 import os
 import random
+import subprocess
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -22,10 +24,11 @@ from crash.history_mutants import LIKELY, MUTANTS, RECORDS, changed
 from crash.history_oracle import Oracle
 from crash.history_steps import ALL_KEYS
 from logstore import LogDirOfflineError, PartitionExistsError
+from support import real_cuts
 from support.layers import demand
 from support.loop_disk import kinds, why_not
 from support.places import fast_directory
-from support.real_cuts import cuts_of
+from support.real_cuts import Disks, cuts_of
 
 CUTS = int(os.environ.get("LOGSTORE_HISTORY_CUTS", "240"))
 REAL_CUTS = int(os.environ.get("LOGSTORE_REAL_CUTS", "100"))
@@ -118,6 +121,30 @@ def test_a_real_power_cut_leaves_a_prefix(base: Path, kind: str) -> None:
             break
     print(f"crash: {kind}: {cuts} cuts, seeds {SEED} to {seed}")
     assert cuts >= REAL_CUTS
+
+
+def test_regression_a_cut_is_not_laid_under_a_file_system_that_is_still_mounted(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another mount namespace held an old cut: two sound states of the log dirs looked damaged."""
+    demand("power cuts on real file systems", why_not())
+    monkeypatch.setattr(real_cuts, "UNMOUNT_SECONDS_MAX", 0.1)
+    with ExitStack() as stack:
+        disks = Disks("ext4", ("a",), base, stack)
+        with disks.cut():
+            holder = subprocess.Popen(
+                ["unshare", "-m", "sh", "-c", "echo; exec sleep 60"], stdout=subprocess.PIPE
+            )
+            assert holder.stdout is not None
+            holder.stdout.readline()
+        try:
+            with pytest.raises(TimeoutError, match="mount namespace"), disks.cut():
+                pass
+        finally:
+            holder.kill()
+            holder.communicate()
+        with disks.cut() as root:
+            assert (root / "a").is_dir()
 
 
 @pytest.mark.parametrize("name", MUTANTS)

@@ -112,8 +112,32 @@ def copy_image(source: LoopDisk, target: LoopDisk) -> None:
                 break
         else:
             raise TimeoutError(f"{source.image} changes all the time")
-    with open(target.device, "rb") as device:
-        fcntl.ioctl(device, BLKFLSBUF, 0)  # what the kernel keeps of it is of before
+    forget(target.device)
+
+
+def forget(device: str) -> None:
+    """Have the kernel forget what it keeps of a disk whose bytes were changed beneath it.
+
+    A process that began a mount namespace meanwhile has its own copy of each mount. Until it ends,
+    the file system lives on, and the next mount would show its old state mixed with the new bytes:
+    damage that no power cut leaves. So the disk has to be free.
+    """
+    deadline = time.monotonic() + UNMOUNT_SECONDS_MAX
+    while True:
+        try:
+            fd = os.open(device, os.O_RDONLY | os.O_EXCL)
+            break
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise
+            if time.monotonic() > deadline:
+                reason = f"{device} is mounted in another mount namespace, too: end what began it"
+                raise TimeoutError(reason) from error
+        select.select([], [], [], 0.01)
+    try:
+        fcntl.ioctl(fd, BLKFLSBUF, 0)
+    finally:
+        os.close(fd)
 
 
 def data_of(fd: int, size: int) -> Iterator[tuple[int, bytes]]:
