@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import random
+import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -18,6 +21,7 @@ from logstore.store.topics import topic_creation
 from support.crash_model import CrashModel
 from support.crashing import CrashError, crash_at
 from support.faulty import FAULTS, Fault, FaultyFiles
+from support.gate import SECONDS_MAX
 from support.inside import abandon, wait_for_failures
 from support.places import fast_directory
 from support.recorder import Recorder, lay_out
@@ -95,6 +99,25 @@ def test_a_wrong_count_is_refused(base: Path, count: int, error: type[Exception]
     """Before anything is created."""
     with open_store(base) as store, pytest.raises(error):
         store.create_topic("t", count)
+
+
+def test_the_syncs_of_a_batch_overlap(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk takes several at once; no sync here returns before another one runs beside it."""
+    both, sync_file, sync_dir = threading.Barrier(2), files.sync_file, files.sync_dir
+
+    def with_another(sync: Callable[[Any], None]) -> Callable[[Any], None]:
+        def synced(place: Any) -> None:
+            path = place if isinstance(place, str) else os.readlink(f"/proc/self/fd/{place}")
+            if "/t-" in path:
+                both.wait(SECONDS_MAX)
+            sync(place)
+
+        return synced
+
+    with open_store(base) as store:
+        monkeypatch.setattr(files, "sync_file", with_another(sync_file))
+        monkeypatch.setattr(files, "sync_dir", with_another(sync_dir))
+        assert len(store.create_topic("t", 16, config=CONFIG)) == 16
 
 
 def test_a_crash_at_any_call_leaves_each_or_nothing(base: Path) -> None:

@@ -7,9 +7,8 @@
 
 If the power fails before step 3, the next start removes the directory as an unfinished creation. If
 the power fails after step 3, the log exists, and the next start makes a missing first segment. A
-log is durable after its directory was synced in step 3. The syncs of a step are made one after the
-other. A file system with a journal writes all waiting files with the first sync. So the other syncs
-cost little.
+log is durable after its directory was synced in step 3. The syncs of a step are made by several
+threads: a file system with a journal, and a disk, then write what many of them wait for at once.
 """
 
 from __future__ import annotations
@@ -30,6 +29,7 @@ from logstore.log.state import LogState
 from logstore.names import dir_name
 
 Made = TypeVar("Made")
+ForAll = Callable[[Sequence["_NewLog"], Callable[["_NewLog"], object]], object]
 
 
 class _NewLog:
@@ -53,8 +53,14 @@ class _NewLog:
 
     def sync(self) -> None:
         """Sync and close the file that `write` wrote."""
-        files.sync_file(self.fd)
+        with call(self.directory, SYNCING):
+            files.sync_file(self.fd)
         self.close()
+
+    def sync_name(self) -> None:
+        """Sync the directory, which has the name of the file."""
+        with call(self.directory, SYNCING):
+            files.sync_dir(self.directory)
 
     def close(self) -> None:
         """Close the file if it is open."""
@@ -68,8 +74,12 @@ def create_many(
     log_dir: LogDir,
     metadatas: Sequence[PartitionMetadata],
     environment: LogEnvironment,
+    for_all: ForAll,
 ) -> list[Made]:
     """Create empty logs, durable on return; each log needs a descriptor during the call.
+
+    Args:
+        for_all: calls a function for each log, in any number of threads.
 
     If this function fails, the caller has to remove the directories that were created.
 
@@ -81,23 +91,16 @@ def create_many(
     try:
         with call(at, SYNCING) as under_way:
             for one in new:
-                at = one.directory
                 one.write()
                 under_way.beat()
-            for one in new:
-                at = one.path
-                one.sync()
-                under_way.beat()
-            at = log_dir.path
+        for_all(new, _NewLog.sync)
+        with call(at, SYNCING) as under_way:
             files.sync_dir(at)
             log_dir.check()  # a sync may have hung so long that the store has given up the dir
             for one in new:
-                at = one.path
-                files.rename(one.temporary, at)
-            for one in new:
-                at = one.directory
-                files.sync_dir(at)
+                files.rename(one.temporary, one.path)
                 under_way.beat()
+        for_all(new, _NewLog.sync_name)
     except OSError as error:
         raise log_dir.failed(error, at) from error
     finally:

@@ -8,8 +8,9 @@ on other log dirs, as `create` does it.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from typing import TypeVar
 
 from logstore.config import LogConfig
 from logstore.disk import files
@@ -21,12 +22,17 @@ from logstore.log.metadata import PartitionMetadata
 from logstore.log.recovery.new_logs import create_many
 from logstore.names import TopicPartition, dir_name
 from logstore.store import creation
+from logstore.store.dirs.parallel import for_each
 from logstore.store.placement import choose
 from logstore.store.replicas import Replicas
 from logstore.store.usage import allowance_bytes
 
 # The number of partitions in a batch. Each partition needs a descriptor until its file is synced.
 BATCH_PARTITIONS = 128
+# The number of threads that sync the partitions of a batch.
+LANES = 8
+
+Item = TypeVar("Item")
 
 Placed = dict[LogDir, list[PartitionMetadata]]
 
@@ -119,6 +125,19 @@ def _is_free(log_dir: LogDir, metadata: PartitionMetadata) -> bool:
         raise log_dir.failed(error, path) from error
 
 
+def _in_lanes(items: Sequence[Item], work: Callable[[Item], object]) -> None:
+    """Call `work` for each item in several threads; raises the first error of a thread."""
+
+    def each(lane: Sequence[Item]) -> None:
+        for item in lane:
+            work(item)
+
+    lanes = [items[first::LANES] for first in range(min(LANES, len(items)))]
+    for outcome in for_each(lanes, each, name="logstore-create"):
+        if outcome.error is not None:
+            raise outcome.error
+
+
 def _create_together(
     log_dir: LogDir,
     replicas: Replicas,
@@ -128,7 +147,7 @@ def _create_together(
     """Create partitions with shared syncs; after an error, remove their directories."""
     logs: list[Log] = []
     try:
-        logs = create_many(Log, log_dir, metadatas, environment)
+        logs = create_many(Log, log_dir, metadatas, environment, _in_lanes)
         for log in logs:
             replicas.add(TopicPartition(log.topic, log.partition), log, log_dir)
     except BaseException:  # also if memory ran out: a start would open the incomplete logs
