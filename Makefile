@@ -12,7 +12,7 @@ MAKEFLAGS += --no-print-directory
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: fuzz fuzz-batches fuzz-frames kafka-damage kafka-interop help demo test tests-together tests-alone quick lint format bench-peers bench-move bench-kafka bench-history bench-gate bench-layouts kill kill-moves soak-moves media crash faults startup-model io-errors interrupts exhaustion hanging-start small-files build tools clean
+.PHONY: fuzz fuzz-batches fuzz-frames kafka-damage kafka-interop help demo test tests-together tests-alone quick lint format bench-peers bench-move bench-kafka bench-history bench-gate bench-layouts kill kill-moves soak soak-moves media crash faults startup-model io-errors interrupts exhaustion hanging-start small-files build tools clean
 SPARK_KILL_RUN := LOGSTORE_SPARK_KILLS=20 LOGSTORE_SPARK_CUT_STEP=1
 .PHONY: bench-compaction bench-spark bench-kafka-spark spark-kill spark-cluster
 
@@ -103,6 +103,9 @@ crash: $(VENV)/stamp-test ## power cuts: 60 histories, 1,000,000 in moves, 3,000
 
 kill-moves: $(VENV)/stamp-test ## a move killed at each of its system calls on files (strace)
 	@LOGSTORE_MOVE_KILLS=strace $(PYTEST) tests/kill/test_move_kills.py -s
+
+soak: $(VENV)/stamp-test ## 60 s of everything at once over four disks, of which one fills (root)
+	@LOGSTORE_SOAK_SECONDS=60 $(PYTEST) tests/integration/test_all_at_once.py -s
 
 soak-moves: $(VENV)/stamp-test ## 1,000 moves under readers, writers, flushes, cuts and retention
 	@LOGSTORE_MOVES=1000 $(PYTEST) tests/mover/test_soak.py -s

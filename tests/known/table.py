@@ -22,8 +22,8 @@ PLAYED = "known/test_rows.py::"
 SEALING = "unit/test_seal.py::"
 TABLE = "startup/test_startup_table.py::"
 NO_ISR = "replicas on several brokers, leaders and in-sync sets are not part of this engine"
-NO_TRANSACTIONS = "there are no transactions: no producer state, snapshots or markers are kept"
-NO_COMPACTION = "logs are not compacted: there is no cleaner"
+COMPACTION = "unit/test_compaction.py::"
+ALL = "integration/test_all_at_once.py::test_everything_goes_on_at_once_while_a_disk_fills"
 
 DISKS: dict[int, Row] = {
     37: Row("one dir's path errs at start: the broker dies", (START,)),
@@ -273,29 +273,54 @@ LOGS: dict[int, Row] = {
         "hours of recovery after a crash",
         ("unit/test_store.py::test_a_crash_is_told_from_an_orderly_close",),
     ),
-    94: Row("a bad snapshot stops the start", reason=NO_TRANSACTIONS),
+    94: Row(
+        "a bad snapshot stops the start",
+        ("unit/test_snapshots.py::test_a_damaged_snapshot_only_makes_the_replay_longer",),
+    ),
     95: Row(
         "a crash in a replacement of files leaves a log that does not open",
         (
             "startup/test_crash_points.py::test_a_crash_at_any_call_loses_nothing_acknowledged",
+            "crash/test_compaction_cut.py::test_each_step_of_a_replacement_is_needed",
             POWER,
         ),
     ),
-    96: Row("the cleaner loops for ever", reason=NO_COMPACTION),
-    97: Row("the cleaner passes the high watermark", reason=NO_COMPACTION),
-    98: Row("aborted data shows after cleaning", reason=NO_TRANSACTIONS),
-    99: Row("a tombstone goes too early or never", reason=NO_COMPACTION),
+    96: Row(
+        "the cleaner loops for ever",
+        (COMPACTION + "test_offsets_far_apart_are_compacted_once",),
+    ),
+    97: Row(
+        "the cleaner passes the high watermark",
+        (COMPACTION + "test_nothing_after_the_high_watermark_is_compacted",),
+    ),
+    98: Row(
+        "aborted data shows after cleaning",
+        ("unit/test_cleaner.py::test_committed_records_are_the_same_after_each_of_many_passes",),
+    ),
+    99: Row(
+        "a tombstone goes too early or never",
+        (
+            COMPACTION + "test_tombstones_stay_for_their_time_and_a_plan_is_due_for_them",
+            "unit/test_cleaner.py::test_a_tombstone_stays_for_the_whole_time_after_its_first_cleaning",
+        ),
+    ),
     100: Row(
         "one bad log ends the housekeeping of all",
-        ("unit/test_keeper.py::test_a_keeper_outlives_every_exception",),
+        (
+            "unit/test_keeper.py::test_a_keeper_outlives_every_exception",
+            "unit/test_compactor.py::test_a_log_that_cannot_be_compacted_is_set_aside_and_tried_again",
+        ),
     ),
     101: Row(
         "the log's start beyond its high watermark",
-        ("startup/test_damage.py::test_a_log_start_offset_behind_the_end_is_not_believed",),
+        (
+            "startup/test_damage.py::test_a_log_start_offset_behind_the_end_is_not_believed",
+            ALL,
+        ),
     ),
     102: Row(
         "a reader at the start is out of range during retention",
-        ("unit/test_retention.py::test_a_reader_whose_records_went_is_told",),
+        ("unit/test_retention.py::test_a_reader_whose_records_went_is_told", ALL),
     ),
     103: Row(
         "a checkpoint while the logs are loaded",

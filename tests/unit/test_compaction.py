@@ -12,6 +12,7 @@ import pytest
 from logstore import CorruptRecordBatchError, Log, LogDirFullError, LogStore
 from logstore.disk import files
 from logstore.errors import OffsetOutOfRangeError, ReadOnlyStoreError
+from logstore.format.columnar import record_batch as columnar
 from logstore.log.compaction import compaction
 from logstore.log.compaction.compaction import CompactionReport, compact, plan_of
 from logstore.log.compaction.replacement import put_in_place
@@ -214,6 +215,40 @@ def test_a_truncation_of_later_records_does_not_end_a_compaction(
     report = compact(state_of(log), pace)
     assert report.is_complete and report.clean_end_offset == active < keep.number
     keep.check_compacted(active)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_nothing_after_the_high_watermark_is_compacted(store: LogStore, layout: str) -> None:
+    """A record that is not replicated may be truncated: it must not replace one that is."""
+    keep = keyed(store, layout)
+    log, active = keep.log, bases(keep.log)[-1]
+    replicated = bases(log)[len(bases(log)) // 2] + 1  # in the middle of a segment
+    log.advance_high_watermark(replicated)
+    later = [record for record in log if record.offset >= replicated]
+    assert log.compact().clean_end_offset == replicated - 1 and log.compact().records_read == 0
+    assert [record for record in log if record.offset >= replicated] == later
+    keep.check_compacted(replicated - 1)
+    keep.truncate(replicated)
+    keep.check()
+    log.advance_high_watermark(replicated)
+    keep.append(60)
+    log.advance_high_watermark(log.log_end_offset)
+    assert log.compact().clean_end_offset == bases(log)[-1] > replicated and active
+    keep.check_compacted(bases(log)[-1])
+
+
+def test_offsets_far_apart_are_compacted_once(store: LogStore) -> None:
+    """Gaps of 2^31 offsets, also at the point where the next compaction begins."""
+    keep = keyed(store, "columnar", 40)
+    log = keep.log
+    for _ in range(3):
+        end = log.log_end_offset
+        log.append_as_follower(columnar.hole(end, end + 2**31 - 1, log.leader_epoch))
+        keep.append(20)
+        assert log.compact().clean_end_offset == bases(log)[-1]
+        assert not plan_of(state_of(log)).is_due and log.compact().records_read == 0
+        keep.check_compacted(bases(log)[-1])
+    assert log.log_end_offset > 3 * 2**31
 
 
 def test_what_was_compacted_is_dirty_again_after_a_truncation(store: LogStore) -> None:

@@ -108,6 +108,7 @@ def test_a_replaced_leader_appends_nothing(make: Make) -> None:
         ({}, (0, NOW_MS + HOUR_MS + 1), False),
         ({"message_timestamp_after_max_ms": 10}, (NOW_MS + 11,), False),
         ({"message_timestamp_after_max_ms": None}, (2**62,), True),
+        ({"message_timestamp_before_max_ms": None}, (-64, -70), True),  # the answer said -1
         ({"message_timestamp_before_max_ms": 10}, (NOW_MS, NOW_MS - 10), True),
         ({"message_timestamp_before_max_ms": 10}, (NOW_MS, NOW_MS - 11), False),
         ({"message_timestamp_before_max_ms": 10}, (NOW_MS, -1), True),

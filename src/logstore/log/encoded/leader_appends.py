@@ -99,7 +99,7 @@ def append_encoded(
 
 def _look_at(batches: Found) -> tuple[int, bool]:
     """Give the latest timestamp of batches, and whether the log has to know a producer of them."""
-    latest, is_watched = NO_TIMESTAMP, False
+    latest, is_watched = batches[0][1].max_timestamp if batches else NO_TIMESTAMP, False
     for _, header in batches:
         latest = max(latest, header.max_timestamp)
         if header.producer_id >= 0 and not is_watched:
