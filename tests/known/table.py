@@ -23,6 +23,7 @@ SEALING = "unit/test_seal.py::"
 TABLE = "startup/test_startup_table.py::"
 NO_ISR = "replicas on several brokers, leaders and in-sync sets are not part of this engine"
 COMPACTION = "unit/test_compaction.py::"
+CLEANER = "unit/test_cleaner.py::"
 ALL = "integration/test_all_at_once.py::test_everything_goes_on_at_once_while_a_disk_fills"
 
 DISKS: dict[int, Row] = {
@@ -295,13 +296,13 @@ LOGS: dict[int, Row] = {
     ),
     98: Row(
         "aborted data shows after cleaning",
-        ("unit/test_cleaner.py::test_committed_records_are_the_same_after_each_of_many_passes",),
+        (CLEANER + "test_committed_records_are_the_same_after_each_of_many_passes",),
     ),
     99: Row(
         "a tombstone goes too early or never",
         (
             COMPACTION + "test_tombstones_stay_for_their_time_and_a_plan_is_due_for_them",
-            "unit/test_cleaner.py::test_a_tombstone_stays_for_the_whole_time_after_its_first_cleaning",
+            CLEANER + "test_a_tombstone_stays_for_the_whole_time_after_its_first_cleaning",
         ),
     ),
     100: Row(
