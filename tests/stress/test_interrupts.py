@@ -39,5 +39,5 @@ def test_interrupted_operations_keep_every_promise() -> None:
 
 def test_a_changed_engine_is_noticed() -> None:
     """Each of some changes, of which two are made in a short run, breaks a promise soon."""
-    count = ("--mutants", "--count", "2000") if IS_WHOLE else ("--mutants=2", "--count", "400")
+    count = ("--mutants", "--count", COUNT) if IS_WHOLE else ("--mutants=2", "--count", "400")
     print(run(*count).splitlines()[-1])
