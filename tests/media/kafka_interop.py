@@ -25,10 +25,12 @@ from logstore.store.kafka.export import export
 from mover import ReplicaMover
 from support.kafka_golden import row_of
 from support.kafka_peer import Broker, Client, client_of, dump_log_segments, missing_tools
+from support.producers import sent
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 LEVELS = ("read_uncommitted", "read_committed")
 TOPIC = "drawn"
+TOPICS = ("written", "compacted", TOPIC)
 PARTITIONS = 3
 
 Rows = dict[TopicPartition, list[tuple[Any, ...]]]
@@ -107,6 +109,7 @@ def hand_back(broker: Broker, place: Path, rng: random.Random) -> None:
     disks = [place / "ours1", place / "ours2"]
     with LogStore.open(disks) as store, LogStore.open_kafka(broker.log_dirs) as source:
         write(store, rng)
+        write_compacted(store, rng)
         for partition in range(PARTITIONS):
             adopt(store, source, TopicPartition(TOPIC, partition), lambda done: None)
         store.flush()
@@ -137,6 +140,30 @@ def write(store: LogStore, rng: random.Random) -> None:
     columns.extend([b"c%d" % at for at in range(500)], timestamps=range(1000, 1500))
 
 
+def write_compacted(store: LogStore, rng: random.Random) -> None:
+    """Write logs of few keys, with tombstones and transactions, and compact them several times."""
+    for number, codec in enumerate(CODECS):
+        config = LogConfig(
+            record_format="kafka",
+            compression_type=codec,
+            cleanup_policy="compact",
+            segment_bytes=20_000,
+        )
+        log = store.create("compacted", number, config=config)
+        for turn in range(60):
+            keys: list[bytes | None] = [b"k%d" % rng.randrange(50) for _ in range(20)]
+            values = [None if rng.random() < 0.1 else rng.randbytes(40) for _ in keys]
+            log.extend(values, keys=keys)
+            rows = tuple(rng.randbytes(30) for _ in range(5))
+            raw = sent(9, turn * 5, rows, transactional=True, keys=keys[:5])
+            log.append_encoded(raw)
+            log.append_marker(9, 0, commit=rng.random() < 0.5, coordinator_epoch=0)
+            if turn % 20 == 19:
+                log.flush()
+                assert log.compact().segments_replaced
+        assert not log.verify()
+
+
 def move_all(store: LogStore, disks: list[Path]) -> None:
     """Move every partition to the disk where it is not, verified on the way."""
     with ReplicaMover(store) as mover:
@@ -155,6 +182,7 @@ def serve(broker: Broker, out: Path, expected: dict[str, Rows]) -> None:
     broker.start()
     with client_of(broker) as client:
         client.ask("topic", "written", len(CODECS) + 1, "retention.ms=-1")
+        client.ask("topic", "compacted", len(CODECS), "retention.ms=-1")
     broker.stop()
     for key in expected["read_uncommitted"]:
         (target,) = [path for each in broker.log_dirs for path in each.glob(str(key))]
@@ -170,7 +198,7 @@ def serve(broker: Broker, out: Path, expected: dict[str, Rows]) -> None:
     broker.start()
     with client_of(broker) as client:
         for level in LEVELS:
-            for topic in ("written", TOPIC):
+            for topic in TOPICS:
                 for key, found in consumed(client, topic, level).items():
                     assert found == expected[level][key], (level, key)
         given = go_on(client, sorted(expected["read_uncommitted"]))
@@ -191,7 +219,7 @@ def go_on(client: Client, keys: list[TopicPartition]) -> Rows:
         client.send("after", topic, b"k", b"goes on", partition=partition)
     client.ask("commit", "after")
     rows: Rows = {}
-    for topic in ("written", TOPIC):
+    for topic in TOPICS:
         rows |= consumed(client, topic, "read_committed")
     return rows
 
