@@ -125,7 +125,7 @@ exhaustion: $(VENV)/stamp-test ## 4,000 programs that run short of descriptors, 
 	@LOGSTORE_EXHAUSTIONS=4000 $(PYTEST) --timeout=7200 tests/stress/test_exhaustion.py -s
 
 small-files: $(VENV)/stamp-test ## every small file replaced in every way: 4,600 stores, no record deleted
-	@LOGSTORE_SMALL_FILES=all $(PYTEST) -n auto tests/startup/test_small_files_generated.py -rP
+	@LOGSTORE_SMALL_FILES=all $(PYTEST) --timeout=3600 -n auto tests/startup/test_small_files_generated.py -rP
 
 hanging-start: $(VENV)/stamp-test ## a disk hangs at each call of a start, and of a log dir's return
 	@LOGSTORE_HANG_EVERY=1 $(PYTEST) tests/startup/test_hanging_start.py tests/startup/test_hanging_return.py -s
