@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from logstore.arguments import callback, flag, function, timeout_of, whole
+from logstore.arguments import callback, flag, function, whole
 from logstore.config import LogConfig, parse_size
 from logstore.disk.uninterrupted import uninterruptible
 from logstore.errors import LogClosedError
 from logstore.format.batch import Record
-from logstore.log.read.isolation import READ_UNCOMMITTED, end_of
 from logstore.log.reader import ReadableLog
 from logstore.log.replicated_log import ReplicatedLog
 from logstore.log.state import LogState
@@ -180,19 +179,6 @@ class Log(ReplicatedLog, ReadableLog):
     def checkpoint(self, *, is_closing: bool = False) -> None:
         """Record what is flushed, so that an open after a crash need not scan it."""
         seal.checkpoint(self._state, is_closing=is_closing)
-
-    def wait_for(
-        self, offset: int, timeout: float | None, isolation_level: str = READ_UNCOMMITTED
-    ) -> bool:
-        """Wait until the record at `offset` can be read; False if the time ends first."""
-        offset, timeout = whole(offset, "offset"), timeout_of(timeout)
-        state = self._state
-        state.arrivals.wait_for(
-            lambda: state.unavailable is not None or end_of(state, isolation_level) > offset,
-            timeout,
-        )
-        state.check()
-        return end_of(state, isolation_level) > offset
 
     def subscribe(self, callback: Callable[[LogEvent], object]) -> Subscription:
         """Call back whenever the log changes, until the subscription is closed or dropped.

@@ -230,11 +230,9 @@ class ReadableLog:
 
         Raises:
             OffsetOutOfRangeError: the offset is before the log start or after the log end.
-            CorruptRecordBatchError: there is damage at `offset`. If the damage is after `offset`,
-                no error is raised, and the records before the damage are returned.
-            RecordExpansionError: the batch at `offset` needs more memory than the store allows. If
-                a later batch does, no error is raised, and the records before that batch are
-                returned.
+            CorruptRecordBatchError, RecordExpansionError: the batch at `offset` is damaged, or
+                needs more memory than the store allows. If only a later batch is at fault, the
+                records before that batch are returned.
         """
         offset = whole(offset, "offset")
         if max_records is not None:
@@ -360,18 +358,19 @@ class ReadableLog:
 
         Args:
             isolation_level: as in `read`; a record is yielded as soon as that level allows it.
-            timeout: end the iteration after this many seconds without a new record; None means
-                never.
+            timeout: end after this time in seconds without a new record; None means never.
+
+        Raises:
+            OffsetOutOfRangeError: also if the log was truncated before the tail's next offset.
         """
         from logstore.log.read.tail import tail
 
-        return tail(self, self._state, offset, timeout_of(timeout), isolation_level)
+        return tail(self._state, offset, timeout_of(timeout), isolation_level)
 
     def offset_for_timestamp(self, timestamp: int | datetime) -> int | None:
         """Give the first offset whose timestamp is at or after `timestamp`; None if there is none.
 
-        Args:
-            timestamp: ms since the epoch, or a datetime with a zone.
+        `timestamp` is in ms since the epoch, or a datetime with a zone.
         """
         from logstore.log.read.time_search import first_offset_at
 
@@ -383,8 +382,9 @@ class ReadableLog:
     def wait_for(
         self, offset: int, timeout: float | None, isolation_level: str = READ_UNCOMMITTED
     ) -> bool:
-        """Wait until the record at `offset` exists; False if the time ends first."""
-        raise NotImplementedError
+        """Wait until the record at `offset` can be read; False if the time ends first."""
+        state, at, seconds = self._state, whole(offset, "offset"), timeout_of(timeout)
+        return state.wait_until(lambda: end_of(state, isolation_level) > at, seconds)
 
     # --- its end ---------------------------------------------------------------------------------
 

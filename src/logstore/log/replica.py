@@ -25,6 +25,7 @@ from logstore.errors import (
 from logstore.log.environment import LogEnvironment
 from logstore.log.metadata import PartitionMetadata
 from logstore.log.read.cursor import corrupt
+from logstore.log.read.cut import Cut
 from logstore.log.segments.segment import Segment
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class Replica:
             before the segments below this offset leave the view.
         view: the segments, and their base offsets for a bisection. The owner writes this field
             under `lock`.
+        cut: the last time at which the end of the log went back; replaced together with `view`.
         unavailable: makes the error that says why the log does not serve; None while the log
             serves. The owner writes this field under `appended`; a forked child writes it in its
             only thread.
@@ -67,6 +69,7 @@ class Replica:
     """
 
     __slots__ = (
+        "cut",
         "directory",
         "environment",
         "log_dir",
@@ -95,6 +98,7 @@ class Replica:
         self.metadata = metadata
         self.log_start_offset = metadata.log_start_offset
         self.view: View = ((), [])
+        self.cut = Cut(0)
         self.unavailable: Callable[[], LogStoreError] | None = None
         from logstore.log.recovery.report import RecoveryEntry
 
@@ -210,6 +214,14 @@ class Replica:
         if offset < self.log_start_offset or offset > end or end_offset > end:
             outside = end_offset if self.log_start_offset <= offset <= end else offset
             raise self.out_of_range(outside)
+
+    def wait_until(self, is_true: Callable[[], bool], timeout: float | None) -> bool:
+        """Wait for a change of the log that makes a condition true; False if the time ends first.
+
+        Raises:
+            LogStoreError: the log does not serve any more.
+        """
+        raise NotImplementedError
 
     # --- when a reader finds the files changed ---------------------------------------------------
 

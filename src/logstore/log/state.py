@@ -23,7 +23,7 @@ holds `lock`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from weakref import ref
 
@@ -35,6 +35,7 @@ from logstore.log.epochs import OfLog
 from logstore.log.latency import Timing
 from logstore.log.metadata import SPARSE_OFFSETS, PartitionMetadata
 from logstore.log.producers.log_producers import LogProducers
+from logstore.log.read.cut import Cut
 from logstore.log.replica import Replica, view_of
 from logstore.log.replication import Replication
 from logstore.log.segments.cache import Handle
@@ -225,6 +226,16 @@ class LogState(Replica):
             with held(self, "lock"):
                 self.log_dir.check_appendable()
 
+    def wait_until(self, is_true: Callable[[], bool], timeout: float | None) -> bool:
+        """Wait for a change of the log that makes a condition true; False if the time ends first.
+
+        Raises:
+            LogStoreError: the log does not serve any more.
+        """
+        self.arrivals.wait_for(lambda: self.unavailable is not None or is_true(), timeout)
+        self.check()
+        return is_true()
+
     # --- the active segment ----------------------------------------------------------------------
 
     def take_writer(self, active: Segment) -> Handle:
@@ -264,7 +275,9 @@ class LogState(Replica):
 
     def activate(self, segments: list[Segment], foreign_magic: int | None = None) -> None:
         """Make the last of some segments the active one, and show them to readers."""
-        active = segments[-1]
+        active, last_cut = segments[-1], self.cut
+        end = max(active.end_offset, self.log_start_offset)
+        cut = Cut(end) if end < self.log_end_offset else last_cut
         if active.index is None or active.time_index is None:
             active.begin_indexes()
         if foreign_magic is None:
@@ -284,6 +297,8 @@ class LogState(Replica):
         active.sound_from = sound_from
         active.seal = None  # it described a sealed file, and this one grows or shrinks again
         self.active, self.writer, self.view = active, None, view
+        if cut is not last_cut:
+            self.cut = last_cut.later = cut
         self.roll_at_ms, self.indexed_position = roll_at_ms, indexed_position
         self.checkpointed_bytes, self.room_bytes = -1, room_bytes
         self.foreign_magic, self.half_made = foreign_magic, ()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from os.path import join
 from typing import NoReturn
 
-from logstore.arguments import callback, timeout_of, whole
+from logstore.arguments import callback
 from logstore.disk.log_dir import LogDir
 from logstore.errors import (
     LogClosedError,
@@ -19,15 +18,12 @@ from logstore.log import small_files
 from logstore.log.environment import LogEnvironment
 from logstore.log.follow.followed_replica import FollowedReplica
 from logstore.log.follow.partition_files import PartitionFiles
-from logstore.log.read.isolation import READ_UNCOMMITTED, end_of
 from logstore.log.reader import ReadableLog
 from logstore.log.recovery.report import Problem
 from logstore.log.replica import Replica
 from logstore.log.segments.scan import Progress
 from logstore.log.write.outcome import mark
 from logstore.names import parse_dir_name
-
-POLL_SECONDS_MIN, POLL_SECONDS_MAX = 0.005, 0.05
 
 
 def open_view(
@@ -81,25 +77,6 @@ class LogView(ReadableLog):
         """Give one record; raises OffsetOutOfRangeError if there is none."""
         self._state.refresh()
         return super().record_at(offset)
-
-    def wait_for(
-        self, offset: int, timeout: float | None, isolation_level: str = READ_UNCOMMITTED
-    ) -> bool:
-        """Wait until the record at `offset` can be read; False if the time ends first."""
-        offset, timeout = whole(offset, "offset"), timeout_of(timeout)
-        deadline = None if timeout is None else time.monotonic() + timeout
-        pause = POLL_SECONDS_MIN
-        while True:
-            self._state.check()
-            self._state.refresh()
-            if end_of(self._state, isolation_level) > offset:
-                return True
-            if deadline is not None:
-                pause = min(pause, deadline - time.monotonic())
-                if pause <= 0:
-                    return False
-            time.sleep(pause)
-            pause = min(pause * 1.5, POLL_SECONDS_MAX)
 
     def verify(self, progress: Progress | None = None) -> list[Problem]:
         """Check every batch, and that the segments are contiguous; return the damage."""

@@ -38,6 +38,7 @@ from logstore.errors import (
 from logstore.log.environment import LogEnvironment
 from logstore.log.follow.partition_files import PartitionFiles
 from logstore.log.metadata import HIGH_WATERMARK, PartitionMetadata
+from logstore.log.read.cut import Cut
 from logstore.log.replica import Replica, View, view_of
 from logstore.log.segments import trailer as trailers
 from logstore.log.segments.listing import SegmentFiles
@@ -48,6 +49,7 @@ from logstore.names import TopicPartition
 # If a directory changed less than this time ago, another change may leave its mtime equal.
 MTIME_DOUBT_NS = 20_000_000
 LOOKS_MAX = 20
+POLL_SECONDS_MIN, POLL_SECONDS_MAX = 0.005, 0.05
 
 
 class Known(NamedTuple):
@@ -147,6 +149,22 @@ class FollowedReplica(Replica):
                 raise self.failed(error) from error
         raise self._gone()
 
+    def wait_until(self, is_true: Callable[[], bool], timeout: float | None) -> bool:
+        """Look at the directory again and again until a condition is true or the time ends."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        pause = POLL_SECONDS_MIN
+        while True:
+            self.check()
+            self.refresh()
+            if is_true():
+                return True
+            if deadline is not None:
+                pause = min(pause, deadline - time.monotonic())
+                if pause <= 0:
+                    return False
+            time.sleep(pause)
+            pause = min(pause * 1.5, POLL_SECONDS_MAX)
+
     def _is_there(self) -> bool:
         try:
             return files.exists(self.directory)
@@ -209,7 +227,20 @@ class FollowedReplica(Replica):
         start = self.files.start_of(self, rows, small, end_offset)
         self._known, self.log_start_offset = known, start
         if segments != list(self.segments):
+            cut, last_cut = self._cut_by(segments), self.cut
             self.view = view_of(segments)
+            if cut is not None:
+                self.cut = last_cut.later = cut
+
+    def _cut_by(self, segments: list[Segment]) -> Cut | None:
+        """Note from where on the files were replaced; None if segments only came or were deleted.
+
+        A truncation may have replaced them, or a compaction, a move or a seal.
+        """
+        ids, first_base = set(map(id, segments)), segments[0].base_offset if segments else 0
+        gone = [one.base_offset for one in self.segments if id(one) not in ids]
+        replaced = [base for base in gone if base >= first_base]
+        return Cut(replaced[0], is_sure=False) if replaced else None
 
     def _forget_known(self, stayed: list[Segment]) -> None:
         """Release the files of all known segments, except those of the segments that stayed."""

@@ -1,31 +1,34 @@
-"""Yield the records of a log, and then new records when they are appended."""
+"""Yield the records of a log, and then new records when they are appended.
+
+A truncation may drop records that a tail has yielded, and other records may get their offsets.
+Then the tail raises OffsetOutOfRangeError, because otherwise it would skip the new records.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from logstore.arguments import whole
+from logstore.errors import (
+    CorruptRecordBatchError,
+    OffsetOutOfRangeError,
+    RecordExpansionError,
+)
 from logstore.log.read.isolation import end_of, isolated
+from logstore.log.read.records import record_from_disk
 
 if TYPE_CHECKING:
-    from logstore.format.batch import Record
+    from logstore.format.batch import Record, RecordBatch
+    from logstore.log.read.cut import Cut
     from logstore.log.replica import Replica
 
 
-class TailedLog(Protocol):
-    """The method of a log that a tail uses."""
-
-    def wait_for(self, offset: int, timeout: float | None, isolation_level: str) -> bool:
-        """Wait until the record at `offset` can be read; False if the time ends first."""
-
-
-def tail(
-    log: TailedLog, state: Replica, offset: int | str, timeout: float | None, level: str
-) -> Iterator[Record]:
+def tail(state: Replica, offset: int | str, timeout: float | None, level: str) -> Iterator[Record]:
     """Check the offset, and yield records from this offset on; see `ReadableLog.tail`."""
     state.check()
     state.refresh()
+    cut = state.cut
     end = end_of(state, level)
     if isinstance(offset, str):
         if offset not in ("start", "end"):
@@ -36,17 +39,79 @@ def tail(
         if offset < 0:
             offset += state.log_end_offset
         state.check_readable(offset, offset)
-    return _follow(log, state, offset, timeout, level)
+    return _follow(state, offset, timeout, level, cut)
 
 
 def _follow(
-    log: TailedLog, state: Replica, offset: int, timeout: float | None, level: str
+    state: Replica, offset: int, timeout: float | None, level: str, cut: Cut
 ) -> Iterator[Record]:
+    """Yield records in passes over the log; a cut ends the pass, because the pass may be stale."""
+    batch = None
     while True:
         state.refresh()
+        if cut.later is not None:
+            if batch is not None:  # a pass that was ended early has not set the offset
+                offset = max(offset, batch.offset_at(batch.count - 1) + 1)
+            cut = _check_cuts(state, cut, offset, batch)
         end = max(offset, end_of(state, level))
-        for batch in isolated(state, level, offset, end):
-            yield from batch.records(state.topic, state.partition)
-        offset = end
-        if not log.wait_for(offset, timeout, level):
+        try:
+            for found in isolated(state, level, offset, end):
+                if cut.later is not None:
+                    break
+                batch = found
+                yield from batch.records(state.topic, state.partition)
+            else:
+                offset = end
+        except OffsetOutOfRangeError:
+            if cut.later is None:
+                raise
+        if not _wait(state, offset, timeout, level, cut):
             return
+
+
+def _wait(state: Replica, offset: int, timeout: float | None, level: str, cut: Cut) -> bool:
+    """Wait for the record at an offset, or for a cut; False if the time ends first."""
+    return state.wait_until(lambda: end_of(state, level) > offset or cut.later is not None, timeout)
+
+
+def _check_cuts(state: Replica, cut: Cut, offset: int, batch: RecordBatch | None) -> Cut:
+    """Return the last cut; raise if one of the cuts after `cut` dropped what a tail has yielded.
+
+    Args:
+        offset: the next offset that the tail will yield.
+        batch: the last records that the tail has yielded; None if it has yielded none.
+    """
+    lowest: Cut | None = None
+    while cut.later is not None:
+        cut = cut.later
+        is_before = cut.offset < offset and (lowest is None or cut.offset < lowest.offset)
+        if is_before and (cut.is_sure or not _has_still(state, offset, batch)):
+            lowest = cut
+    if lowest is None:
+        return cut
+    where = f"to {lowest.offset}" if lowest.is_sure else "by its owner"
+    message = (
+        f"the log {state.name} was truncated {where}, and a tail had come to {offset}: records "
+        f"that it passed are gone, and others get their offsets; begin a new tail"
+    )
+    raise OffsetOutOfRangeError(message, **state.out_of_range(offset).facts)
+
+
+def _has_still(state: Replica, offset: int, batch: RecordBatch | None) -> bool:
+    """Check whether a log that another process writes still has the record that was yielded last.
+
+    A record that was compacted away, or that cannot be read any more, counts as still there.
+    """
+    if offset > state.log_end_offset:
+        return False
+    if batch is None:
+        return True
+    last = batch.record(batch.count - 1, state.topic, state.partition)
+    if last.offset < state.log_start_offset:
+        return True
+    try:
+        return record_from_disk(state, last.offset) == last
+    except OffsetOutOfRangeError:
+        return last.offset < state.log_end_offset
+    except (CorruptRecordBatchError, RecordExpansionError):
+        return True

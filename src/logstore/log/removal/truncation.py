@@ -72,6 +72,7 @@ def _truncate_and_tell(state: LogState, offset: int, go_on: Callable[[], None]) 
             _truncate(state, offset, go_on)
         finally:
             if state.view is not view:
+                state.arrivals.wake()  # a tail that waits after the new end must not wait for more
                 tell(state.subscriptions, LogEvent.TRUNCATED)
 
 

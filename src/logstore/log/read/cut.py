@@ -1,0 +1,26 @@
+"""Note that the end of a log went back, for readers that stay: a chain of cuts.
+
+A reader keeps the last cut that it knows. A later cut is linked from that one, and nothing else
+refers to a cut. So Python drops a cut when the last reader that has not seen it is gone.
+"""
+
+from __future__ import annotations
+
+
+class Cut:
+    """One time at which the end of a log went back to `offset`.
+
+    Attributes:
+        offset: records at or after this offset were dropped, or may have been.
+        is_sure: False in a log that another process writes. Its files were replaced from this
+            offset on, perhaps by files with the same records.
+        later: the next cut; None while there is none. It is set after the log's view is replaced,
+            so a reader that takes the last cut first, and then the view, misses no cut.
+    """
+
+    __slots__ = ("is_sure", "later", "offset")
+
+    def __init__(self, offset: int, *, is_sure: bool = True) -> None:
+        self.offset = offset
+        self.is_sure = is_sure
+        self.later: Cut | None = None
