@@ -179,3 +179,23 @@ def test_an_interrupt_lets_a_close_complete(dirs: list[str]) -> None:
         signal.signal(signal.SIGINT, handler)
     assert store.close() == ()
     assert all(Path(path, ".clean-shutdown").exists() for path in dirs)
+
+
+@pytest.mark.parametrize("remedy", ["repair", "delete"])
+def test_regression_a_log_dir_is_closed_in_order_after_its_damage_is_gone(
+    dirs: list[str], remedy: str
+) -> None:
+    """A log that was damaged at the start was repaired or deleted: nothing is left undone."""
+    fill(dirs)
+    for path in Path(dirs[1], "orders-1").glob("*index"):
+        path.unlink()
+    (log_path,) = Path(dirs[1], "orders-1").glob("*.log")
+    data = bytearray(log_path.read_bytes())
+    data[40] ^= 0xFF  # in the first of several batches
+    log_path.write_bytes(data)
+    with LogStore.open(dirs) as store:
+        assert store["orders", 1].recovery.problems
+        getattr(store, remedy)("orders", 1)
+    assert Path(dirs[1], ".clean-shutdown").exists()
+    with LogStore.open(dirs) as store:
+        assert store.recovery_report.was_clean

@@ -317,6 +317,7 @@ def _delete_live(replicas: Replicas, replica: Replica, key: TopicPartition) -> s
         replicas.take_offline(key, error)
         raise
     replicas.remove(key)
+    log_dir.not_loaded.discard(key)
     return doomed
 
 

@@ -87,6 +87,8 @@ def repair(state: LogState) -> RepairReport:
             state.recovery_point = min(state.recovery_point, state.log_end_offset)
             reopen(state)
             flush.write_epochs(state)
+        if not state.recovery.problems:
+            state.log_dir.not_loaded.discard((state.topic, state.partition))
     return report
 
 
