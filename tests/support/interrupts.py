@@ -31,7 +31,7 @@ WITHOUT_A_CHECK = (
         "if group.is_done and",
         "group.is_open = True",
     )
-    + ("group.gate.release()",)
+    + ("group.gate.release()", "self._in_use.discard(me)")
     + ("active.max_timestamp = ", "active.last_position = ", "active.size_bytes = ")
     + ("active.end_offset = ", "if last_offset_delta and", "if timing is not None")
     + ("if receipt is", "receipt[0] = ")

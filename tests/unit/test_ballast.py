@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import threading
@@ -12,6 +13,7 @@ import pytest
 from logstore.disk import ballast as module
 from logstore.disk import files
 from logstore.disk.ballast import BALLAST_NAME, Ballast
+from support.interrupts import InterruptAt
 from support.small_ballast import REAL_BLOCK_BYTES as BLOCK_BYTES
 from support.small_ballast import REAL_BYTES as BALLAST_BYTES
 
@@ -287,3 +289,19 @@ def test_regression_nobody_fills_it_while_its_room_is_used(ballast: Ballast) -> 
     assert ballast.use(work) == "done"
     assert tries == [True, False]
     assert os.path.getsize(ballast.path) == BALLAST_BYTES
+
+
+def test_regression_an_interrupt_leaves_the_ballast_to_be_filled_again(tmp_path: Path) -> None:
+    """Its room counted as in use for ever: nothing could be deleted from the next full disk."""
+    number, was_hit = 0, True
+    while was_hit:
+        number += 1
+        kept = Ballast(str(tmp_path))
+        kept.keep()
+        interrupt = InterruptAt(number, module)
+        with contextlib.suppress(KeyboardInterrupt), interrupt:
+            kept.use(Work(kept))
+        was_hit = interrupt.was_hit
+        kept.keep()
+        assert os.path.getsize(kept.path) == BALLAST_BYTES, f"after an interrupt at line {number}"
+    assert number > 20

@@ -55,7 +55,8 @@ class Ballast:
         self._lock = threading.Lock()
         self._missing_bytes = BALLAST_BYTES
         self._removals = 0
-        self._in_use = 0
+        # An object for each call of `use` that has the room of the ballast.
+        self._in_use: set[object] = set()
 
     @property
     def missing_bytes(self) -> int:
@@ -122,36 +123,35 @@ class Ballast:
         Args:
             work: a function that can be called again after any error.
         """
-        seen = self._removals
+        seen, me = self._removals, object()
         try:
             return work()
         except OSError as error:
             if not _is_out_of_space(error):
                 raise
             self._on_full(error)
-            if not self._give_up(seen):
-                raise
+            full, has_room = error, False
         try:
+            self._in_use.add(me)
+            has_room = self._give_up(seen)
+            if not has_room:
+                raise full
             return work()
         finally:
-            with self._lock:
-                self._in_use -= 1
+            self._in_use.discard(me)
+            del full  # its traceback refers to this frame
             with suppress(OSError):  # the work is done; if the disk failed, the next call fails too
-                self.keep()
+                if has_room:
+                    self.keep()
 
     def _give_up(self, seen: int) -> bool:
-        """Remove the ballast; returns whether any thread has removed it since `seen` was read.
-
-        If so, the room of the ballast counts as in use until the caller decreases `_in_use`.
-        """
+        """Remove the ballast; returns whether any thread has removed it since `seen` was read."""
         with self._lock:
             if self._size_bytes():
+                self._missing_bytes = BALLAST_BYTES  # first, because an interrupt may follow
                 files.unlink(self.path)
-                self._missing_bytes = BALLAST_BYTES
                 self._removals += 1
-            is_removed = self._removals != seen
-            self._in_use += is_removed
-            return is_removed
+            return self._removals != seen
 
     def _size_bytes(self) -> int:
         """Give the size of the ballast; 0 if it does not exist, or is not a regular file."""
