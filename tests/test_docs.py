@@ -121,6 +121,27 @@ def test_shell_blocks_run(path: Path, tmp_path: Path) -> None:
         assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.parametrize(
+    ("heading", "words"),
+    [
+        ("One owner, several web workers", "owner.py web_worker.py"),
+        ("Threads and processes", "forked Appender LogStore ReplicaMover"),
+        ("Retention by example", "retention_ms retention_bytes"),
+        ("Logging", "logging.getLogger"),
+        ("What order means", "offset"),
+        ("Platforms, containers, network file systems", "Linux Kubernetes NFS"),
+        ("In your tests", "pyfakefs tmp_path Clock"),
+        ("Versions", "0.1.0 Python"),
+    ],
+)
+def test_regression_a_user_finds_an_answer(heading: str, words: str) -> None:
+    """Users of version 0.1.0 asked for each of these, and no document had a word on it."""
+    text = (REPOSITORY / "docs" / "USING.md").read_text()
+    _, found, rest = text.partition(f"\n## {heading}\n")
+    section = rest.partition("\n## ")[0]
+    assert found and not [word for word in words.split() if word not in section]
+
+
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
 def test_links_lead_somewhere(path: Path) -> None:
     """A link inside the repository names a file, and a heading that is there."""

@@ -70,6 +70,16 @@ def test_regression_replicas_are_named_and_asked_about_before_they_are_given_up(
         assert not store.host.replicas.missing_ids
 
 
+def test_regression_what_was_given_up_is_to_leave_the_configuration(
+    run: Run, orders: list[str]
+) -> None:
+    """Nothing said so, and the next start with the old configuration missed the log dir."""
+    os.rename(orders[1], orders[1] + ".dead")
+    done = run("remove-dir", "--lost", orders[1], "--log-dirs", orders[0], "--yes")
+    assert done.exit_code == 0, done.output
+    assert f"now remove {orders[1]} from your configuration" in done.stdout
+
+
 def test_a_log_dir_without_replicas_is_given_up_without_a_question(
     run: Run, orders: list[str]
 ) -> None:

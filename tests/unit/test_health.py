@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -63,6 +64,16 @@ def test_a_full_disk_returns_when_a_part_of_it_is_free(
     log_dir.check_appendable()
     assert state_of(log_dir) == "ONLINE"
     assert log_dir.reason is None
+
+
+def test_regression_a_full_disk_says_when_appends_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error said that the disk is full, and not that nothing has to be done but make room."""
+    Disk(monkeypatch, 0)
+    log_dir = LogDir(str(tmp_path))
+    error = str(log_dir.failed(NO_ROOM))
+    assert re.search(r"appends resume by themselves if [0-9.]+ KiB are free$", error)
 
 
 def test_a_write_too_big_for_the_rest_of_the_disk_does_not_make_it_full(
