@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 from logstore import LogStore, LogStoreError
@@ -258,7 +259,16 @@ class Program(Appends):
             row = owner.call("repair", {"topic": key[0], "partition": key[1]}, timeout=20)
             assert not row["lost"]
 
-        return Step("admin", work, key, state, settle=lambda: self.store.uncordon(path))
+        def settle() -> None:
+            owner = find_owner(self.dirs)
+            if owner is not None:  # what was sent before this, the owner has begun when it answers
+                owner.call("ping", timeout=20)
+                for thread in threading.enumerate():
+                    if thread.name == "logstore-admin-request":
+                        thread.join()
+            self.store.uncordon(path)
+
+        return Step("admin", work, key, state, settle=settle)
 
     def _close(self) -> Step:
         """Close and open; a close or an open that was interrupted is done again."""
