@@ -74,8 +74,9 @@ def test_regression_what_was_given_up_is_to_leave_the_configuration(
     run: Run, orders: list[str]
 ) -> None:
     """Nothing said so, and the next start with the old configuration missed the log dir."""
-    os.rename(orders[1], orders[1] + ".dead")
-    done = run("remove-dir", "--lost", orders[1], "--log-dirs", orders[0], "--yes")
+    with owner_of(orders):
+        assert run("take-offline", orders[1]).exit_code == 0
+        done = run("remove-dir", "--lost", orders[1])
     assert done.exit_code == 0, done.output
     assert f"now remove {orders[1]} from your configuration" in done.stdout
 

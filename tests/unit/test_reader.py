@@ -330,3 +330,21 @@ def test_regression_a_log_is_walked_backwards(log: Log, monkeypatch: pytest.Monk
     log.close()
     with pytest.raises(LogClosedError):
         reversed(log)
+
+
+def test_regression_an_offset_that_is_not_there_is_answered_with_those_that_are(
+    tmp_path: Path,
+) -> None:
+    """The message was "offset 10 is not in the log's 5..10", which does not name the log."""
+    with LogStore.open(tmp_path) as store:
+        log = store.create("t", 0)
+        log.extend([b"x"] * 10)
+        log.delete_records_before(5)
+        for offset in (4, 10):
+            with pytest.raises(OffsetOutOfRangeError) as raised:
+                log[offset]
+            expected = f"no record at {offset} in t-0: offsets are 5 to 9, the next is 10"
+            assert str(raised.value) == expected
+        log.delete_records_before(10)
+        with pytest.raises(OffsetOutOfRangeError, match="the log is empty, the next offset is 10"):
+            log[9]
