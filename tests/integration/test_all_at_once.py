@@ -131,7 +131,7 @@ class Busy:
                 self.log.delete_records_before(start)
 
     def threads(self) -> list[threading.Thread]:
-        pauses = {"write": 0.002, "read": 0.005, "flush": 0.02, "cut": 0.05}
+        pauses = {"write": 0.002, "read": 0.005, "flush": 0.02, "cut": 0.3}
         return [
             threading.Thread(target=self.work, args=(name, getattr(self, name), pause))
             for name, pause in pauses.items()
