@@ -49,6 +49,20 @@ def test_python_blocks_run(path: Path, tmp_path: Path) -> None:
     assert int(done.stdout) == len(python_blocks(path.read_text()))
 
 
+@pytest.mark.timeout(120)
+def test_regression_the_examples_of_the_next_document_run_beside_those_of_the_first(
+    tmp_path: Path,
+) -> None:
+    """The logs of USING had names of README's logs, with other records and configurations."""
+    using = REPOSITORY / "docs" / "USING.md"
+    for path in (REPOSITORY / "README.md", using):
+        done = subprocess.run(
+            [sys.executable, "-W", "error", str(RUNNER), str(path)],
+            cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
 def test_regression_examples_survive_their_second_start(path: Path) -> None:
     """Whoever copies an example runs it twice: it creates only what is not there."""
