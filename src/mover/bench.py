@@ -70,15 +70,19 @@ class MovePhase(Phase):
         waiter.start()
         deadline = time.monotonic() + SECONDS_FACTOR_MAX * self.case.seconds
         self._append(moving, lambda: done.is_set() or time.monotonic() > deadline)
+        # A cancelled move has no copy any more, so it says that nothing is copied.
+        copied_bytes, stopped_ns = move.bytes_done, time.perf_counter_ns()
         move.cancel()  # no effect on a move that is done
         waiter.join()
         if move.error is not None and move.state is not MoveState.CANCELLED:
             raise move.error
+        self.size_bytes, self.records, end_ns = self._cold_bytes, self._cold_records, ended_ns[0]
+        if move.state is not MoveState.DONE:
+            self.size_bytes, end_ns = copied_bytes, stopped_ns
+            self.records = self._cold_records * copied_bytes // self._cold_bytes
+            moved.add(began, copied_bytes, 0)
         self.samplers += [idle, moving, moved]
-        self.seconds = (ended_ns[0] - began) / 1e9
-        is_done = move.state is MoveState.DONE
-        self.size_bytes = self._cold_bytes if is_done else move.bytes_done
-        self.records = self._cold_records if is_done else 0
+        self.seconds = (end_ns - began) / 1e9
 
     def _append(self, sampler: Sampler, is_over: Callable[[], bool]) -> None:
         values = batch_of(self.case)

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from logstore import LogStore
+from logstore.bench.bed import Bed
+from logstore.bench.cases import Case
 from logstore.bench.phases import Append
 from logstore.bench.report.sheets import costs
 from logstore.cli.bench_rows import layout_of
@@ -22,6 +24,7 @@ from logstore.disk import bulk, files
 from mover.bench import MovePhase
 from mover.move import Move
 from mover.mover import ReplicaMover
+from mover.state import MoveState
 from support.command_line import Run
 
 
@@ -69,8 +72,10 @@ def test_regression_the_row_of_a_move_has_the_rate_of_the_move(
 
     def noted(phase: MovePhase) -> None:
         inherited(phase)
-        assert phase.seconds is not None
-        moved.append(moves[-1].bytes_done / phase.seconds)
+        assert phase.seconds is not None and phase.size_bytes > 0
+        if moves[-1].state is MoveState.DONE:
+            assert phase.size_bytes == moves[-1].bytes_done
+        moved.append(phase.size_bytes / phase.seconds)
 
     def made(mover: ReplicaMover, topic: str, partition: int, target: str) -> Move:
         moves.append(make(mover, topic, partition, target))
@@ -88,6 +93,23 @@ def test_regression_the_row_of_a_move_has_the_rate_of_the_move(
     rates = [row["bytes_per_second"] for row in rows if row["phase"] == "move"]
     assert len(rates) == len(moved) == 2
     assert rates == pytest.approx(moved, rel=0.01)
+
+
+def test_regression_a_move_that_is_cut_short_has_the_rate_until_then(
+    disks: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had none: a cancelled move says that nothing is copied, and the quick plan cuts short."""
+    monkeypatch.setattr("mover.bench.SECONDS_FACTOR_MAX", 0.5)
+    with Bed([str(disk) for disk in disks]) as bed:
+        phase = MovePhase(bed, Case("move", 100, 100, "interval", 1, 1.0, 1, "throttled"))
+        phase.prepare()
+        bytes_whole, records_whole = phase._cold_bytes, phase._cold_records
+        phase.run()
+        phase.finish()
+    assert phase.seconds is not None
+    assert 0.4 < phase.seconds < 0.9
+    assert 0 < phase.size_bytes < bytes_whole
+    assert phase.records / records_whole == pytest.approx(phase.size_bytes / bytes_whole, rel=0.01)
 
 
 def test_regression_directories_as_found_have_no_cost(disks: list[Path]) -> None:
