@@ -23,7 +23,7 @@ from logstore.names import TopicPartition
 from logstore.store.start.fork import REASON
 from mover.errors import IllegalTransitionError, MoveError
 from mover.rates.throttle import MoveThrottle, Rate
-from mover.state import MoveState, check_transition
+from mover.state import TRANSITIONS, MoveState, check_transition
 
 RATE_SECONDS = 5.0
 SAMPLE_SECONDS = 0.1
@@ -222,7 +222,7 @@ class Move:
             if self._state is MoveState.PLANNED and not self._is_ending:
                 self.go(MoveState.PAUSED)
                 return
-            self._check(MoveState.PAUSED)
+            self._check(MoveState.PAUSED, "paused")
             if self.wanted is None:
                 self.wanted = Wanted.PAUSE
         self._controller.wake()
@@ -244,7 +244,7 @@ class Move:
         """Continue a paused move; the calling thread is allowed to hold the mover's condition."""
         with self._changed:
             if self._state.is_end:
-                self._check(MoveState.PLANNED)
+                self._check(MoveState.PLANNED, "resumed")
             self._check_held(not self._controller.is_closed)
             if self._state is not MoveState.PAUSED or self._is_ending:
                 return
@@ -333,7 +333,7 @@ class Move:
         """
         self._check_process()
         with self._changed:
-            self._check(MoveState.PLANNED, only_from=MoveState.FAILED)
+            self._check(MoveState.PLANNED, "retried", only_from=MoveState.FAILED)
             self._check_held(not self._controller.is_closed)
             self.error, self.wanted, self._is_ending = None, None, False
             self.move_id = os.urandom(16).hex()
@@ -349,15 +349,18 @@ class Move:
 
     # --- its states -------------------------------------------------------------------------------
 
-    def _check(self, wanted: MoveState, only_from: MoveState | None = None) -> None:
-        if only_from is not None and self._state is not only_from:
+    def _check(self, wanted: MoveState, request: str, only_from: MoveState | None = None) -> None:
+        """Check that the state allows a request; the error says what the user asked for."""
+        sources = tuple(MoveState) if only_from is None else (only_from,)
+        if self._state not in sources or wanted not in TRANSITIONS[self._state]:
             raise IllegalTransitionError(
+                f"the move of {self.topic}-{self.partition} is {self._state.value}: it cannot be "
+                f"{request}",
                 topic=self.topic,
                 partition=self.partition,
                 state=self._state.value,
                 wanted=wanted.value,
             )
-        check_transition(self._state, wanted)
 
     def go(self, state: MoveState, error: LogStoreError | None = None) -> None:
         """Change the state; the caller is the thread that runs the move."""

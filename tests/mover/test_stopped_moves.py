@@ -59,8 +59,11 @@ def test_a_cancel_leaves_nothing(store: LogStore, log: Log, base: Path) -> None:
         assert log._state.metadata.moving is None
         assert not store.host.replicas.running_moves
         move.cancel()
-        for call in (move.pause, move.resume, move.retry):
-            with pytest.raises(IllegalTransitionError):
+        for call, request in (
+            (move.pause, "paused"), (move.resume, "resumed"), (move.retry, "retried")
+        ):  # fmt: skip
+            told = f"the move of orders-0 is cancelled: it cannot be {request}"
+            with pytest.raises(IllegalTransitionError, match=told):  # in the user's words
                 call()
         log.delete_records_before(500)
         assert log.size_bytes < 16 << 10

@@ -176,6 +176,8 @@ def _find(known: ProducerState | None, producer_id: int, first: int, count: int)
         )
     raise OutOfOrderSequenceError(
         f"the log has record {first} already, but not within the last five appends: continue with "
-        f"sequence {expected}" if first < expected else None,
+        f"sequence {expected}" if first < expected else
+        f"sequence {first} would leave a gap, and {expected} is next: append the missing records "
+        "first",
         producer_id=producer_id, epoch=epoch, sequence=first, expected_sequence=expected,
     )  # fmt: skip
