@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 from logstore.format.batch import RecordBatch
@@ -44,3 +45,13 @@ def test_regression_compressed_batches_count_as_what_they_were_restored_to(
     for number, batch in enumerate(found, 1):
         assert (batch.num_rows, taken) == (2, 2 * number)
     assert taken == 12
+
+
+def test_regression_a_time_that_spark_has_not_names_its_record() -> None:
+    """Arrow's error named neither the record nor a way to read the others."""
+    payload = kafka.build_payload([b"v", b"w"], None, np.array([5, 2**62]), None)
+    batch = kafka.decode(b"".join(kafka.frame(payload, 7, 0)), 0)
+    with pytest.raises(ValueError, match=r"record 8 of t-3 has the timestamp 46116\d+ ms"):
+        list(ArrowColumns("t", 3, ("value", "timestamp")).stream([batch]))
+    (found,) = ArrowColumns("t", 3, ("value", "offset")).stream([batch])
+    assert found.column("offset").to_pylist() == [7, 8]

@@ -94,6 +94,8 @@ def test_regression_a_host_that_misses_a_path_names_itself_and_the_path(
     assert f"on host {socket.gethostname()}" in text
     assert not [advice for advice in FORMAT_ADVICE if advice in text], text
     assert "crc32c" not in text
+    assert text.count("(") == text.count(")"), text  # the first had no end
+    assert what != "stage" or "failOnDataLoss" not in text  # it is no option of a write
 
 
 def test_regression_a_task_that_misses_a_path_names_its_host(dirs: tuple[str, str]) -> None:
@@ -125,6 +127,18 @@ def test_regression_a_row_of_verify_names_the_host_that_misses_a_path(
     (row,) = check_segment(place, "t", 1, 0)
     assert dirs[1] in row[-1] and f"on host {socket.gethostname()}" in row[-1]
     assert not [advice for advice in FORMAT_ADVICE if advice in row[-1]], row[-1]
+    assert row[0] == dirs[1] and "failOnDataLoss" not in row[-1]  # the row had no log dir
+
+
+def test_regression_a_host_with_another_store_at_a_path_is_not_told_to_leave_it_out(
+    dirs: tuple[str, str], tmp_path: Path
+) -> None:
+    """Without that log dir the records would be missing; the host needs the right disk."""
+    Path(dirs[1]).rename(f"{dirs[1]}-elsewhere")
+    LogStore.open(dirs[1], admin_socket=False).close()
+    (row,) = check_segment(Place(dirs), "t", 0, 0)
+    assert dirs[1] in row[-1] and "belongs to store" in row[-1]
+    assert "leave" not in row[-1]
 
 
 def test_a_dir_of_the_other_kind_is_told_without_opening_it(

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from logstore.errors import LogStoreError
+from logstore.errors import LogDirError, LogStoreError
 from logstore.log import host
 from logstore.log.log import Log
 from logstore.log.recovery.verification import SegmentDamage
@@ -78,7 +78,7 @@ def verify(spark: SparkSession, log_dirs: LogDirs, is_kafka: bool = False) -> Da
     """
     place = place_of(log_dirs, is_kafka)
     store = view_of(place)
-    segments, rows = list_segments(store)
+    segments, rows = list_segments(place, store)
     problems = frame_of(spark, rows, PROBLEMS)
     if not segments:
         return problems
@@ -86,7 +86,7 @@ def verify(spark: SparkSession, log_dirs: LogDirs, is_kafka: bool = False) -> Da
     return planned.mapInArrow(partial(_check_batches, place), PROBLEMS).union(problems)
 
 
-def list_segments(store: LogStore) -> tuple[list[Row], list[Row]]:
+def list_segments(place: Place, store: LogStore) -> tuple[list[Row], list[Row]]:
     """List every segment of a store.
 
     Also return a problem row for each part that was not listed.
@@ -102,7 +102,7 @@ def list_segments(store: LogStore) -> tuple[list[Row], list[Row]]:
                 reason = "the segments before it are missing"
                 rows.append((log.log_dir, *key, first, 0, log.log_start_offset, reason))
         except LogStoreError as error:
-            rows.append((None, *key, None, None, None, str(error)))
+            rows.append((_dir_of(place, error), *key, None, None, None, str(error)))
     for log_dir in store.host.log_dirs:
         if log_dir.is_offline:
             reason = f"the log dir is offline: {log_dir.offline_reason}"
@@ -148,8 +148,15 @@ def _look(place: Place, topic: str, partition: int, base: int) -> list[Row]:
             log_dir = log.log_dir
             damage = host.verify_segment(log, base, flushed_to(store, log))
     except LogStoreError as error:
+        log_dir = log_dir or _dir_of(place, error)
         return [(log_dir, topic, partition, base, None, None, str(error))]
     return [_row(log, base, each) for each in damage]
+
+
+def _dir_of(place: Place, error: LogStoreError) -> str | None:
+    """Return the log dir that an error names; None if it names none of this store's paths."""
+    path = error.path if isinstance(error, LogDirError) else None
+    return path if path in place.log_dirs else None
 
 
 def _row(log: Log, base: int, damage: SegmentDamage) -> Row:

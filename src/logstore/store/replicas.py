@@ -331,7 +331,7 @@ class Replicas(ReplicaReservations):
         path = may_be[0].path if may_be else directory_id
         why = f"{path}: {_why_bad(may_be[0])}" if may_be else missing_remedy(directory_id)
         told = directory_id + ("" if may_be else last_at(self.last_path_of(directory_id)))
-        reason = f"{key} is in the log dir with id {told}, which does not serve ({why})"
+        reason = f"{key} is in the log dir with id {told}, which does not serve: {why}"
         return LogDirOfflineError(path=path, reason=reason)
 
     def _lookup_offline(self, key: TopicPartition, offline: OfflineReplica) -> Replica:

@@ -43,6 +43,8 @@ ARROW_TYPES = {
     "headers": HEADERS,
 }
 
+MS_MAX = (2**63 - 1) // 1000  # Spark's timestamps are microseconds in 64 bits
+
 # Small batches are joined until they are large enough to be worth a transfer to the JVM. Large
 # batches are cut.
 ROWS_MIN = 32 * 1024
@@ -71,7 +73,7 @@ class ArrowColumns:
             "topic": self._topics,
             "partition": self._partitions,
             "offset": _offsets,
-            "timestamp": _timestamps,
+            "timestamp": self._timestamps,
             "timestampType": _timestamp_types,
             "headers": _header_lists,
         }
@@ -113,6 +115,20 @@ class ArrowColumns:
             self._topic_column = pa.Array.from_buffers(pa.string(), count, buffers)
         return self._topic_column.slice(0, count)
 
+    def _timestamps(self, batches: Batches) -> pa.Array:
+        times = np.concatenate([batch.timestamps for batch in batches])
+        try:
+            return _numbers(times, pa.timestamp("ms", tz="UTC")).cast(INSTANT)
+        except pa.ArrowInvalid as error:
+            # This is an error in Spark's Kafka source, too.
+            at = int(np.argmax((times > MS_MAX) | (times < -MS_MAX)))
+            offset = int(np.concatenate([batch.offsets for batch in batches])[at])
+            raise ValueError(
+                f"record {offset} of {self.topic}-{self.partition} has the timestamp {times[at]} "
+                "ms, and Spark's timestamps end in the year 294247: read without the timestamps, "
+                "for example with option('columns', 'key,value,offset')"
+            ) from error
+
     def _partitions(self, batches: Batches) -> pa.Array:
         return _numbers(np.full(_count(batches), self.partition, np.int32), pa.int32())
 
@@ -148,12 +164,6 @@ def _keys(batches: Batches) -> pa.Array:
 
 def _offsets(batches: Batches) -> pa.Array:
     return _numbers(np.concatenate([batch.offsets for batch in batches]), pa.int64())
-
-
-def _timestamps(batches: Batches) -> pa.Array:
-    times = np.concatenate([batch.timestamps for batch in batches])
-    # A time whose microseconds do not fit into 64 bits is an error, as in Spark's own source.
-    return _numbers(times, pa.timestamp("ms", tz="UTC")).cast(INSTANT)
 
 
 def _timestamp_types(batches: Batches) -> pa.Array:

@@ -89,7 +89,7 @@ def select(store: LogStore, options: ReadOptions) -> list[TopicPartition]:
     if options.fails_on_data_loss:
         for key in options.assigned:
             if key not in store:
-                find(store, key)  # raises an error with the reason
+                find(store, key, is_read=True)  # raises an error with the reason
     topics = {key.topic for key in there}
     for topic in options.topics:
         if topic not in topics:
@@ -136,7 +136,7 @@ def look(
     spans = {}
     for key in keys:
         try:
-            log = find(store, key)
+            log = find(store, key, is_read=True)
             decided = host.decided_now(log) if options.is_committed else None
         except LogStoreError:
             if options.fails_on_data_loss:

@@ -54,7 +54,7 @@ def read_piece(piece: Piece, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     batches = _batches(piece, options)
     kept = (each for each in batches if not is_aborted(piece.aborted, each.header))
     try:
-        with host_named():
+        with host_named(is_read=True):
             yield from columns.stream(kept)
     except (LogDirError, ReplicaOfflineError):
         if options.fails_on_data_loss:

@@ -69,7 +69,7 @@ def view_of(place: Place) -> LogStore:
             store = _open(place)
         except LogDirError as error:
             _check_kind(place, error)
-            raise _unseen(error.path, error.reason, is_any_seen=False) from error
+            raise _unseen(error.path, error.reason) from error
         except ImportError as error:  # a library that Kafka's batches need is missing
             text = f"{error} (on host {socket.gethostname()})"
             raise ImportError(text, name=error.name) from error
@@ -124,14 +124,18 @@ def _check_kind(place: Place, error: LogDirError) -> None:
 
 
 @contextmanager
-def host_named() -> Iterator[None]:
-    """Add the host's name to errors about log dirs, because every host may have such a path."""
+def host_named(*, is_read: bool = False) -> Iterator[None]:
+    """Add the host's name to errors about log dirs, because every host may have such a path.
+
+    Args:
+        is_read: whether the option failOnDataLoss applies, so that the error may name it.
+    """
     try:
         yield
     except (LogDirOfflineError, LogDirIdentityError) as error:
         if f"on host {socket.gethostname()}" in str(error):
             raise
-        raise _unseen(error.path, error.reason) from error
+        raise _unseen(error.path, error.reason, is_read=is_read) from error
     except LogStoreError as error:
         error.add_note(f"This happened on host {socket.gethostname()}.")
         raise
@@ -155,8 +159,11 @@ def forget(place: Place) -> None:
         _drop((place, os.getpid()))
 
 
-def find(store: LogStore, key: TopicPartition) -> Log:
+def find(store: LogStore, key: TopicPartition, *, is_read: bool = False) -> Log:
     """Find a partition's present log; if it is missing, try again for as long as a swap can take.
+
+    Args:
+        is_read: see `host_named`.
 
     Raises:
         UnknownPartitionError: the partition is missing for longer than a swap takes.
@@ -164,7 +171,7 @@ def find(store: LogStore, key: TopicPartition) -> Log:
     deadline = time.monotonic() + SWAP_SECONDS_MAX
     while True:
         try:
-            with host_named():
+            with host_named(is_read=is_read):
                 log = store.log(*key)
                 host.refresh(log)
             return log
@@ -183,7 +190,7 @@ def check_all_serve(store: LogStore) -> None:
     replicas = store.host.replicas
     for log_dir in replicas.log_dirs:
         if log_dir.is_offline:
-            raise _unseen(log_dir.path, log_dir.offline_reason or "it is offline")
+            raise _unseen(log_dir.path, log_dir.offline_reason or "it is offline", is_read=True)
     if replicas.missing_ids:
         named = ", ".join(log_dir.path for log_dir in replicas.log_dirs)
         raise LogDirOfflineError(
@@ -195,12 +202,12 @@ def check_all_serve(store: LogStore) -> None:
         )
 
 
-def _unseen(path: str, reason: str, *, is_any_seen: bool = True) -> LogDirOfflineError:
+def _unseen(path: str, reason: str, *, is_read: bool = False) -> LogDirOfflineError:
     """Create the error for a log dir that this process cannot use.
 
     The error names the dir and the host.
     """
-    advice = "; failOnDataLoss=false reads the other log dirs" if is_any_seen else ""
+    advice = "; failOnDataLoss=false reads the other log dirs" if is_read else ""
     # The log dir may be healthy, although this host does not see it.
     reason = without_remedy(reason)
     return LogDirOfflineError(

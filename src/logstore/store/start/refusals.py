@@ -35,7 +35,7 @@ def replaced_remedy(path: str) -> str:
 
 def without_remedy(reason: str) -> str:
     """Remove the remedy from a reason, for a process that must not act: a Spark executor."""
-    for begin in (LAST_HERE, ": mount "):
+    for begin in (LAST_HERE, ": mount ", ": leave "):
         reason = reason.partition(begin)[0]
     return reason
 
