@@ -9,10 +9,21 @@ from typing import Any
 import pyarrow as pa
 from xxhash import xxh3_64_digest
 
-from logstore import Log, OffsetOutOfRangeError, Record, UnsupportedFormatError
+from logstore import (
+    InvalidTransactionStateError,
+    Log,
+    OffsetOutOfRangeError,
+    OutOfOrderSequenceError,
+    ProducerFencedError,
+    Record,
+    UnsupportedFormatError,
+)
 from logstore.format import layouts
+from logstore.log.producers import rules
 
 REFUSALS = (ValueError, UnsupportedFormatError)
+# A leader refuses a sound batch, too, if its producer did not send it in this turn or epoch.
+OUT_OF_TURN = (OutOfOrderSequenceError, ProducerFencedError, InvalidTransactionStateError)
 Rows = list[tuple[Any, ...]]
 
 
@@ -31,6 +42,11 @@ def arrow_rows(batch: pa.RecordBatch) -> Rows:
     return [
         (*row[:4], tuple((pair["key"], pair["value"]) for pair in row[4] or ())) for row in rows
     ]
+
+
+def is_watched(data: bytes) -> bool:
+    """Tell whether a log compares a batch with what its producer sent before."""
+    return rules.is_watched(layouts.read_header(data, 0))
 
 
 def moved(batches: list[tuple[bytes, Rows]]) -> Rows:
@@ -68,12 +84,16 @@ def one_by_one(log: Log, mutants: list[tuple[str, bytes, Rows]], rng: random.Ran
         end, size = log.log_end_offset, log.size_bytes
         try:
             info = log.append_encoded(rng.choice((data, memoryview(data))))
-        except REFUSALS as error:
-            assert kind != "accepted", error
+        except (*REFUSALS, *OUT_OF_TURN) as error:
+            is_out_of_turn = isinstance(error, OUT_OF_TURN) and is_watched(data)
+            assert kind != "accepted" or is_out_of_turn, error
             assert vars(error)["is_written"] is False
             assert (log.log_end_offset, log.size_bytes) == (end, size)
             continue
         assert kind == "accepted", kind
+        if is_watched(data) and info.last_offset < end:  # its producer sent it before
+            assert (log.log_end_offset, log.size_bytes) == (end, size)
+            continue
         assert info == range(end, log.log_end_offset) and info.last_offset >= end
         assert info.max_timestamp == layouts.read_header(data, 0).max_timestamp
         taken.append((data, rows))
