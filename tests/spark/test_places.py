@@ -98,6 +98,21 @@ def test_regression_a_host_that_misses_a_path_names_itself_and_the_path(
     assert what != "stage" or "failOnDataLoss" not in text  # it is no option of a write
 
 
+@pytest.mark.parametrize("is_made", [False, True])
+def test_regression_the_log_of_an_executor_has_no_advice_to_format(
+    dirs: tuple[str, str], caplog: pytest.LogCaptureFixture, is_made: bool
+) -> None:
+    """The error had none, but the warning beside it: `reopen --format-new` or `--lost`."""
+    Path(dirs[1]).rename(f"{dirs[1]}-elsewhere")
+    if is_made:
+        Path(dirs[1]).mkdir()
+    views.view_of(Place(dirs))
+    (text,) = caplog.messages
+    assert text.startswith(f"log dir {dirs[1]} is offline: ")
+    assert text.endswith(f"though the store is not new (on host {socket.gethostname()})")
+    assert not [advice for advice in FORMAT_ADVICE if advice in text], text
+
+
 def test_regression_a_task_that_misses_a_path_names_its_host(dirs: tuple[str, str]) -> None:
     """The driver has planned a piece that is on a disk which the worker does not have."""
     options = read_options({"logDirs": ",".join(dirs), "subscribe": "t"}, is_stream=False)

@@ -8,6 +8,7 @@ view is dropped, and the next call opens a new view.
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import socket
 import threading
@@ -98,9 +99,24 @@ def _drop(key: tuple[Place, int]) -> None:
 
 
 def _open(place: Place) -> LogStore:
-    if place.is_kafka:
-        return LogStore.open_kafka(place.log_dirs)
-    return LogStore.open(place.log_dirs, read_only=True)
+    logger = logging.getLogger("logstore")
+    logger.addFilter(_take_advice_away)
+    try:
+        if place.is_kafka:
+            return LogStore.open_kafka(place.log_dirs)
+        return LogStore.open(place.log_dirs, read_only=True)
+    finally:
+        logger.removeFilter(_take_advice_away)
+
+
+def _take_advice_away(record: logging.LogRecord) -> bool:
+    """Name the host in a warning, and remove its remedy, which is for the owner of the store.
+
+    Python workers write warnings to the log of their executor.
+    """
+    record.msg = f"{without_remedy(record.getMessage())} (on host {socket.gethostname()})"
+    record.args = ()
+    return True
 
 
 def _check_kind(place: Place, error: LogDirError) -> None:
