@@ -44,3 +44,13 @@ def test_an_empty_log_has_no_time(tmp_path: Path) -> None:
         for at in (1.5, "1", None):
             with pytest.raises(TypeError):
                 log.offset_for_timestamp(at)  # type: ignore[arg-type]
+
+
+def test_the_largest_time_is_known(tmp_path: Path) -> None:
+    """Over all segments, in whatever order; -1 without a record."""
+    with LogStore.open(tmp_path / "logs") as store:
+        log = store.create("orders", 0, config=LogConfig(segment_bytes=1024))
+        assert log.largest_timestamp == -1
+        for time in (5, 900, 17):
+            log.extend([b"x" * 700], timestamps=time)
+        assert log.largest_timestamp == 900

@@ -92,6 +92,21 @@ def test_one_that_is_there_refuses_all(base: Path) -> None:
         assert store.create_topic("t", 4, exist_ok=True) == logs
 
 
+def test_a_topic_id_is_that_of_all_partitions(base: Path) -> None:
+    """Kafka's clients name a topic by one id; another topic's id is refused, nothing created."""
+    with open_store(base) as store:
+        logs = store.create_topic("t", 3, config=CONFIG, topic_id=b"i" * 16)
+        assert {log.topic_id for log in logs} == {b"i" * 16}
+        with pytest.raises(ValueError, match="another topic"):
+            store.create_topic("u", 2, topic_id=b"i" * 16)
+        assert len(store) == 3
+        with pytest.raises(PartitionExistsError, match="topic id"):
+            store.create_topic("t", 4, exist_ok=True, topic_id=b"j" * 16)
+        more = store.create_topic("t", 4, config=CONFIG, exist_ok=True, topic_id=b"i" * 16)
+        assert more[:3] == logs and more[3].topic_id == b"i" * 16
+        assert len(store.cluster_id) == 32
+
+
 @pytest.mark.parametrize(
     ("count", "error"), [(0, ValueError), (2**31 + 1, ValueError), ("3", TypeError)]
 )

@@ -46,6 +46,8 @@ def test_a_model_agrees_about_any_transactions(tmp_path: Path, seed: int) -> Non
     """Interleaved, across segments, without records, unfinished; from any offset, and beside."""
     rng = random.Random(seed)
     rows: list[list[Any]] = []  # producer, value, what became of it
+    begun: dict[int, int] = {}
+    aborted: list[tuple[int, int, int]] = []  # first offset, producer, offset of the marker
     with LogStore.open(tmp_path) as store:
         log = store.create("t", 0, config=CONFIG)
         for _ in range(120):
@@ -56,17 +58,28 @@ def test_a_model_agrees_about_any_transactions(tmp_path: Path, seed: int) -> Non
                 for row in rows:
                     if row[0] == producer_id and row[2] is None:
                         row[2] = is_commit
+                if producer_id in begun and not is_commit:
+                    aborted.append((begun[producer_id], producer_id, len(rows)))
+                begun.pop(producer_id, None)
                 rows.append([-1, b"", False])
                 continue
             values = [rng.randbytes(8) for _ in range(rng.randrange(1, 4))]
             is_plain = kind > 0.9
             log.append_encoded(batch(-1, values, 0) if is_plain else batch(producer_id, values))
+            if not is_plain:
+                begun.setdefault(producer_id, len(rows))
             rows += [[producer_id, value, True if is_plain else None] for value in values]
         assert len(log._state.segments) > 5 and log.log_end_offset == len(rows)
         stable = min((at for at, row in enumerate(rows) if row[2] is None), default=len(rows))
         for start in range(0, len(rows), 7):
             expected = [row[1] for row in rows[start : max(start, stable)] if row[2]]
             assert committed(log, start) == expected
+            end = min(start + 20, stable)
+            assert log.aborted_transactions(start, end) == [
+                (producer_id, first)
+                for first, producer_id, last in sorted(aborted)
+                if first < end and last >= start
+            ]
         with LogStore.open(tmp_path, read_only=True) as beside:
             assert committed(beside["t", 0], 0) == [row[1] for row in rows[:stable] if row[2]]
 

@@ -187,6 +187,37 @@ class ReplicatedLog:
 
         return IdempotentProducer(self._state, name)
 
+    def aborted_transactions(self, offset: int, end_offset: int) -> list[tuple[int, int]]:
+        """List the aborted transactions with records in a range: producer id, first offset.
+
+        A reader of encoded batches that leaves out aborted records needs them, in the order of
+        their first offsets. Only transactions before the last stable offset are known.
+
+        Raises:
+            LogStoreError: the log does not serve.
+        """
+        from logstore.log.read.transactions import decided_now
+
+        offset, end_offset = whole(offset, "offset"), whole(end_offset, "end_offset")
+        if not self._state.producers.are_known:  # without producers there are no transactions
+            return []
+        found = [
+            (row.first_offset, producer_id)
+            for producer_id, rows in decided_now(self._state).aborted.items()
+            for row in rows
+            if row.first_offset < end_offset and row.last_offset >= offset
+        ]
+        return [(producer_id, first) for first, producer_id in sorted(found)]
+
+    @property
+    def largest_timestamp(self) -> int:
+        """The largest timestamp of its records; -1 if it has none.
+
+        It comes from what is known of each segment, so no record is read.
+        """
+        segments = self._state.segments
+        return max((s.max_timestamp for s in segments if s.size_bytes), default=-1)
+
     def expire_producers(self, now_ms: int) -> None:
         """Forget the producers that were not used for `producer_id_expiration_ms`."""
         appends.expire(self._state, whole(now_ms, "now_ms"))

@@ -54,6 +54,11 @@ class StoreReader:
         """The resolved paths of the configured log dirs, including offline log dirs."""
         return self._state.log_dirs
 
+    @property
+    def cluster_id(self) -> str:
+        """The id that all log dirs of this store have, 32 hex digits."""
+        return next((d.cluster_id for d in self._state.replicas.log_dirs if d.cluster_id), "")
+
     # --- partitions -------------------------------------------------------------------------------
 
     def log(self, topic: str, partition: int) -> Log:

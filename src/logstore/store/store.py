@@ -204,6 +204,7 @@ class LogStore(StoreReader):
         *,
         config: LogConfig | None = None,
         exist_ok: bool = False,
+        topic_id: bytes | str | None = None,
     ) -> list[Log]:
         """Create partitions 0 to `partitions` - 1 of a topic, each placed as `create` places it.
 
@@ -217,7 +218,9 @@ class LogStore(StoreReader):
             partitions: the number of partitions, at least 1.
             config: the new partitions' configuration. None means the store's `log_config`.
             exist_ok: return the logs of existing partitions, whatever their log dirs are, and
-                create the others. If `config` is not None, existing partitions must have it.
+                create the others. If `config` or `topic_id` is not None, existing partitions must
+                have it.
+            topic_id: the topic id of all partitions, as in `create`. None means a random one each.
 
         Raises:
             PartitionExistsError: a partition exists. With `exist_ok`: a partition exists with
@@ -226,7 +229,12 @@ class LogStore(StoreReader):
             LogDirFullError: every disk is full.
         """
         return partition_changes.create_topic(
-            self._state.owned(), topic, partitions, config=config, exist_ok=exist_ok
+            self._state.owned(),
+            topic,
+            partitions,
+            config=config,
+            exist_ok=exist_ok,
+            topic_id=topic_id,
         )
 
     def set_config(self, topic: str, partition: int, changes: Mapping[str, Any]) -> LogConfig:

@@ -75,6 +75,7 @@ def create_topic(
     *,
     config: LogConfig | None = None,
     exist_ok: bool = False,
+    topic_id: bytes | str | None = None,
 ) -> list[Log]:
     """Do what `LogStore.create_topic` does."""
     from logstore.store import creation
@@ -86,6 +87,7 @@ def create_topic(
     settings = state.config.log_config if config is None else config
     instance(settings, LogConfig, "config")
     flag(exist_ok, "exist_ok")
+    own_id = None if topic_id is None else topic_id_of(topic_id)
     keys = [TopicPartition(last.topic, number) for number in range(count)]
     for key in keys if exist_ok else ():
         if key in replicas.offline:
@@ -94,14 +96,15 @@ def create_topic(
         state.check()
         logs: dict[TopicPartition, Log] = {}
         for key in keys:
-            log = creation.existing(replicas, key, config) if exist_ok else None
+            log = creation.existing(replicas, key, config, own_id) if exist_ok else None
             if log is None:
                 creation.check_absent(replicas, key, is_new=False)
             else:
                 logs[key] = log
         absent = [key for key in keys if key not in logs]
         try:
-            create_all(replicas, state.environment, absent, settings)
+            with creation.claimed(replicas, last, own_id):
+                create_all(replicas, state.environment, absent, settings, own_id)
         finally:  # after an error, the created partitions stay
             _tell_created(state, absent)
         logs |= {key: replicas.opened[key].log for key in absent}

@@ -51,8 +51,12 @@ def create_all(
     environment: LogEnvironment,
     keys: Sequence[TopicPartition],
     config: LogConfig,
+    topic_id: bytes | None = None,
 ) -> None:
     """Create partitions, each of them whole or not at all; the caller has reserved all of them.
+
+    Args:
+        topic_id: of all partitions; None: a random one each.
 
     Raises:
         LogDirError: no log dir takes a partition; the partitions before this partition are created.
@@ -61,7 +65,7 @@ def create_all(
         dir_name(*key)
     for first in range(0, len(keys), BATCH_PARTITIONS):
         batch = [
-            PartitionMetadata(key.topic, key.partition, os.urandom(16), config=config)
+            PartitionMetadata(key.topic, key.partition, topic_id or os.urandom(16), config=config)
             for key in keys[first : first + BATCH_PARTITIONS]
         ]
         for log_dir, some in _placed(replicas, batch, config).items():
