@@ -49,6 +49,14 @@ def test_a_size_out_of_bounds_is_refused(size: int, step: int) -> None:
             splitter.feed(data[at : at + step])
 
 
+def test_regression_bytes_after_a_request_are_ignored() -> None:
+    """Kafka ignores them, and librdkafka 2.16 sends three in a Metadata request for all topics."""
+    frame = bytes.fromhex("0003000d0000000100077264") + b"kafka\0" + bytes.fromhex("00000000010000")
+    request = parse_request(frame, ALL)
+    assert (request.key, request.version, request.client_id) == (3, 13, "rdkafka")
+    assert request.message().topics is None
+
+
 def test_a_partial_frame_is_known() -> None:
     """A connection is idle only if it is between two frames."""
     splitter = FrameSplitter()

@@ -18,6 +18,7 @@ from broker.wire.schemas import api_names, schema_of
 from broker.wire.versions import API_VERSIONS, ApiVersions
 
 FRAME_BYTES_MAX = 100 << 20  # the default of Kafka's `socket.request.max.bytes`
+GATHERED_BYTES = 16 << 10  # smaller pieces of a frame are gathered into one
 SIZE = struct.Struct(">i")
 
 
@@ -25,38 +26,66 @@ class FrameSplitter:
     """Collect the bytes of a socket and cut them into frames, without the size before each frame.
 
     Memory grows with the bytes that arrived, not with the size that a frame declares. If a whole
-    frame arrives in one piece, it is returned as a view of that piece.
+    frame arrives in one piece, it is returned as a view of that piece. Otherwise its pieces are
+    joined once, and small pieces are gathered, so that a slow sender costs no memory.
+
+    Attributes:
+        declared_bytes: the size of the incomplete frame; 0 if none is begun, or its size is not
+            known yet.
     """
 
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self._frame_bytes_max = frame_bytes_max
-        self._partial = bytearray()  # the first bytes of a frame, including its size
+        self._head = bytearray()  # of the incomplete frame: its size, as far as it arrived
+        self._pieces: list[Data] = []  # the bytes after its size
+        self._held_bytes = 0  # of `_pieces`
+        self.declared_bytes = 0
 
     @property
     def is_between_frames(self) -> bool:
         """Report whether the splitter holds no part of an incomplete frame."""
-        return not self._partial
+        return not self._head
+
+    @property
+    def missing_bytes(self) -> int:
+        """Return how many bytes of the incomplete frame are missing, as far as that is known."""
+        return self.declared_bytes - self._held_bytes
 
     def feed(self, data: Data) -> list[memoryview]:
         """Add bytes and return the complete frames; after a `WireError`, close the connection."""
         left = memoryview(data)
         frames = []
         while left:
-            partial = self._partial
-            if not partial and len(left) >= SIZE.size:
+            if not self._head and len(left) >= SIZE.size:
                 end = SIZE.size + self._size(left)
                 if len(left) >= end:
                     frames.append(left[SIZE.size : end])
                     left = left[end:]
                     continue
-            wanted = SIZE.size if len(partial) < SIZE.size else SIZE.size + self._size(partial)
-            taken = left[: wanted - len(partial)]
-            partial += taken
+            if len(self._head) < SIZE.size:
+                taken = left[: SIZE.size - len(self._head)]
+                self._head += taken
+                left = left[len(taken) :]
+                if len(self._head) < SIZE.size:
+                    break
+                self.declared_bytes = self._size(self._head)
+            taken = left[: self.missing_bytes]
+            self._hold(taken)
             left = left[len(taken) :]
-            if len(partial) == wanted and wanted >= SIZE.size + self._size(partial):
-                frames.append(memoryview(partial)[SIZE.size :])
-                self._partial = bytearray()
+            if not self.missing_bytes:
+                frames.append(memoryview(b"".join(self._pieces)))
+                self._head.clear()
+                self._pieces, self._held_bytes, self.declared_bytes = [], 0, 0
         return frames
+
+    def _hold(self, piece: memoryview) -> None:
+        """Keep a piece of the incomplete frame."""
+        self._held_bytes += len(piece)
+        last = self._pieces[-1] if self._pieces else None
+        if isinstance(last, bytearray) and len(last) < GATHERED_BYTES:
+            last += piece
+        else:
+            self._pieces.append(piece if len(piece) >= GATHERED_BYTES else bytearray(piece))
 
     def _size(self, data: bytearray | memoryview) -> int:
         """Read the size at the beginning of a frame."""
@@ -84,8 +113,11 @@ class Request(NamedTuple):
         return self.key == API_VERSIONS and self.version not in _versions(API_VERSIONS)
 
     def message(self) -> Any:
-        """Decode the body."""
-        return codec.decode(api_names()[self.key] + "Request", self.version, self.body)
+        """Decode the body. Bytes after its end are ignored, as Kafka does.
+
+        librdkafka 2.16 has three such bytes in a Metadata request for all topics.
+        """
+        return codec.read(api_names()[self.key] + "Request", self.version, Cursor(self.body))
 
 
 def parse_request(frame: Data, accepted: ApiVersions) -> Request:
