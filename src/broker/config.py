@@ -1,0 +1,160 @@
+"""Configure a broker with Kafka's keys in snake case.
+
+A size is a whole number of bytes, or text like "64MiB". A duration is a whole number of
+milliseconds, or text like "30s". An unknown key is refused, and the error names the nearest one.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, NamedTuple
+
+from logstore import LogConfig, StoreConfig
+from logstore.config import parse_duration, parse_size
+
+DAY_MS = 24 * 3600 * 1000
+LISTENER = re.compile(r"(?P<name>[A-Za-z0-9_.-]+)://(?P<host>\[[^\]]*\]|[^:/\[\]]*):(?P<port>\d+)")
+PROTOCOL = "PLAINTEXT"
+SIZES_MAX = 2**31 - 1
+# Kafka's defaults where they differ from this library's. Records are kept in Kafka's own layout.
+KAFKA_LOG_CONFIG = LogConfig(
+    record_format="kafka", max_message_bytes=1_048_588, retention_ms=7 * DAY_MS
+)
+
+# After this time, requests to a disk that hangs are answered with an error, and no longer wait.
+STORE_CONFIG = StoreConfig(log_dir_suspect_ms=1_000)
+
+
+class Endpoint(NamedTuple):
+    """Name one listener: its name, and an address; port 0 means a free port."""
+
+    name: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.name}://{host}:{self.port}"
+
+
+def parse_endpoints(text: str, key: str) -> tuple[Endpoint, ...]:
+    """Read a list of listeners such as `PLAINTEXT://127.0.0.1:9092,INSIDE://:9093`."""
+    found = []
+    for one in text.split(","):
+        match = LISTENER.fullmatch(one.strip())
+        if match is None or int(match["port"]) > 65535:
+            raise ValueError(f"{key}: {one.strip()!r} is not of the form {PROTOCOL}://HOST:PORT")
+        found.append(Endpoint(match["name"], match["host"].strip("[]"), int(match["port"])))
+    names = [endpoint.name for endpoint in found]
+    if len(set(names)) < len(names):
+        raise ValueError(f"{key}: two listeners have the same name in {text!r}")
+    return tuple(found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BrokerConfig:
+    """Configure a broker by Kafka's keys.
+
+    Attributes:
+        listeners: the addresses at which clients connect.
+        advertised_listeners: the addresses that clients are given for the same listeners; "" means
+            the addresses of `listeners`.
+        num_partitions: the number of partitions of a topic that is created without a number.
+        auto_create_topics_enable: whether a client that asks for an unknown topic creates it.
+        delete_topic_enable: whether clients are allowed to delete topics.
+        max_connections, max_connections_per_ip: of all listeners together.
+        connections_max_idle_ms: a connection without a request for this time is closed.
+        socket_request_max_bytes: the size of the largest request.
+        queued_max_request_bytes: the memory for all requests larger than 64 KiB together.
+        request_arrival_ms: how long a request may take to arrive, once its first byte is there, in
+            addition to its size at 64 KiB a second.
+        response_progress_ms: a connection that takes no byte of an answer for this time is closed.
+            So a client that stopped reading does not keep deleted segments on the disk.
+        request_stuck_ms: if a request runs longer than this, its disk hangs, and its connection is
+            closed.
+        max_worker_threads: the number of requests that run at the same time.
+        max_incremental_fetch_session_cache_slots: the number of fetch sessions.
+        fetch_max_bytes: the most bytes of records in one answer.
+        log_config: the configuration of topics that are created without settings of their own.
+        store_config: of a store that the broker opens itself, apart from its `log_config`.
+    """
+
+    listeners: str = "PLAINTEXT://127.0.0.1:0"
+    advertised_listeners: str = ""
+    num_partitions: int = 1
+    auto_create_topics_enable: bool = True
+    delete_topic_enable: bool = True
+    max_connections: int = 20_000
+    max_connections_per_ip: int = 20_000
+    connections_max_idle_ms: int = 600_000
+    socket_request_max_bytes: int = 100 << 20
+    queued_max_request_bytes: int = 512 << 20
+    request_arrival_ms: int = 30_000
+    response_progress_ms: int = 30_000
+    request_stuck_ms: int = 30_000
+    max_worker_threads: int = 2_000
+    max_incremental_fetch_session_cache_slots: int = 1_000
+    fetch_max_bytes: int = 55 << 20
+    log_config: LogConfig = field(default=KAFKA_LOG_CONFIG)
+    store_config: StoreConfig = field(default=STORE_CONFIG)
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            value = getattr(self, one.name)
+            object.__setattr__(self, one.name, _checked(one.name, value, one.default))
+        if self.log_config.record_format != "kafka":
+            raise ValueError("log_config: a broker keeps records with record_format='kafka'")
+        names = [endpoint.name for endpoint in self.endpoints]
+        for endpoint in self.advertised:
+            if endpoint.name not in names:
+                raise ValueError(f"advertised_listeners: there is no listener {endpoint.name!r}")
+            if not endpoint.port or endpoint.host in ("", "0.0.0.0", "::"):
+                raise ValueError(f"advertised_listeners: no client can connect to {endpoint}")
+        if self.queued_max_request_bytes < self.socket_request_max_bytes:
+            raise ValueError(
+                f"queued_max_request_bytes={self.queued_max_request_bytes} must not be less than "
+                f"socket_request_max_bytes={self.socket_request_max_bytes}"
+            )
+
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """The listeners."""
+        return parse_endpoints(self.listeners, "listeners")
+
+    @property
+    def advertised(self) -> tuple[Endpoint, ...]:
+        """The listeners with an address for clients of its own."""
+        text = self.advertised_listeners
+        return parse_endpoints(text, "advertised_listeners") if text else ()
+
+    @classmethod
+    def of(cls, given: BrokerConfig | Mapping[str, Any] | None) -> BrokerConfig:
+        """Make a configuration of what a caller gave: nothing, a mapping of keys, or itself."""
+        if isinstance(given, BrokerConfig):
+            return given
+        settings = dict(given or {})
+        known = [one.name for one in fields(cls)]
+        for name in settings:
+            if name not in known:
+                wanted = str(name).replace(".", "_")
+                near = difflib.get_close_matches(wanted, known, n=1) or known
+                raise TypeError(f"BrokerConfig has no key {name!r}; did you mean {near[0]!r}?")
+        return cls(**settings)
+
+
+def _checked(name: str, value: object, default: object) -> object:
+    """Check one setting by the type of its default; return it as a number if it is text."""
+    if isinstance(default, bool | str | LogConfig | StoreConfig):
+        if type(value) is not type(default):
+            raise TypeError(f"{name} must be {type(default).__name__}, not {value!r}")
+        return value
+    parse: Callable[[str, str], int] = parse_duration if name.endswith("_ms") else parse_size
+    number = parse(value, name) if isinstance(value, str) else value
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise TypeError(f"{name} must be a whole number, not {value!r}")
+    if not 1 <= number <= SIZES_MAX:
+        raise ValueError(f"{name}={number} is not in 1..{SIZES_MAX}")
+    return number

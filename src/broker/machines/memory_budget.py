@@ -1,0 +1,59 @@
+"""Limit the memory that requests take while they arrive and are executed.
+
+A request reserves its whole size before its bytes are read. If there is no room, its connection
+waits in a queue, and its bytes stay in the kernel. The queue is in order, so a large request is not
+overtaken for ever by small ones.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Generic, TypeVar
+
+Holder = TypeVar("Holder")
+
+
+class MemoryBudget(Generic[Holder]):
+    """Bytes for requests; the caller holds a lock of its own during each call.
+
+    Invariants: `taken_bytes` is the sum of `_held`, and at most `limit_bytes`. If the queue is not
+    empty, its first entry does not fit.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.taken_bytes = 0
+        self._held: dict[Holder, int] = {}
+        self._queue: OrderedDict[Holder, int] = OrderedDict()
+
+    def take(self, holder: Holder, size_bytes: int) -> bool:
+        """Reserve bytes; False: the holder is in the queue, and a `release` will return it."""
+        assert 0 <= size_bytes <= self.limit_bytes
+        assert holder not in self._held and holder not in self._queue
+        if self._queue or self.taken_bytes + size_bytes > self.limit_bytes:
+            self._queue[holder] = size_bytes
+            return False
+        self._hold(holder, size_bytes)
+        return True
+
+    def release(self, holder: Holder) -> list[Holder]:
+        """Give the bytes of a holder back, or take it out of the queue.
+
+        Returns:
+            The holders that left the queue, and have their bytes now.
+        """
+        self.taken_bytes -= self._held.pop(holder, 0)
+        self._queue.pop(holder, None)
+        served = []
+        while self._queue:
+            first, size_bytes = next(iter(self._queue.items()))
+            if self.taken_bytes + size_bytes > self.limit_bytes:
+                break
+            del self._queue[first]
+            self._hold(first, size_bytes)
+            served.append(first)
+        return served
+
+    def _hold(self, holder: Holder, size_bytes: int) -> None:
+        self._held[holder] = size_bytes
+        self.taken_bytes += size_bytes

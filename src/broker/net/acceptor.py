@@ -1,0 +1,106 @@
+"""Accept clients at all listeners, up to the limits."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+from broker.config import BrokerConfig
+from broker.machines.connection_counts import ConnectionCounts
+from broker.machines.exchange import Client
+from broker.net.listener import Listener
+from broker.net.poller import READABLE, Poller
+
+ACCEPTED_MAX = 64  # of one listener, before the parked connections have their turn
+REST_SECONDS = 0.2  # of a listener when the process has no descriptors left
+
+
+class Acceptor:
+    """The listeners of a broker, and the count of its connections.
+
+    Threads: the poller's thread accepts. `_lock` guards the count.
+
+    Args:
+        on_client: takes a new socket and its client; raises OSError if the client is gone already.
+        complain: logs a warning of a kind.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        poller: Poller,
+        on_client: Callable[[socket.socket, Client], None],
+        complain: Callable[[str, str], None],
+    ) -> None:
+        """Bind the listeners; raises OSError if an address is taken."""
+        self._poller = poller
+        self._on_client = on_client
+        self._complain = complain
+        self._lock = threading.Lock()
+        self._counts = ConnectionCounts(config.max_connections, config.max_connections_per_ip)
+        self._is_closed = False
+        self.listeners: list[Listener] = []
+        advertised = {endpoint.name: endpoint for endpoint in config.advertised}
+        try:
+            for endpoint in config.endpoints:
+                self.listeners.append(Listener(endpoint, advertised.get(endpoint.name)))
+        except BaseException:
+            self.close()
+            raise
+
+    def start(self) -> None:
+        """Begin to accept clients."""
+        for listener in self.listeners:
+            self._poller.add(listener, READABLE)
+
+    def close(self) -> None:
+        """Stop accepting."""
+        self._is_closed = True
+        for listener in self.listeners:
+            self._poller.remove(listener)
+            listener.close()
+
+    def resume(self, listener: Listener) -> None:
+        """Accept again after a rest."""
+        if not self._is_closed:
+            self._poller.add(listener, READABLE)
+
+    def forget(self, client: Client) -> None:
+        """Count the connection of a client no longer."""
+        with self._lock:
+            self._counts.remove(client.address)
+
+    def accept(self, listener: Listener) -> None:
+        """Take new clients."""
+        for _ in range(ACCEPTED_MAX):
+            try:
+                accepted = listener.accept()
+            except OSError as error:
+                if not self._is_closed:
+                    self._rest(listener, error)
+                return
+            if accepted is None:
+                return
+            self._take(*accepted, listener)
+
+    def _rest(self, listener: Listener, error: OSError) -> None:
+        """Let a listener rest, because it would be ready again at once."""
+        self._complain("accept", f"accepting a connection failed: {error}")
+        self._poller.remove(listener)
+        self._poller.set_timer(time.monotonic() + REST_SECONDS, listener)
+
+    def _take(self, sock: socket.socket, address: str, listener: Listener) -> None:
+        with self._lock:
+            refusal = self._counts.add(address)
+        if refusal:
+            sock.close()
+            self._complain("limit", f"a connection of {address} was refused: {refusal}")
+            return
+        client = Client(listener.endpoint, address)
+        try:
+            self._on_client(sock, client)
+        except OSError:
+            sock.close()
+            self.forget(client)

@@ -1,0 +1,223 @@
+"""Hold one connection: its socket, the bytes that arrived, and the answer that is being sent.
+
+Socket calls block for at most 50 ms, by the timeouts of the socket itself (SO_RCVTIMEO), which cost
+no further system call. After that the connection is parked, so that it holds no thread.
+"""
+
+from __future__ import annotations
+
+import enum
+import errno
+import os
+import socket
+import struct
+import threading
+from collections import deque
+from contextlib import suppress
+
+from broker.machines.exchange import Answer, Client, Pending, Piece
+from broker.machines.timers import Timer
+from broker.wire.fetch import FileRange
+from broker.wire.frames import FrameSplitter
+
+BLOCKED_SECONDS = 0.05
+RECEIVED_BYTES = 64 << 10  # how much is read at once if no frame is begun
+RECEIVED_BYTES_MAX = 1 << 20  # how much of a frame is read at once
+PIECES_MAX = 512  # of one call; Linux takes 1,024
+# Errors of sendfile that come from the socket. Any other comes from the file.
+SOCKET_ERRORS = {
+    errno.EPIPE, errno.ECONNRESET, errno.ECONNABORTED, errno.ENOTCONN, errno.ETIMEDOUT,
+    errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN, errno.EBADF, errno.ENOTSOCK,
+}  # fmt: skip
+
+
+class Phase(enum.Enum):
+    """What a connection waits for."""
+
+    RUNNING = "a thread has it"
+    INPUT = "it is parked until bytes arrive"
+    OUTPUT = "it is parked until the client takes more of an answer"
+    WAITING = "its request is pending"
+    MEMORY = "its request is too large for the memory that is free"
+    CLOSED = "it is closed"
+
+
+class EndOfStreamError(Exception):
+    """Say that the client sends no more bytes."""
+
+
+class FileFailedError(Exception):
+    """Say that a file could not be read while it was sent."""
+
+
+class Connection:
+    """One client's socket, and what is under way on it.
+
+    Threads: only the thread that owns the connection uses its fields. `claim` changes the owner,
+    under `_lock`. `busy_since`, `is_hung_up` and `phase` are read by other threads, too: a value
+    that is a moment old does no harm there.
+
+    Attributes:
+        phase: RUNNING while a thread owns it.
+        busy_since: when its running request began; 0.0 if none runs.
+        is_hung_up: whether the client sends no more; set while its request waits.
+        deadline: when it is closed, or its pending request answered, unless it is claimed before.
+        sent_bytes: how many bytes were sent to the client in all.
+        sent_since: when the last of them were sent.
+        arriving_since: when the first byte of an incomplete frame arrived.
+        has_memory: whether it has reserved memory for a large request.
+    """
+
+    def __init__(
+        self, sock: socket.socket, client: Client, frame_bytes_max: int, now: float
+    ) -> None:
+        self.socket = sock
+        self.client = client
+        self.splitter = FrameSplitter(frame_bytes_max)
+        self.frames: deque[memoryview] = deque()
+        self.outgoing: deque[Piece] = deque()
+        self.pending: Pending | None = None
+        self.phase = Phase.RUNNING
+        self.busy_since = 0.0
+        self.is_hung_up = False
+        self.deadline = 0.0
+        self.timer: Timer[object] | None = None
+        self.sent_bytes = 0
+        self.sent_since = self.arriving_since = now
+        self.has_memory = False
+        self.fd = sock.fileno()
+        self._lock = threading.Lock()
+        timeout = struct.pack("ll", 0, int(BLOCKED_SECONDS * 1e6))
+        sock.setblocking(True)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeout)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeout)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def __repr__(self) -> str:
+        return f"<Connection of {self.client.address}, {self.phase.value}>"
+
+    def claim(self, *phases: Phase, at: float | None = None) -> Phase | None:
+        """Become the owner, if the connection is in one of some phases.
+
+        Args:
+            at: claim it only if its deadline is not later than this.
+
+        Returns:
+            The phase that it had; None: it has another owner.
+        """
+        with self._lock:
+            phase = self.phase
+            if phase not in phases or (at is not None and at < self.deadline):
+                return None
+            self.phase = Phase.RUNNING
+            return phase
+
+    def receive(self) -> bool:
+        """Read what has arrived into `frames`; False: nothing arrived for a moment.
+
+        Raises:
+            EndOfStreamError: the client sends no more.
+            WireError: a frame is too large. OSError: the connection is broken.
+        """
+        splitter = self.splitter
+        missing = splitter.missing_bytes
+        try:
+            if missing > RECEIVED_BYTES:
+                size = min(missing, RECEIVED_BYTES_MAX)
+                data = self.socket.recv(size, socket.MSG_WAITALL)
+            else:
+                data = self.socket.recv(RECEIVED_BYTES)
+        except BlockingIOError:
+            return False
+        if not data:
+            raise EndOfStreamError
+        self.frames.extend(splitter.feed(data))
+        return True
+
+    def put(self, answer: Answer) -> None:
+        """Add the pieces of an answer to what is to be sent."""
+        self.outgoing.extend(answer)
+
+    def send(self) -> bool:
+        """Send as much as the client takes; False: it took nothing for a moment.
+
+        Raises:
+            FileFailedError: a file could not be read. OSError: the connection is broken.
+        """
+        outgoing = self.outgoing
+        try:
+            while outgoing:
+                first = outgoing[0]
+                if isinstance(first, FileRange):
+                    self._sent(self._send_file(first))
+                elif len(outgoing) == 1:
+                    self._sent(self.socket.send(first))
+                else:
+                    self._sent(self._send_data())
+        except BlockingIOError:
+            return False
+        return True
+
+    def cut(self) -> None:
+        """End both directions of the socket, so that the thread that owns it closes it."""
+        with suppress(OSError):  # it is closed already
+            self.socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Close the socket, and release the files of an answer."""
+        with self._lock:
+            self.phase = Phase.CLOSED
+        for piece in self.outgoing:
+            _release(piece)
+        self.outgoing.clear()
+        self.frames.clear()
+        self.socket.close()
+
+    def _send_data(self) -> int:
+        """Send the data up to the next file, in one call."""
+        run: list[bytes | bytearray | memoryview] = []
+        for piece in self.outgoing:
+            if isinstance(piece, FileRange) or len(run) == PIECES_MAX:
+                return self.socket.sendmsg(run, (), socket.MSG_MORE)
+            run.append(piece)
+        return self.socket.sendmsg(run)
+
+    def _send_file(self, piece: FileRange) -> int:
+        try:
+            sent = os.sendfile(self.fd, piece.file.fileno(), piece.position, piece.size_bytes)
+        except BlockingIOError:
+            raise
+        except OSError as error:
+            if error.errno in SOCKET_ERRORS:
+                raise
+            raise FileFailedError(f"reading a segment failed: {error}") from error
+        if not sent:
+            raise FileFailedError("a segment is shorter than the range that is being sent")
+        return sent
+
+    def _sent(self, size_bytes: int) -> None:
+        """Drop what was sent from the front."""
+        outgoing = self.outgoing
+        self.sent_bytes += size_bytes
+        while outgoing:
+            first = outgoing.popleft()
+            size = first.size_bytes if isinstance(first, FileRange) else len(first)
+            if size > size_bytes:
+                outgoing.appendleft(_rest(first, size_bytes))
+                return
+            _release(first)
+            size_bytes -= size
+
+
+def _rest(piece: Piece, sent: int) -> Piece:
+    """Return a piece without its first bytes."""
+    if not sent:
+        return piece
+    if isinstance(piece, FileRange):
+        return FileRange(piece.file, piece.position + sent, piece.size_bytes - sent)
+    return memoryview(piece)[sent:]
+
+
+def _release(piece: Piece) -> None:
+    if isinstance(piece, FileRange):
+        piece.file.close()

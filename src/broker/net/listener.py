@@ -1,0 +1,45 @@
+"""Listen for new clients at one address."""
+
+from __future__ import annotations
+
+import socket
+
+from broker.config import Endpoint
+
+BACKLOG = 1024
+
+
+class Listener:
+    """A listening socket, and the address that clients are given for it."""
+
+    def __init__(self, endpoint: Endpoint, advertised: Endpoint | None) -> None:
+        """Bind the socket; raises OSError that names the listener if the address is taken."""
+        family = socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET
+        try:
+            self.socket = socket.create_server(
+                (endpoint.host, endpoint.port), family=family, backlog=BACKLOG
+            )
+        except OSError as error:
+            raise OSError(error.errno, f"cannot listen at {endpoint}: {error.strerror}") from error
+        self.socket.setblocking(False)
+        self.fd = self.socket.fileno()
+        bound = Endpoint(endpoint.name, *self.socket.getsockname()[:2])
+        self.endpoint = bound if advertised is None else advertised
+        if self.endpoint.host in ("0.0.0.0", "::"):  # clients need a name that they can resolve
+            self.endpoint = bound._replace(host=socket.gethostname())
+
+    def accept(self) -> tuple[socket.socket, str] | None:
+        """Take the next client and its address; None: there is none.
+
+        Raises:
+            OSError: the process has no descriptors left.
+        """
+        try:
+            accepted, address = self.socket.accept()
+        except (BlockingIOError, ConnectionAbortedError, InterruptedError):
+            return None
+        return accepted, str(address[0])
+
+    def close(self) -> None:
+        """Stop listening."""
+        self.socket.close()

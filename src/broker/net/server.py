@@ -1,0 +1,369 @@
+"""Serve connections: read requests, have them handled in order, send the answers.
+
+    epoll -> a thread claims the connection -> receive -> handle -> send -> receive ...
+      ^                                             |          |
+      |          nothing arrives for 50 ms          |          | the client takes nothing for 50 ms
+      +---------------------------------------------+----------+
+
+A request that waits gives its thread back, too: its connection is in the phase WAITING until its
+`Pending` wakes it, its deadline comes or its client hangs up. A client that only ended its own
+direction (`shutdown(SHUT_WR)`) gets the answers to all that it sent.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from functools import partial
+
+from broker.config import BrokerConfig
+from broker.machines.complaints import Complaints
+from broker.machines.exchange import Client, CloseConnectionError, Handler, Pending
+from broker.machines.memory_budget import MemoryBudget
+from broker.net.acceptor import Acceptor
+from broker.net.connection import (
+    RECEIVED_BYTES,
+    Connection,
+    EndOfStreamError,
+    FileFailedError,
+    Phase,
+)
+from broker.net.listener import Listener
+from broker.net.poller import GONE, HUNG_UP, ONCE, READABLE, WRITABLE, Polled, Poller
+from broker.net.workers import Workers
+from broker.wire.byte_cursor import WireError
+
+LOG = logging.getLogger("broker")
+CUT_SECONDS = 1.0  # how long a stop waits for the threads of connections that it cut
+ARRIVAL_BYTES_PER_SECOND = 64 << 10
+
+
+class Server:
+    """The listeners, connections and threads of a broker.
+
+    Threads: `_lock` guards the set of connections, the memory and the complaints.
+    """
+
+    def __init__(self, config: BrokerConfig, handler: Handler) -> None:
+        """Bind the listeners; raises OSError if an address is taken."""
+        self.config = config
+        self._handler = handler
+        self._lock = threading.Lock()
+        self._all_closed = threading.Condition(self._lock)
+        self._connections: set[Connection] = set()
+        self._memory: MemoryBudget[Connection] = MemoryBudget(config.queued_max_request_bytes)
+        self._complaints = Complaints()
+        self._workers = Workers(config.max_worker_threads)
+        self._poller = Poller(self._on_event, self._on_timer, self._on_tick)
+        self._is_stopping = False
+        self._acceptor = Acceptor(config, self._poller, self._take, self._complain)
+        self.listeners = self._acceptor.listeners
+
+    @property
+    def connection_count(self) -> int:
+        """The number of open connections."""
+        return len(self._connections)
+
+    @property
+    def memory_bytes(self) -> int:
+        """The memory that large requests have reserved."""
+        return self._memory.taken_bytes
+
+    @property
+    def thread_count(self) -> int:
+        """The number of threads that run requests, or wait for one."""
+        return self._workers.count
+
+    @property
+    def running_count(self) -> int:
+        """The number of connections that hold a thread."""
+        return sum(one.phase is Phase.RUNNING for one in self._snapshot())
+
+    def start(self) -> None:
+        """Accept clients."""
+        self._poller.start()
+        self._acceptor.start()
+
+    def stop(self, timeout: float) -> bool:
+        """Stop accepting, answer what is under way, close everything.
+
+        Args:
+            timeout: seconds after which the remaining connections are cut.
+
+        Returns:
+            Whether everything that was under way was answered. A second call does nothing.
+        """
+        if self._is_stopping:
+            return not self._connections
+        self._is_stopping = True
+        self._acceptor.close()
+        deadline = time.monotonic() + timeout
+        for connection in self._snapshot():
+            self._hurry(connection)
+        while self._connections and (left := deadline - time.monotonic()) > 0:
+            with self._all_closed:
+                self._all_closed.wait(min(left, 0.1))
+            for connection in self._snapshot():
+                self._hurry(connection)
+        is_clean = not self._connections
+        for connection in self._snapshot():
+            if connection.claim(Phase.OUTPUT) is not None:
+                self._close(connection)
+            else:
+                self._cut(connection, "the broker stops")
+        if self._connections:  # give their threads the time to notice
+            with self._all_closed:
+                self._all_closed.wait(CUT_SECONDS)
+        self._workers.end()
+        self._poller.end()
+        return is_clean
+
+    def _hurry(self, connection: Connection) -> None:
+        """Close a connection that is idle; have a waiting request answered now."""
+        if connection.phase is Phase.WAITING:
+            self._wake(connection)
+        elif connection.claim(Phase.INPUT, Phase.MEMORY) is not None:
+            self._close(connection)
+
+    def _snapshot(self) -> Sequence[Connection]:
+        with self._lock:
+            return list(self._connections)
+
+    # --- events, in the poller's thread ---------------------------------------------------------
+
+    def _on_event(self, polled: Polled, events: int) -> None:
+        if isinstance(polled, Listener):
+            self._acceptor.accept(polled)
+            return
+        assert isinstance(polled, Connection)
+        if polled.phase is Phase.WAITING and events & (HUNG_UP | GONE):
+            polled.is_hung_up = True
+            self._wake(polled)
+        elif polled.claim(Phase.INPUT, Phase.OUTPUT) is not None:
+            if events & GONE and not events & READABLE:
+                self._close(polled)
+            else:
+                self._workers.submit(partial(self._run, polled))
+
+    def _on_timer(self, item: object, now: float) -> None:
+        if isinstance(item, Listener):
+            self._acceptor.resume(item)
+            return
+        assert isinstance(item, Connection)
+        if item.phase is Phase.WAITING:
+            self._wake(item)
+            return
+        phase = item.claim(Phase.INPUT, Phase.OUTPUT, at=now)
+        if phase is None:
+            return
+        if phase is Phase.OUTPUT:
+            self._complain("slow", f"{item.client.address} takes no more of its answer")
+        elif not item.splitter.is_between_frames:
+            self._complain("late", f"a request of {item.client.address} does not arrive")
+        self._close(item)
+
+    def _on_tick(self, now: float) -> None:
+        """Cut connections whose request hangs in a call to a disk."""
+        since = now - self.config.request_stuck_ms / 1000
+        for connection in self._snapshot():
+            if 0.0 < connection.busy_since < since:
+                connection.busy_since = 0.0
+                self._cut(connection, "a disk does not answer")
+
+    def _take(self, sock: socket.socket, client: Client) -> None:
+        """Serve a new client; raises OSError if it is gone already."""
+        limit = self.config.socket_request_max_bytes
+        connection = Connection(sock, client, limit, time.monotonic())
+        with self._lock:
+            self._connections.add(connection)
+        self._poller.add(connection, ONCE)
+        self._park(connection, Phase.INPUT)
+
+    # --- phases ---------------------------------------------------------------------------------
+
+    def _park(self, connection: Connection, phase: Phase) -> None:
+        """Give a connection up until something happens to it; then it may have another owner."""
+        now = time.monotonic()
+        config, splitter = self.config, connection.splitter
+        if phase is Phase.OUTPUT:
+            deadline = connection.sent_since + config.response_progress_ms / 1000
+        elif splitter.is_between_frames:
+            deadline = now + config.connections_max_idle_ms / 1000
+        else:
+            deadline = self._arrival_deadline(connection)
+        self._set_deadline(connection, deadline)
+        connection.phase = phase
+        self._poller.arm(connection, WRITABLE if phase is Phase.OUTPUT else READABLE)
+        if self._is_stopping and phase is Phase.INPUT:
+            self._hurry(connection)
+
+    def _arrival_deadline(self, connection: Connection) -> float:
+        """Give the time until which an incomplete request must have arrived."""
+        size_seconds = connection.splitter.declared_bytes / ARRIVAL_BYTES_PER_SECOND
+        return connection.arriving_since + self.config.request_arrival_ms / 1000 + size_seconds
+
+    def _set_deadline(self, connection: Connection, deadline: float) -> None:
+        self._poller.cancel(connection.timer)
+        connection.deadline = deadline
+        connection.timer = self._poller.set_timer(deadline, connection)
+
+    def _wake(self, connection: Connection) -> None:
+        """Have a thread look at a request that waits."""
+        pending = connection.pending
+        if pending is not None and pending.wakeup.wake():
+            connection.phase = Phase.RUNNING
+            self._workers.submit(partial(self._run, connection))
+
+    def _run(self, connection: Connection) -> None:
+        """Serve a connection until it waits for something; the thread owns it."""
+        try:
+            self._poller.cancel(connection.timer)
+            while self._step(connection):
+                pass
+        except (EndOfStreamError, OSError):
+            self._close(connection)
+        except (WireError, CloseConnectionError) as error:
+            self._complain("request", f"a request of {connection.client.address}: {error}")
+            self._close(connection)
+        except FileFailedError as error:
+            self._complain("file", str(error))
+            self._close(connection)
+        except Exception:  # the client must not wait for an answer that never comes
+            LOG.exception("a request of %s failed", connection.client.address)
+            self._close(connection)
+
+    def _step(self, connection: Connection) -> bool:
+        """Do the next thing for a connection; False: it has another owner, or none."""
+        pending = connection.pending
+        if pending is not None:
+            return self._look(connection, pending)
+        if connection.outgoing:
+            return self._send(connection)
+        if connection.frames:
+            self._handle(connection, connection.frames.popleft())
+            return True
+        if self._is_stopping and connection.splitter.is_between_frames:
+            raise EndOfStreamError
+        return self._receive(connection)
+
+    def _handle(self, connection: Connection, frame: memoryview) -> None:
+        connection.busy_since = time.monotonic()
+        try:
+            answer = self._handler(frame, connection.client)
+        finally:
+            connection.busy_since = 0.0
+            del frame
+            self._release_memory(connection)
+        if isinstance(answer, Pending):
+            connection.pending = answer
+            answer.watch(partial(self._wake, connection))
+        else:
+            connection.put(answer)
+
+    def _look(self, connection: Connection, pending: Pending) -> bool:
+        """Look at the request that waits: put its answer, or rest."""
+        now = time.monotonic()
+        is_last = now >= pending.deadline or connection.is_hung_up or self._is_stopping
+        connection.busy_since = now
+        try:
+            answer = pending.look(is_last=is_last)
+        finally:
+            connection.busy_since = 0.0
+        if answer is not None:
+            pending.wakeup.end()
+            pending.close()
+            connection.pending = None
+            connection.put(answer)
+            return True
+        if connection.timer is None or connection.timer.item is None:
+            self._set_deadline(connection, pending.deadline)
+        connection.phase = Phase.WAITING
+        self._poller.arm(connection, HUNG_UP)
+        if pending.wakeup.rest():
+            if self._is_stopping:
+                self._wake(connection)
+            return False
+        connection.phase = Phase.RUNNING
+        return True
+
+    def _send(self, connection: Connection) -> bool:
+        before = connection.sent_bytes
+        is_done = connection.send()
+        if not before or connection.sent_bytes != before:
+            connection.sent_since = time.monotonic()
+        if not is_done:
+            self._park(connection, Phase.OUTPUT)
+        return is_done
+
+    def _receive(self, connection: Connection) -> bool:
+        splitter = connection.splitter
+        if splitter.missing_bytes > RECEIVED_BYTES and not connection.has_memory:
+            return self._reserve(connection, splitter.declared_bytes)
+        was_between = splitter.is_between_frames
+        if connection.receive():
+            if was_between:
+                connection.arriving_since = time.monotonic()
+            return True
+        self._park(connection, Phase.INPUT)
+        return False
+
+    # --- memory ---------------------------------------------------------------------------------
+
+    def _reserve(self, connection: Connection, size_bytes: int) -> bool:
+        """Reserve memory for a request; False: the connection waits until there is some."""
+        with self._lock:
+            connection.has_memory = True  # from here on, a release takes it out of the queue
+            is_taken = self._memory.take(connection, size_bytes)
+            if not is_taken:
+                connection.deadline = math.inf  # it is not the client that is slow
+                connection.phase = Phase.MEMORY
+        if is_taken:
+            connection.arriving_since = time.monotonic()
+        return is_taken
+
+    def _release_memory(self, connection: Connection) -> None:
+        if not connection.has_memory:
+            return
+        connection.has_memory = False
+        with self._lock:
+            served = self._memory.release(connection)
+        for other in served:
+            if other.claim(Phase.MEMORY) is not None:
+                other.arriving_since = time.monotonic()
+                self._workers.submit(partial(self._run, other))
+
+    # --- the end --------------------------------------------------------------------------------
+
+    def _close(self, connection: Connection) -> None:
+        """Close a connection; the calling thread owns it."""
+        self._poller.cancel(connection.timer)
+        self._poller.remove(connection)
+        pending, connection.pending = connection.pending, None
+        if pending is not None:
+            pending.wakeup.end()
+            pending.close()
+        self._release_memory(connection)
+        connection.close()
+        with self._lock:
+            is_first = connection in self._connections
+            self._connections.discard(connection)
+            if not self._connections:
+                self._all_closed.notify_all()
+        if is_first:
+            self._acceptor.forget(connection.client)
+
+    def _cut(self, connection: Connection, reason: str) -> None:
+        """End the streams of a connection that another thread owns: that thread closes it."""
+        self._complain("cut", f"the connection of {connection.client.address} is cut: {reason}")
+        connection.cut()
+
+    def _complain(self, kind: str, text: str) -> None:
+        with self._lock:
+            left_out = self._complaints.take(kind, time.monotonic())
+        if left_out is not None:
+            more = f" ({left_out} more such warnings were left out)" if left_out else ""
+            LOG.warning("%s%s", text, more)

@@ -1,0 +1,32 @@
+"""The number of connections has a limit, and so has that of one address."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.machines.connection_counts import ConnectionCounts
+
+ADDRESSES = st.sampled_from(["10.0.0.1", "10.0.0.2", "::1"])
+
+
+@given(st.lists(st.tuples(st.booleans(), ADDRESSES), max_size=60))
+def test_both_limits_hold(steps: list[tuple[bool, str]]) -> None:
+    """A refused connection is not counted, and its reason names the limit that it met."""
+    counts, model = ConnectionCounts(6, 3), Counter[str]()
+    for is_new, address in steps:
+        if is_new:
+            reason = counts.add(address)
+            if model.total() >= 6:
+                assert "max_connections=6" in reason
+            elif model[address] >= 3:
+                assert reason.startswith(address) and "max_connections_per_ip=3" in reason
+            else:
+                assert reason == ""
+                model[address] += 1
+        elif model[address]:
+            counts.remove(address)
+            model[address] -= 1
+        assert counts.count == model.total()

@@ -1,0 +1,89 @@
+"""Each task runs in a thread at once, as long as the limit allows it."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+
+import pytest
+
+from broker.net.workers import Workers
+
+SECONDS = 20.0
+
+
+def wait_for(event: threading.Event) -> None:
+    """Hang until an event."""
+    event.wait(SECONDS)
+
+
+def test_a_task_that_hangs_keeps_no_other_from_running() -> None:
+    """Each hangs in a thread of its own; afterwards the threads are used again."""
+    workers, released = Workers(100), threading.Event()
+    began = [threading.Event() for _ in range(20)]
+    ended = threading.Barrier(21)
+
+    def hang(number: int) -> None:
+        began[number].set()
+        released.wait(SECONDS)
+        ended.wait(SECONDS)
+
+    for number in range(20):
+        workers.submit(lambda number=number: hang(number))  # type: ignore[misc]
+    assert all(event.wait(SECONDS) for event in began) and workers.count == 20
+    released.set()
+    ended.wait(SECONDS)
+    ran = threading.Semaphore(0)
+    for _ in range(50):
+        workers.submit(ran.release)
+    assert all(ran.acquire(timeout=SECONDS) for _ in range(50))
+    workers.end()
+
+
+def test_beyond_the_limit_tasks_wait_for_a_thread() -> None:
+    """None is lost, and they run in order."""
+    workers, released, order = Workers(1), threading.Event(), list[int]()
+    done = threading.Event()
+    workers.submit(partial(wait_for, released))
+    for number in range(10):
+        workers.submit(lambda number=number: order.append(number))  # type: ignore[misc]
+    workers.submit(done.set)
+    assert workers.count == 1
+    released.set()
+    assert done.wait(SECONDS) and order == list(range(10))
+    workers.end()
+
+
+def test_an_idle_thread_ends() -> None:
+    """After a while without a task; a task that comes just then is not lost."""
+    workers = Workers(8, idle_seconds=0.001)
+    ran = threading.Semaphore(0)
+    for _ in range(300):
+        workers.submit(ran.release)
+        assert ran.acquire(timeout=SECONDS)
+    workers.end()
+    waited = threading.Event()
+    for _ in range(2000):
+        if not workers.count:
+            break
+        waited.wait(0.01)
+    assert workers.count == workers.waiting == 0
+
+
+def test_a_process_that_can_start_no_thread_uses_those_it_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The task waits until a thread is free."""
+    workers, released, done = Workers(8), threading.Event(), threading.Event()
+    workers.submit(partial(wait_for, released))
+
+    def fail(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", fail)
+        workers.submit(done.set)
+    assert workers.count == 1 and not done.is_set()
+    released.set()
+    assert done.wait(SECONDS)
+    workers.end()
