@@ -15,7 +15,8 @@ from logstore.cli.app import ELSEWHERE, Elsewhere, app
 from support.command_line import Run, Start, owner_of
 
 COMMANDS = (
-    *("add-dir", "alter", "append", "bench", "cat", "compact", "cordon", "create", "delete"),
+    *("add-dir", "alter", "append", "bench", "broker", "cat", "compact", "cordon", "create"),
+    "delete",
     *("demo", "dirs", "dump"),
     *("format", "kafka", "log-dirs", "metrics", "move", "prefer-dir", "promote", "reassign"),
     *("remove-dir", "reopen", "repair", "tail", "take-offline", "topics", "uncordon", "verify"),

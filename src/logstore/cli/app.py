@@ -25,6 +25,7 @@ EXIT_SIGNALLED = 128  # plus the signal's number, as in a shell; Ctrl-C gives 13
 
 # The commands whose modules are imported late: each command's module, and its line in the help.
 ELSEWHERE = {
+    "broker": ("broker.cli", "Serve the store to Kafka's clients."),
     "kafka": ("logstore.cli.commands.kafka", "Read, adopt and hand back a Kafka broker's disks."),
     "move": ("mover.cli.moving", "Move replicas between log dirs: plan, run, watch, cancel."),
     "reassign": ("mover.cli.reassigning", "Run, check or cancel the moves of a reassignment file."),

@@ -1,0 +1,107 @@
+"""Give each producer an id of its own, for ever.
+
+Ids come in blocks. Before the first id of a block is given, the block's end is durable in the facts
+of every log dir that serves. After a restart, ids continue after the largest end that any log dir
+remembers, and after every id that the logs know, because logs may come from another broker. If a
+log dir was away while a block was given, it does not know of this block. So an id could be given
+twice if, at a later start, it is the only log dir that is present. Ids from 2^62 on belong to
+programs that append to the store themselves.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from logstore import LogStore, LogStoreError, StoreEvent, StoreEventKind
+
+BLOCK_IDS = 1000
+EMBEDDED_IDS = 2**62
+FACT = "broker.producer_id_block_end"
+WRITE_SECONDS_MAX = 2.0  # a log dir that takes longer is left out
+
+
+class ProducerIds:
+    """The ids of a store.
+
+    Threads: `_lock` guards all fields. It is held while a block is written, which a log dir that
+    hangs delays by two seconds at most.
+    """
+
+    def __init__(self, store: LogStore) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._next = self._end = 0
+        self._is_known = False  # False: logs must be asked for their largest id
+        store.add_listener(self._on_event)
+
+    def close(self) -> None:
+        """Stop listening to the store."""
+        self._store.remove_listener(self._on_event)
+
+    def take(self) -> int:
+        """Return an id that no producer has.
+
+        Raises:
+            LogStoreError: no log dir remembers the next block.
+        """
+        with self._lock:
+            if not self._is_known:
+                self._is_known = True
+                floor = self._floor()
+                if floor > self._end:  # not the end of the present block, which is remembered
+                    self._next = self._end = floor
+            if self._next >= self._end:
+                self._remember(self._next + BLOCK_IDS)
+                self._end = self._next + BLOCK_IDS
+            self._next += 1
+            return self._next - 1
+
+    def _floor(self) -> int:
+        """Return the smallest number that is above every known id."""
+        ends = [*map(self._end_of_log, self._store), *map(self._end_of_dir, self._store.log_dirs)]
+        return max(ends, default=0)
+
+    def _end_of_log(self, key: tuple[str, int]) -> int:
+        try:
+            states = self._store.log(*key).producer_states()
+        except LogStoreError:  # when its log dir returns, it is asked again
+            return 0
+        ids = [state.producer_id for state in states if state.producer_id < EMBEDDED_IDS]
+        return max(ids, default=-1) + 1
+
+    def _end_of_dir(self, path: str) -> int:
+        try:
+            end = self._store.facts(path).get(FACT, 0)
+        except LogStoreError:
+            return 0
+        return end if isinstance(end, int) else 0
+
+    def _remember(self, end: int) -> None:
+        """Write the end of a block to all log dirs at once; one that serves is enough."""
+        failures: dict[str, LogStoreError] = {}
+        done: list[str] = []
+
+        def write(path: str) -> None:
+            try:
+                self._store.facts(path)[FACT] = end
+                done.append(path)
+            except LogStoreError as error:
+                failures[path] = error
+
+        paths = self._store.log_dirs
+        threads = [
+            threading.Thread(target=write, args=(path,), name="broker-producer-ids", daemon=True)
+            for path in paths
+        ]
+        for thread in threads:
+            thread.start()
+        deadline = time.monotonic() + WRITE_SECONDS_MAX
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        if not done:
+            raise next(iter(failures.values()), LogStoreError("no log dir answers"))
+
+    def _on_event(self, event: StoreEvent) -> None:
+        if event.kind in (StoreEventKind.LOG_DIR_RETURNED, StoreEventKind.LOG_DIR_ADDED):
+            self._is_known = False

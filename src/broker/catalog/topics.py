@@ -1,0 +1,162 @@
+"""Keep a list of topics for requests, which name a topic by its name or by its id.
+
+The store knows partitions, each with a topic id. Kafka's clients know topics. The id of a topic is
+the id of its first partition that serves. The list is made anew after partitions were created or
+deleted, or a log dir returned; until then, requests use the same list.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import NamedTuple
+
+from logstore import (
+    Log,
+    LogConfig,
+    LogStore,
+    LogStoreError,
+    StoreEvent,
+    StoreEventKind,
+    UnknownPartitionError,
+)
+
+NO_ID = bytes(16)
+# Kafka keeps the state of groups and transactions in topics of these names.
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+CHANGES = {
+    StoreEventKind.REPLICA_CREATED,
+    StoreEventKind.REPLICA_DELETED,
+    StoreEventKind.LOG_DIR_ADDED,
+    StoreEventKind.LOG_DIR_RETURNED,
+    StoreEventKind.LOG_DIR_REMOVED,
+}
+
+
+class Topic(NamedTuple):
+    """One topic: its name, its id, and the numbers of its partitions in order."""
+
+    name: str
+    id: bytes
+    partitions: tuple[int, ...]
+
+    @property
+    def is_internal(self) -> bool:
+        """Whether clients may read it, but not append to it."""
+        return self.name in INTERNAL_TOPICS
+
+
+class Topics(NamedTuple):
+    """All topics at one moment; never changed."""
+
+    by_name: dict[str, Topic]
+    by_id: dict[bytes, Topic]
+
+
+class TopicCatalog:
+    """The topics of a store.
+
+    Threads: any thread may call any method. A change first sets `_is_stale`, so a reader that makes
+    the list anew misses no change. `_changing` is held while topics are created or deleted.
+    """
+
+    def __init__(self, store: LogStore) -> None:
+        self.store = store
+        self._topics = Topics({}, {})
+        self._is_stale = True
+        self._changing = threading.Lock()
+        store.add_listener(self._on_event)
+
+    def close(self) -> None:
+        """Stop listening to the store."""
+        self.store.remove_listener(self._on_event)
+
+    def current(self) -> Topics:
+        """Return the topics as they are now."""
+        if self._is_stale:
+            self._is_stale = False
+            self._topics = self._listed()
+        return self._topics
+
+    def get(self, name: str) -> Topic | None:
+        """Find a topic by its name."""
+        return self.current().by_name.get(name)
+
+    def name_of(self, topic_id: bytes) -> str | None:
+        """Find a topic's name by its id."""
+        topic = self.current().by_id.get(topic_id)
+        return None if topic is None else topic.name
+
+    def log(self, name: str, partition: int) -> Log:
+        """Find the log of a partition.
+
+        Raises:
+            LogStoreError: there is none, or its log dir does not serve.
+        """
+        return self.store.log(name, partition)
+
+    def create(self, name: str, partitions: int, config: LogConfig) -> Topic:
+        """Create a topic; its partitions share a random id.
+
+        Raises:
+            PartitionExistsError: the topic exists. LogStoreError: no log dir takes it.
+        """
+        try:
+            with self._changing:
+                logs = self.store.create_topic(
+                    name, partitions, config=config, topic_id=os.urandom(16)
+                )
+        finally:
+            self._is_stale = True
+        return Topic(name, logs[0].topic_id, tuple(range(partitions)))
+
+    def delete(self, topic: Topic) -> None:
+        """Delete all partitions of a topic.
+
+        Raises:
+            LogStoreError: a partition could not be deleted; some others may be deleted.
+        """
+        failure: LogStoreError | None = None
+        try:
+            with self._changing:
+                for partition in topic.partitions:
+                    failure = self._delete(topic.name, partition) or failure
+        finally:
+            self._is_stale = True
+        if failure is not None:
+            raise failure
+
+    def _delete(self, name: str, partition: int) -> LogStoreError | None:
+        try:
+            self.store.delete(name, partition)
+        except UnknownPartitionError:  # another caller was faster
+            return None
+        except LogStoreError as error:
+            return error
+        return None
+
+    def _listed(self) -> Topics:
+        numbers: dict[str, list[int]] = {}
+        for name, partition in self.store:
+            numbers.setdefault(name, []).append(partition)
+        known = self._topics.by_name
+        by_name: dict[str, Topic] = {}
+        for name, partitions in numbers.items():
+            before = known.get(name)
+            topic_id = self._id_of(name, partitions) or (NO_ID if before is None else before.id)
+            by_name[name] = Topic(name, topic_id, tuple(partitions))
+        by_id = {topic.id: topic for topic in by_name.values() if topic.id != NO_ID}
+        return Topics(by_name, by_id)
+
+    def _id_of(self, name: str, partitions: list[int]) -> bytes | None:
+        """Return the id of the first partition that serves; None if none does."""
+        for partition in partitions:
+            try:
+                return self.store.log(name, partition).topic_id
+            except LogStoreError:
+                continue
+        return None
+
+    def _on_event(self, event: StoreEvent) -> None:
+        if event.kind in CHANGES:
+            self._is_stale = True

@@ -1,0 +1,30 @@
+"""Give tests a broker: `pytest_plugins = ["broker.pytest_plugin"]` in a conftest.py.
+
+    def test_my_service(kafka_broker):
+        service = MyService(bootstrap_servers=kafka_broker.bootstrap_servers)
+
+`kafka_broker` is a new broker for each test, in a temporary directory: it is up in a fraction of a
+second. `kafka_broker_session` is one broker for all tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from broker.server import Broker
+
+
+@pytest.fixture
+def kafka_broker() -> Iterator[Broker]:
+    """Start a broker for one test."""
+    with Broker.start() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def kafka_broker_session() -> Iterator[Broker]:
+    """Start a broker for all tests; let each test use topics of its own."""
+    with Broker.start() as running:
+        yield running

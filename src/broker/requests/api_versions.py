@@ -1,0 +1,32 @@
+"""Answer ApiVersions (18): which requests this broker takes. It is the first of every client."""
+
+from __future__ import annotations
+
+import re
+
+from broker.machines.exchange import Answer
+from broker.requests.services import Call
+from broker.wire.error_codes import ErrorCode
+from broker.wire.frames import encode_response
+from broker.wire.messages import ApiVersionsResponse
+from broker.wire.versions import API_VERSIONS
+
+SOFTWARE = 3  # the first version in which clients name themselves
+SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+def answer(call: Call) -> Answer:
+    """List the announced APIs."""
+    request, announced = call.request, call.services.apis.announced
+    Api = ApiVersionsResponse.ApiVersion  # noqa: N806 - a class
+    if request.is_unknown_version:  # the client tries again with a version of this list
+        rows = [Api(*row) for row in announced if row.key == API_VERSIONS]
+        message = ApiVersionsResponse(ErrorCode.UNSUPPORTED_VERSION, rows)
+        return [encode_response(API_VERSIONS, 0, request.correlation_id, message)]
+    if request.version >= SOFTWARE:
+        asked = request.message()
+        names = (asked.client_software_name, asked.client_software_version)
+        if not all(map(SOFTWARE_NAME.fullmatch, names)):
+            return call.answer(ApiVersionsResponse(ErrorCode.INVALID_REQUEST))
+        call.client.software = " ".join(names)
+    return call.answer(ApiVersionsResponse(ErrorCode.NONE, [Api(*row) for row in announced]))

@@ -1,0 +1,62 @@
+"""Translate the errors of the store to the error codes that clients know.
+
+A client retries after some codes, and gives up after others, so each error has the code that leads
+its client to the right one (`broker.wire.error_codes`). A disk that is offline, slow or full is 56:
+the client fetches metadata and tries again.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from broker.wire.error_codes import ErrorCode
+from logstore import (
+    CorruptRecordBatchError,
+    FencedLeaderEpochError,
+    InvalidTimestampError,
+    InvalidTransactionStateError,
+    LogClosedError,
+    LogDirError,
+    LogStoreError,
+    MissingKeyError,
+    OffsetOutOfRangeError,
+    OutOfOrderSequenceError,
+    PartitionExistsError,
+    ProducerFencedError,
+    RecordExpansionError,
+    RecordTooLargeError,
+    ReplicaError,
+    UnknownPartitionError,
+    UnsupportedFormatError,
+)
+
+LOG = logging.getLogger("broker")
+# The first class that an error is an instance of gives the code.
+CODES: tuple[tuple[type[Exception], ErrorCode], ...] = (
+    (UnknownPartitionError, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    (OffsetOutOfRangeError, ErrorCode.OFFSET_OUT_OF_RANGE),
+    (RecordTooLargeError, ErrorCode.MESSAGE_TOO_LARGE),
+    (RecordExpansionError, ErrorCode.MESSAGE_TOO_LARGE),
+    (InvalidTimestampError, ErrorCode.INVALID_TIMESTAMP),
+    (MissingKeyError, ErrorCode.INVALID_RECORD),
+    (OutOfOrderSequenceError, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
+    (ProducerFencedError, ErrorCode.INVALID_PRODUCER_EPOCH),
+    (InvalidTransactionStateError, ErrorCode.INVALID_TXN_STATE),
+    (FencedLeaderEpochError, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    (PartitionExistsError, ErrorCode.TOPIC_ALREADY_EXISTS),
+    (UnsupportedFormatError, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
+    (CorruptRecordBatchError, ErrorCode.CORRUPT_MESSAGE),
+    (LogClosedError, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    (LogDirError, ErrorCode.KAFKA_STORAGE_ERROR),
+    (ReplicaError, ErrorCode.KAFKA_STORAGE_ERROR),
+    (LogStoreError, ErrorCode.KAFKA_STORAGE_ERROR),
+)
+
+
+def code_of(error: Exception) -> ErrorCode:
+    """Return the error code for an error; one that nobody foresaw is logged, and is -1."""
+    for kind, code in CODES:
+        if isinstance(error, kind):
+            return code
+    LOG.error("a request met an unexpected error", exc_info=error)
+    return ErrorCode.UNKNOWN_SERVER_ERROR

@@ -1,0 +1,234 @@
+"""Answer Fetch (1): give records as ranges of files, and wait if there are too few.
+
+    open the session -> read each partition -> enough? -> answer
+                          ^                     |
+                          +-- a log changes <---+ subscribe, wait
+
+The first partition with records gives at least one batch, even if it is larger than both limits.
+After that, both limits hold. No batch is ever cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import Any
+
+from broker.machines.exchange import Answer, Pending, Piece
+from broker.machines.fetch_sessions import Key, Opened, Result, Wanted, size_of
+from broker.requests.failures import code_of
+from broker.requests.services import Call, Services
+from broker.wire.error_codes import ErrorCode
+from broker.wire.fetch import FileRange, decode_fetch, split_response
+from broker.wire.messages import FetchResponse
+from logstore import Log, LogStoreError, Subscription
+
+BY_ID = 13  # the first version that names topics by their ids
+STORAGE_ERROR_FROM = 6  # earlier versions do not know error 56
+READ_COMMITTED = 1
+LEVELS = {0: "read_replicated", READ_COMMITTED: "read_committed"}
+NO_EPOCH = -1
+
+Data = FetchResponse.PartitionData
+Aborted = FetchResponse.AbortedTransaction
+
+
+def answer(call: Call) -> Answer | Pending:
+    """Read the partitions of a request."""
+    services, version = call.services, call.request.version
+    asked = decode_fetch(call.request.body, version)
+    is_by_id = version >= BY_ID
+    wanted: list[Wanted] = [
+        ((topic.topic_id if is_by_id else topic.topic, one.partition), one)
+        for topic in asked.topics
+        for one in topic.partitions
+    ]
+    forgotten: list[Key] = [
+        (topic.topic_id if is_by_id else topic.topic, number)
+        for topic in asked.forgotten_topics_data
+        for number in topic.partitions
+    ]
+    with services.sessions_lock:
+        opened = services.sessions.open(
+            asked.session_id, asked.session_epoch, wanted, forgotten,
+            is_by_id=is_by_id, now=services.clock(),
+        )  # fmt: skip
+    if opened.error:
+        return split_response(version, call.request.correlation_id, FetchResponse(0, opened.error))
+    fetch = _Fetch(call, asked, opened)
+    fetch.read()
+    if fetch.is_complete:
+        return fetch.answer()
+    return _WaitingFetch(fetch, services.clock() + asked.max_wait_ms / 1000)
+
+
+class _Fetch:
+    """One request: what it wants, and what the last reading found.
+
+    Attributes:
+        results: of the last reading, in the order of the request or session.
+        is_complete: whether it is to be answered now.
+    """
+
+    def __init__(self, call: Call, asked: Any, opened: Opened) -> None:
+        self._call = call
+        self._asked = asked
+        self._opened = opened
+        self.results: list[Result] = []
+        self.is_complete = False
+
+    def logs(self) -> list[Log]:
+        """Find the logs that it waits for; those that do not serve are left out."""
+        found = []
+        for key, _ in self._opened.partitions:
+            try:
+                found.append(self._log_of(key))
+            except LogStoreError:
+                continue
+        return [log for log in found if log is not None]
+
+    def read(self) -> None:
+        """Read all partitions, and decide whether to answer."""
+        services, asked = self._call.services, self._asked
+        left = min(asked.max_bytes, services.config.fetch_max_bytes)
+        read_bytes, is_final, results = 0, False, []
+        for key, wanted in self._opened.partitions:
+            data = self._read_one(key, wanted, left, is_first=not read_bytes)
+            size = size_of(data.records)
+            left -= size
+            read_bytes += size
+            is_final = is_final or bool(data.error_code) or data.diverging_epoch.epoch >= 0
+            results.append((key, data))
+        self.results = results
+        self.is_complete = (
+            is_final
+            or read_bytes >= asked.min_bytes
+            or asked.max_wait_ms <= 0
+            or not self._opened.partitions
+        )
+
+    def answer(self) -> Answer:
+        """Encode the last reading."""
+        services, request = self._call.services, self._call.request
+        with services.sessions_lock:
+            session_id, results = services.sessions.answer(
+                self._opened, self.results, services.clock()
+            )
+        is_by_id = request.version >= BY_ID
+        Topic = FetchResponse.FetchableTopicResponse  # noqa: N806 - a class
+        topics = []
+        for name, rows in groupby(results, key=lambda result: result[0][0]):
+            partitions = [data for _, data in rows]
+            named = {"topic_id" if is_by_id else "topic": name}
+            topics.append(Topic(**named, partitions=partitions))
+        response = FetchResponse(0, ErrorCode.NONE, session_id, topics)
+        pieces: Sequence[Piece] = split_response(request.version, request.correlation_id, response)
+        return list(pieces)
+
+    def forget(self) -> None:
+        """Release the files of the last reading."""
+        self.results = []
+
+    def _log_of(self, key: Key) -> Log | None:
+        """Find a log; None: no topic has the id. Raises LogStoreError."""
+        topic, partition = key
+        topics = self._call.services.topics
+        name = topics.name_of(topic) if isinstance(topic, bytes) else topic
+        return None if name is None else topics.log(name, partition)
+
+    def _read_one(self, key: Key, wanted: Any, left: int, *, is_first: bool) -> Any:
+        """Read one partition; an error is part of the result."""
+        try:
+            log = self._log_of(key)
+            if log is None:
+                return _failed(key, ErrorCode.UNKNOWN_TOPIC_ID)
+            return self._read_log(log, wanted, left, is_first=is_first)
+        except LogStoreError as error:
+            code = code_of(error)
+            old = self._call.request.version < STORAGE_ERROR_FROM
+            if code is ErrorCode.KAFKA_STORAGE_ERROR and old:
+                code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            return _failed(key, code)
+
+    def _read_log(self, log: Log, wanted: Any, left: int, *, is_first: bool) -> Any:
+        services, number = self._call.services, wanted.partition
+        fault = fault_of_log(services, log, wanted.current_leader_epoch)
+        if fault:
+            return _failed((b"", number), fault)
+        diverging = _diverging_epoch(log, wanted)
+        is_committed = self._asked.isolation_level == READ_COMMITTED
+        data = Data(
+            number, ErrorCode.NONE, log.high_watermark, log.last_stable_offset,
+            log.log_start_offset, records=b"",
+            aborted_transactions=() if is_committed else None,
+        )  # fmt: skip
+        if diverging is not None:
+            return data._replace(diverging_epoch=diverging)
+        limit = min(wanted.partition_max_bytes, left)
+        # Without room for any byte, it is only checked whether the offset exists.
+        level = LEVELS.get(self._asked.isolation_level, LEVELS[0])
+        found = log.read_range(wanted.fetch_offset, max(limit, 1), isolation_level=level)
+        if not found.size_bytes or (found.size_bytes > limit and not is_first):
+            found.close()
+            return data
+        if is_committed:
+            rows = log.aborted_transactions(found.first_offset, found.next_offset)
+            data = data._replace(aborted_transactions=[Aborted(*row) for row in rows])
+        return data._replace(records=FileRange(found, found.position, found.size_bytes))
+
+
+def _diverging_epoch(log: Log, wanted: Any) -> Any:
+    """Compare the epoch of a reader's last record with the log; None: they agree."""
+    if wanted.last_fetched_epoch == NO_EPOCH:
+        return None
+    epoch, end_offset = log.end_offset_for_epoch(wanted.last_fetched_epoch)
+    if epoch == wanted.last_fetched_epoch and end_offset >= wanted.fetch_offset:
+        return None
+    return FetchResponse.EpochEndOffset(epoch, end_offset)
+
+
+def fault_of_log(services: Services, log: Log, epoch: int) -> ErrorCode:
+    """Check that clients may read a log, and that a client knows its present leader."""
+    if log.config.record_format != "kafka":
+        return ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+    return services.leadership.fault_of_epoch(log, epoch)
+
+
+def _failed(key: tuple[Any, int], code: ErrorCode) -> Any:
+    return Data(key[1], code, -1, -1, -1, records=b"", aborted_transactions=None)
+
+
+class _WaitingFetch(Pending):
+    """A Fetch request that found too few records."""
+
+    def __init__(self, fetch: _Fetch, deadline: float) -> None:
+        super().__init__(deadline)
+        self._fetch = fetch
+        self._subscriptions: list[Subscription] = []
+        fetch.forget()
+
+    def watch(self, wake: Callable[[], None]) -> None:
+        """Wake when one of the logs changes."""
+
+        def on_event(_: object) -> None:
+            wake()
+
+        for log in self._fetch.logs():
+            try:
+                self._subscriptions.append(log.subscribe(on_event))
+            except LogStoreError:  # its log dir failed just now: `look` sees that
+                wake()
+
+    def look(self, *, is_last: bool) -> Answer | None:
+        """Read again; answer if that is enough, or if the time is over."""
+        self._fetch.read()
+        if is_last or self._fetch.is_complete:
+            return self._fetch.answer()
+        self._fetch.forget()
+        return None
+
+    def close(self) -> None:
+        """Stop watching."""
+        for subscription in self._subscriptions:
+            subscription.close()
+        self._subscriptions.clear()

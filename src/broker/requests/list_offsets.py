@@ -1,0 +1,106 @@
+"""Answer ListOffsets (2) and OffsetForLeaderEpoch (23)."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import Any
+
+from broker.machines.exchange import Answer
+from broker.requests.failures import code_of
+from broker.requests.fetch import READ_COMMITTED, fault_of_log
+from broker.requests.services import Call
+from broker.wire.error_codes import ErrorCode
+from broker.wire.messages import ListOffsetsResponse, OffsetForLeaderEpochResponse
+from logstore import Log, LogStoreError, OffsetOutOfRangeError
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
+# The first version of ListOffsets that knows each of them.
+KNOWN_FROM = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+NOTHING = (-1, -1)
+
+Row = ListOffsetsResponse.ListOffsetsPartitionResponse
+EpochRow = OffsetForLeaderEpochResponse.EpochEndOffset
+
+
+def answer(call: Call) -> Answer:
+    """Find an offset in each partition."""
+    asked = call.request.message()
+    Topic = ListOffsetsResponse.ListOffsetsTopicResponse  # noqa: N806 - a class
+    topics = []
+    for topic in asked.topics:
+        rows = [_row(call, topic.name, one, asked.isolation_level) for one in topic.partitions]
+        topics.append(Topic(topic.name, rows))
+    return call.answer(ListOffsetsResponse(topics=topics))
+
+
+def _row(call: Call, name: str, asked: Any, isolation_level: int) -> Any:
+    number, wanted = asked.partition_index, asked.timestamp
+    if wanted < LATEST_TIERED or call.request.version < KNOWN_FROM.get(wanted, 0):
+        return Row(number, ErrorCode.UNSUPPORTED_VERSION)
+    try:
+        log = call.services.topics.log(name, number)
+        fault = fault_of_log(call.services, log, asked.current_leader_epoch)
+        if fault:
+            return Row(number, fault)
+        is_committed = isolation_level == READ_COMMITTED
+        end = log.last_stable_offset if is_committed else log.high_watermark
+        timestamp, offset = offset_of(log, wanted, end)
+    except LogStoreError as error:
+        return Row(number, code_of(error))
+    epoch = log.leader_epoch if wanted == LATEST else epoch_of(log, offset)
+    return Row(number, ErrorCode.NONE, timestamp, offset, epoch)
+
+
+def offset_of(log: Log, wanted: int, end: int) -> tuple[int, int]:
+    """Return the timestamp and the offset for a point in time, or for a special one.
+
+    Args:
+        end: the client does not see records from here on.
+    """
+    if wanted == LATEST:
+        return -1, end
+    if wanted in (EARLIEST, EARLIEST_LOCAL):
+        return -1, log.log_start_offset
+    if wanted == LATEST_TIERED:  # nothing is tiered
+        return NOTHING
+    if wanted == MAX_TIMESTAMP:
+        wanted = log.largest_timestamp
+        if wanted < 0:
+            return NOTHING
+    offset = log.offset_for_timestamp(wanted)
+    if offset is None or offset >= end:
+        return NOTHING
+    try:
+        return log.record_at(offset).timestamp, offset
+    except OffsetOutOfRangeError:  # retention took it just now
+        return NOTHING
+
+
+def epoch_of(log: Log, offset: int) -> int:
+    """Return the leader epoch of the record at an offset; -1 if there is none."""
+    epochs = log.leader_epochs
+    at = bisect_right(epochs, offset, key=lambda entry: entry[1]) - 1
+    return epochs[at][0] if at >= 0 <= offset else -1
+
+
+def answer_epochs(call: Call) -> Answer:
+    """Say where the leader epochs end that the client names."""
+    asked = call.request.message()
+    Topic = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult  # noqa: N806 - a class
+    topics = [
+        Topic(topic.topic, [_epoch_row(call, topic.topic, one) for one in topic.partitions])
+        for topic in asked.topics
+    ]
+    return call.answer(OffsetForLeaderEpochResponse(topics=topics))
+
+
+def _epoch_row(call: Call, name: str, asked: Any) -> Any:
+    try:
+        log = call.services.topics.log(name, asked.partition)
+        fault = call.services.leadership.fault_of_epoch(log, asked.current_leader_epoch)
+        if fault:
+            return EpochRow(fault, asked.partition)
+        epoch, end_offset = log.end_offset_for_epoch(asked.leader_epoch)
+    except LogStoreError as error:
+        return EpochRow(code_of(error), asked.partition)
+    return EpochRow(ErrorCode.NONE, asked.partition, epoch, end_offset)

@@ -1,0 +1,160 @@
+"""Answer Metadata (3), DescribeCluster (60) and DescribeTopicPartitions (75)."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from broker.catalog.topics import NO_ID, Topic
+from broker.machines.exchange import Answer
+from broker.requests import topic_changes
+from broker.requests.services import Call, Services
+from broker.wire.error_codes import ErrorCode
+from broker.wire.messages import (
+    DescribeClusterResponse,
+    DescribeTopicPartitionsResponse,
+    MetadataResponse,
+)
+from logstore import LogStoreError
+
+NULL_MEANS_ALL = 1  # the first version of Metadata in which an empty list names no topic
+NO_LEADER = -1
+PARTITIONS_MAX = 2000  # in one answer of DescribeTopicPartitions
+
+
+class _PartitionFacts(NamedTuple):
+    error: ErrorCode
+    leader_id: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    offline: tuple[int, ...]
+
+
+def answer(call: Call) -> Answer:
+    """Describe the brokers, and the topics that the client names."""
+    services, asked = call.services, call.request.message()
+    topics = services.topics.current().by_name
+    names_all = asked.topics is None or (not asked.topics and call.request.version < NULL_MEANS_ALL)
+    if names_all:
+        rows = [_topic_row(services, topic) for topic in topics.values()]
+    else:
+        rows = [_asked_row(call, one, asked.allow_auto_topic_creation) for one in asked.topics]
+    leadership, endpoint = services.leadership, call.client.endpoint
+    broker = MetadataResponse.MetadataResponseBroker(
+        leadership.broker_id, endpoint.host, endpoint.port
+    )
+    return call.answer(
+        MetadataResponse(
+            brokers=[broker],
+            cluster_id=leadership.cluster_id,
+            controller_id=leadership.broker_id,
+            topics=rows,
+        )
+    )
+
+
+def _asked_row(call: Call, asked: Any, may_create: bool) -> Any:
+    """Describe one topic that the client named; create it if that is wanted and allowed."""
+    services = call.services
+    Row = MetadataResponse.MetadataResponseTopic  # noqa: N806 - a class
+    if asked.name is None:
+        topic = services.topics.current().by_id.get(asked.topic_id)
+        if topic is None:
+            return Row(ErrorCode.UNKNOWN_TOPIC_ID, None, asked.topic_id)
+        return _topic_row(services, topic)
+    topic = services.topics.get(asked.name)
+    if topic is not None:
+        return _topic_row(services, topic)
+    if not (may_create and services.config.auto_create_topics_enable):
+        code = topic_changes.fault_of_name(asked.name) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return Row(code, asked.name)
+    code, topic = topic_changes.auto_create(services, asked.name)
+    return Row(code, asked.name) if topic is None else _topic_row(services, topic)
+
+
+def _topic_row(services: Services, topic: Topic) -> Any:
+    Partition = MetadataResponse.MetadataResponsePartition  # noqa: N806 - a class
+    replicas = services.leadership.replica_ids
+    rows = []
+    for number in topic.partitions:
+        facts = _facts_of(services, topic.name, number)
+        rows.append(
+            Partition(
+                facts.error, number, facts.leader_id, facts.leader_epoch,
+                replicas, facts.isr, facts.offline,
+            )
+        )  # fmt: skip
+    return MetadataResponse.MetadataResponseTopic(
+        ErrorCode.NONE, topic.name, topic.id, topic.is_internal, rows
+    )
+
+
+def _facts_of(services: Services, name: str, partition: int) -> _PartitionFacts:
+    """Say who leads a partition: nobody, if its log dir does not serve."""
+    replicas = services.leadership.replica_ids
+    try:
+        epoch = services.topics.log(name, partition).leader_epoch
+    except LogStoreError:
+        return _PartitionFacts(ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER, -1, (), replicas)
+    return _PartitionFacts(ErrorCode.NONE, services.leadership.broker_id, epoch, replicas, ())
+
+
+def answer_cluster(call: Call) -> Answer:
+    """Describe the brokers."""
+    leadership, endpoint = call.services.leadership, call.client.endpoint
+    asked = call.request.message()
+    if asked.endpoint_type != 1:
+        return call.answer(
+            DescribeClusterResponse(
+                error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+                error_message="this is a broker, and no controller listens for clients",
+                endpoint_type=asked.endpoint_type,
+            )
+        )
+    broker = DescribeClusterResponse.DescribeClusterBroker(
+        leadership.broker_id, endpoint.host, endpoint.port
+    )
+    return call.answer(
+        DescribeClusterResponse(
+            cluster_id=leadership.cluster_id, controller_id=leadership.broker_id, brokers=[broker]
+        )
+    )
+
+
+def answer_topic_partitions(call: Call) -> Answer:
+    """Describe topics by their names, some partitions at a time; Kafka's tools continue there."""
+    services, asked = call.services, call.request.message()
+    known = services.topics.current().by_name
+    names = sorted({one.name for one in asked.topics} or known)
+    start = ("", 0) if asked.cursor is None else tuple(asked.cursor)
+    left = min(max(asked.response_partition_limit, 1), PARTITIONS_MAX)
+    Response = DescribeTopicPartitionsResponse  # noqa: N806 - a class
+    rows, next_cursor = [], None
+    for name in names:
+        if name < start[0]:
+            continue
+        topic = known.get(name)
+        if topic is None:
+            code = topic_changes.fault_of_name(name) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            rows.append(Response.DescribeTopicPartitionsResponseTopic(code, name, NO_ID))
+            continue
+        first = start[1] if name == start[0] else 0
+        wanted = [number for number in topic.partitions if number >= first]
+        partitions = [_described(services, name, number) for number in wanted[:left]]
+        rows.append(
+            Response.DescribeTopicPartitionsResponseTopic(
+                ErrorCode.NONE, name, topic.id, topic.is_internal, partitions
+            )
+        )
+        left -= len(partitions)
+        if len(partitions) < len(wanted):
+            next_cursor = Response.Cursor(name, wanted[len(partitions)])
+            break
+    return call.answer(Response(topics=rows, next_cursor=next_cursor))
+
+
+def _described(services: Services, name: str, number: int) -> Any:
+    facts, replicas = _facts_of(services, name, number), services.leadership.replica_ids
+    return DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition(
+        facts.error, number, facts.leader_id, facts.leader_epoch, replicas, facts.isr,
+        (), (), facts.offline,  # Java's admin client fails if one of the two lists is null
+    )  # fmt: skip

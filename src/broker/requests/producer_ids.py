@@ -1,0 +1,35 @@
+"""Answer InitProducerId (22): an id for an idempotent producer.
+
+Without a transactional id, a producer always gets a new id with epoch 0, also if it names its
+present one (KIP-360): then nothing of the old id can be mistaken for it.
+"""
+
+from __future__ import annotations
+
+from broker.machines.exchange import Answer
+from broker.requests.services import Call
+from broker.wire.error_codes import ErrorCode
+from broker.wire.messages import InitProducerIdResponse
+from logstore import LogStoreError
+
+NO_PRODUCER = -1
+
+
+def answer(call: Call) -> Answer:
+    """Give an id, or say why there is none."""
+    asked = call.request.message()
+    if asked.transactional_id is not None:  # no client waits for coordinators that do not exist
+        return call.answer(_failed(ErrorCode.INVALID_REQUEST))
+    if (asked.producer_id == NO_PRODUCER) != (asked.producer_epoch == NO_PRODUCER):
+        return call.answer(_failed(ErrorCode.INVALID_REQUEST))
+    try:
+        producer_id = call.services.producer_ids.take()
+    except LogStoreError:
+        return call.answer(_failed(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+    return call.answer(InitProducerIdResponse(producer_id=producer_id, producer_epoch=0))
+
+
+def _failed(code: ErrorCode) -> InitProducerIdResponse:
+    return InitProducerIdResponse(
+        error_code=code, producer_id=NO_PRODUCER, producer_epoch=NO_PRODUCER
+    )

@@ -1,0 +1,170 @@
+"""Define `Broker`, the face of this package: a store that Kafka's clients can use.
+
+with Broker.start() as broker:
+producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+"""
+
+from __future__ import annotations
+
+import importlib
+import tempfile
+import threading
+from collections.abc import Iterable, Mapping
+from os import PathLike
+from types import TracebackType
+from typing import Any, Self
+
+from broker.config import BrokerConfig, Endpoint
+from broker.net.server import Server
+from broker.requests.dispatcher import Dispatcher
+from broker.requests.services import Services
+from logstore import LogStore
+
+StrPath = str | PathLike[str]
+STOP_SECONDS = 10.0
+EXTRA = ("crc32c", "cramjam")
+
+
+class Broker:
+    """One broker over one store; made by `start`. Close it, or use a `with` block.
+
+    Attributes:
+        config: its configuration.
+        store: the store that it serves. Programs in this process may use it at the same time.
+        bootstrap_servers: the address for clients, as their configuration names it.
+    """
+
+    def __init__(
+        self,
+        store: LogStore,
+        config: BrokerConfig,
+        *,
+        owns_store: bool,
+        directory: tempfile.TemporaryDirectory[str] | None = None,
+    ) -> None:
+        """Use `Broker.start`."""
+        self.store = store
+        self.config = config
+        self._owns_store = owns_store
+        self._directory = directory
+        self._closing = threading.Lock()
+        self._is_closed = False
+        self._services = Services(store, config)
+        try:
+            self._server = Server(config, Dispatcher(self._services))
+        except BaseException:
+            self._services.close()
+            raise
+        self._withdraw = store.on_close(self.stop)
+        self._server.start()
+
+    @classmethod
+    def start(
+        cls,
+        log_dirs: StrPath | Iterable[StrPath] | None = None,
+        config: BrokerConfig | Mapping[str, Any] | None = None,
+        store: LogStore | None = None,
+    ) -> Self:
+        """Start a broker; when this returns, clients can connect.
+
+        Args:
+            log_dirs: where the records are, one directory a disk. None: a temporary directory,
+                which is removed when the broker is closed.
+            config: a `BrokerConfig`, or a mapping of its keys. By default, the broker listens at a
+                free port of 127.0.0.1.
+            store: an open store of this process to serve. It stays open when the broker is closed;
+                if it is closed first, it stops the broker.
+
+        Raises:
+            ImportError: the extra `kafka` is not installed.
+            OSError: a listener's address is taken.
+            LogStoreError: the store cannot be opened; see `LogStore.open`.
+        """
+        settings = BrokerConfig.of(config)
+        if store is not None and log_dirs is not None:
+            raise ValueError("a broker serves either log_dirs or a store that is open, not both")
+        for name in EXTRA:
+            try:
+                importlib.import_module(name)
+            except ImportError as error:
+                raise ImportError(
+                    f"a broker needs {name}: pip install 'logstore[kafka]'", name=name
+                ) from error
+        if store is not None:
+            return cls(store, settings, owns_store=False)
+        directory = None
+        if log_dirs is None:
+            directory = tempfile.TemporaryDirectory(prefix="broker-", ignore_cleanup_errors=True)
+        try:
+            own = LogStore.open(
+                directory.name if log_dirs is None and directory is not None else log_dirs or (),
+                config=settings.store_config.replace(log_config=settings.log_config),
+                admin_socket=directory is None,
+            )
+            try:
+                return cls(own, settings, owns_store=True, directory=directory)
+            except BaseException:
+                own.close()
+                raise
+        except BaseException:
+            if directory is not None:
+                directory.cleanup()
+            raise
+
+    def __repr__(self) -> str:
+        state = ", closed" if self._is_closed else ""
+        return f"<Broker {self.bootstrap_servers}{state}>"
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The advertised address of each listener, separated by commas."""
+        return ",".join(
+            str(endpoint).removeprefix(f"{endpoint.name}://") for endpoint in self.endpoints
+        )
+
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """The address of each listener, as clients are given it."""
+        return tuple(listener.endpoint for listener in self._server.listeners)
+
+    @property
+    def connection_count(self) -> int:
+        """The number of open connections."""
+        return self._server.connection_count
+
+    @property
+    def running_count(self) -> int:
+        """The number of connections whose request is being executed."""
+        return self._server.running_count
+
+    def stop(self, timeout: float = STOP_SECONDS) -> None:
+        """Stop serving: answer what is under way, and close all connections. The store stays open.
+
+        Args:
+            timeout: seconds after which connections with an unfinished request are cut.
+        """
+        with self._closing:
+            is_first, self._is_closed = not self._is_closed, True
+        if is_first:
+            self._server.stop(timeout)
+            self._services.close()
+
+    def close(self, timeout: float = STOP_SECONDS) -> None:
+        """Stop serving, then close the store if the broker opened it; twice is allowed."""
+        self.stop(timeout)
+        self._withdraw()
+        if self._owns_store:
+            self.store.close(timeout)
+        if self._directory is not None:
+            self._directory.cleanup()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,172 @@
+"""A broker starts in a moment, stops in order, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import broker as package
+from broker import Broker
+from logstore import LogClosedError, LogConfig, LogStore
+from support.kafka_client import KafkaClient, batch_of, values_in
+from support.places import environment
+
+pytest_plugins = ["broker.pytest_plugin"]
+
+START_SECONDS_MAX = 0.2
+
+
+def test_the_public_names() -> None:
+    """The list is the contract."""
+    assert package.__all__ == ["Broker", "BrokerConfig"]
+    with pytest.raises(AttributeError):
+        getattr(package, "Server")  # noqa: B009 - the lookup is what is tested
+
+
+def test_a_temporary_broker_leaves_nothing() -> None:
+    """No directory, no thread, no socket."""
+    with Broker.start() as broker, KafkaClient(broker.bootstrap_servers) as client:
+        (path,) = broker.store.log_dirs
+        client.create("t")
+        assert client.produce("t", batch_of(b"x")).error_code == 0
+        assert repr(broker) == f"<Broker {broker.bootstrap_servers}>"
+    assert not os.path.exists(path) and "closed" in repr(broker)
+    broker.close()
+    paused = threading.Event()
+    while any(thread.name.startswith("broker-") for thread in threading.enumerate()):
+        paused.wait(0.01)
+    host, port = broker.bootstrap_servers.split(":")
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection((host, int(port)), 1)
+
+
+def test_records_and_producers_outlive_a_restart(tmp_path: Path) -> None:
+    """A retry of before the restart is still a duplicate."""
+    batch = batch_of(b"once", producer=(3, 0, 0))
+    for turn in range(2):
+        with (
+            Broker.start([tmp_path / "a", tmp_path / "b"]) as broker,
+            KafkaClient(broker.bootstrap_servers) as client,
+        ):
+            if not turn:
+                client.create("t", 2)
+            row = client.produce("t", batch, partition=1)
+            assert (row.error_code, row.base_offset) == (0, 0)
+            assert values_in(client.fetch("t", 0, 1).records) == [b"once"]
+            topics = client.call("Metadata", 12, topics=None).topics
+            assert [(topic.name, len(topic.partitions)) for topic in topics] == [("t", 2)]
+
+
+def test_a_store_that_closes_stops_its_broker(tmp_path: Path) -> None:
+    """Clients are disconnected before the logs are closed; the broker is closed later, or never."""
+    store = LogStore.open(tmp_path / "logs")
+    broker = Broker.start(store=store)
+    with KafkaClient(broker.bootstrap_servers) as client:
+        client.create("t")
+        store.close()
+        assert client.is_closed_by_broker
+    broker.close()
+    with pytest.raises(LogClosedError):
+        store.log("t", 0)
+
+
+def test_a_broker_over_a_store_leaves_it_open(tmp_path: Path) -> None:
+    """Also if it could not start: then nothing listens to the store."""
+    with LogStore.open(tmp_path / "logs") as store, socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"PLAINTEXT://127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(OSError, match="cannot listen"):
+            Broker.start(store=store, config={"listeners": address})
+        with pytest.raises(ValueError, match="not both"):
+            Broker.start(tmp_path / "other", store=store)
+        for _ in range(2):
+            with Broker.start(store=store) as broker:
+                assert broker.store is store
+        store.create("t", 0, config=LogConfig(record_format="kafka")).append(b"x")
+
+
+def test_two_listeners_have_their_own_addresses() -> None:
+    """Clients are given the address of the listener that they asked, as advertised."""
+    config = {
+        "listeners": "PLAINTEXT://127.0.0.1:0,OUTSIDE://127.0.0.1:0",
+        "advertised_listeners": "OUTSIDE://kafka.example.com:19092",
+    }
+    with Broker.start(config=config) as broker:
+        inside, outside = broker.endpoints
+        assert broker.bootstrap_servers == f"127.0.0.1:{inside.port},kafka.example.com:19092"
+        with KafkaClient(broker.bootstrap_servers) as client:
+            (node,) = client.call("Metadata", topics=None).brokers
+            assert (node.host, node.port) == ("127.0.0.1", inside.port)
+        bound = broker._server.listeners[1].socket.getsockname()[1]
+        with KafkaClient(f"127.0.0.1:{bound}") as client:
+            (node,) = client.call("Metadata", topics=None).brokers
+            assert (node.host, node.port) == tuple(outside[1:])
+
+
+@pytest.mark.alone
+def test_it_is_up_in_a_moment() -> None:
+    """From the call to the first answer."""
+    seconds = []
+    for _ in range(7):
+        began = time.perf_counter()
+        with Broker.start() as broker, KafkaClient(broker.bootstrap_servers) as client:
+            client.call("Metadata", topics=None)
+            seconds.append(time.perf_counter() - began)
+    assert statistics.median(seconds) < START_SECONDS_MAX
+
+
+def test_the_fixtures(kafka_broker: Broker, kafka_broker_session: Broker) -> None:
+    """Each is a broker that runs."""
+    assert kafka_broker.bootstrap_servers != kafka_broker_session.bootstrap_servers
+    for running in (kafka_broker, kafka_broker_session):
+        with KafkaClient(running.bootstrap_servers) as client:
+            client.create("t")
+
+
+def test_without_the_extra_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anything is opened."""
+    monkeypatch.setitem(sys.modules, "cramjam", None)
+    with pytest.raises(ImportError, match=r"logstore\[kafka\]"):
+        Broker.start()
+
+
+@pytest.mark.parametrize("number", ["SIGTERM", "SIGINT"])
+def test_the_command_serves_until_a_signal(tmp_path: Path, number: str) -> None:
+    """It prints its address, closes the store in order, and its exit code is 0."""
+    import signal
+
+    command = [
+        sys.executable, "-m", "logstore.cli", "broker", "--log-dirs",
+        f"{tmp_path / 'a'},{tmp_path / 'b'}", "--listeners", "PLAINTEXT://127.0.0.1:0",
+    ]  # fmt: skip
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment(), text=True) as child:
+        assert child.stdout is not None
+        line = child.stdout.readline()
+        assert line.startswith("serving 0 partitions at PLAINTEXT://127.0.0.1:")
+        with KafkaClient(line.split("//")[1].strip()) as client:
+            client.create("t")
+            client.produce("t", batch_of(b"x"))
+            child.send_signal(getattr(signal, number))
+            assert client.is_closed_by_broker
+        assert child.wait(20) == 0
+    with LogStore.open([tmp_path / "a", tmp_path / "b"]) as store:
+        assert store.recovery_report.was_clean
+        assert [record.value for record in store["t", 0]] == [b"x"]
+
+
+def test_the_command_names_a_wrong_listener(tmp_path: Path) -> None:
+    """Exit code 2, and nothing is created."""
+    command = [
+        sys.executable, "-m", "logstore.cli", "broker", "--log-dirs", str(tmp_path / "a"),
+        "--listeners", "localhost:9092",
+    ]  # fmt: skip
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "NAME://HOST:PORT" not in done.stdout
+    assert "PLAINTEXT://HOST:PORT" in done.stderr and not (tmp_path / "a").exists()

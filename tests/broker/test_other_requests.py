@@ -1,0 +1,138 @@
+"""The requests with which clients begin, and those for settings and coordinators."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+
+from broker import Broker
+from broker.catalog.settings import FIXED, KEYS
+from broker.requests.dispatcher import HANDLERS
+from broker.requests.services import MILESTONES
+from broker.wire import messages
+from broker.wire.frames import decode_response
+from broker.wire.versions import ApiVersions
+from support.kafka_client import KafkaClient
+
+
+def test_each_announced_api_has_a_handler() -> None:
+    """Clients hang, or refuse to start, if an announced API is missing."""
+    assert sorted(HANDLERS) == [row.key for row in ApiVersions(MILESTONES).announced]
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_api_versions(client: KafkaClient, version: int) -> None:
+    """Every version lists the same APIs, and Produce from 0 on."""
+    names = {"client_software_name": "my-client", "client_software_version": "1.0"}
+    answer = client.call("ApiVersions", version, **names)
+    rows = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
+    assert answer.error_code == 0 and rows[0] == (0, 13) and rows[1] == (4, 18)
+    assert sorted(rows) == sorted(HANDLERS)
+
+
+def test_an_unknown_version_is_answered_in_version_0(client: KafkaClient) -> None:
+    """Error 35, and the versions of ApiVersions itself."""
+    body = struct.pack(">hhih", 18, 99, 7, 3) + b"raw" + b"unreadable"
+    client.socket.sendall(struct.pack(">i", len(body)) + body)
+    number, answer = decode_response(18, 0, client.read_frame())
+    assert (number, answer.error_code) == (7, 35)
+    assert [tuple(row) for row in answer.api_keys] == [(18, 0, 4)]
+
+
+@pytest.mark.parametrize(("name", "version"), [("", "1"), ("a b", "1"), ("a", "-1"), ("ä", "1")])
+def test_a_bad_software_name_is_refused(client: KafkaClient, name: str, version: str) -> None:
+    """Error 42."""
+    fields = {"client_software_name": name, "client_software_version": version}
+    assert client.call("ApiVersions", 3, **fields).error_code == 42
+
+
+@pytest.mark.parametrize(("key", "version"), [(0, 2), (0, 14), (3, 14), (11, 0), (999, 0), (-1, 0)])
+def test_an_unknown_request_ends_the_connection(
+    client: KafkaClient, key: int, version: int
+) -> None:
+    """Also a version of Produce that is announced only for librdkafka."""
+    body = struct.pack(">hhih", key, version, 7, -1) + bytes(20)
+    client.socket.sendall(struct.pack(">i", len(body)) + body)
+    assert client.is_closed_by_broker
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_each_producer_gets_its_own_id(client: KafkaClient, version: int) -> None:
+    """With epoch 0, also if it names the id that it has."""
+    fields: dict[str, Any] = {"transactional_id": None, "transaction_timeout_ms": 1000}
+    answers = [client.call("InitProducerId", version, **fields) for _ in range(3)]
+    ids = [answer.producer_id for answer in answers]
+    assert ids == [ids[0], ids[0] + 1, ids[0] + 2]
+    assert {(answer.error_code, answer.producer_epoch) for answer in answers} == {(0, 0)}
+    if version >= 3:
+        again = client.call(
+            "InitProducerId", version, **fields, producer_id=ids[0], producer_epoch=0
+        )
+        assert (again.producer_id, again.producer_epoch) == (ids[2] + 1, 0)
+        half = client.call("InitProducerId", version, **fields, producer_id=ids[0])
+        assert half.error_code == 42
+    fields["transactional_id"] = "transfers"
+    refused = client.call("InitProducerId", version, **fields)
+    assert (refused.error_code, refused.producer_id, refused.producer_epoch) == (42, -1, -1)
+
+
+@pytest.mark.parametrize("version", range(7))
+@pytest.mark.parametrize(("key_type", "code"), [(0, 15), (1, 42)])
+def test_there_are_no_coordinators_yet(
+    client: KafkaClient, version: int, key_type: int, code: int
+) -> None:
+    """A group is asked for again; a transactional producer gives up."""
+    if version == 0 and key_type:
+        return  # version 0 knows groups only
+    answer = client.call(
+        "FindCoordinator", version, key="k", key_type=key_type, coordinator_keys=["k", "l"]
+    )
+    rows = answer.coordinators if version >= 4 else [answer]
+    assert [(row.error_code, row.node_id) for row in rows] == [(code, -1)] * len(rows)
+    assert len(rows) == (2 if version >= 4 else 1)
+    if version:
+        assert all("yet" in row.error_message for row in rows)
+
+
+def configs_of(client: KafkaClient, kind: int, name: str, version: int = 4, **fields: Any) -> Any:
+    """Ask for the settings of a resource."""
+    one = messages.DescribeConfigsRequest.DescribeConfigsResource(
+        kind, name, fields.pop("configuration_keys", None)
+    )
+    (result,) = client.call("DescribeConfigs", version, resources=[one], **fields).results
+    return result
+
+
+@pytest.mark.parametrize("version", range(1, 5))
+def test_settings_of_a_topic(client: KafkaClient, version: int) -> None:
+    """Kafka's keys, with what was set for this topic, and the defaults of the others."""
+    name = f"configs-{version}"
+    client.create(name, retention_ms="-1", cleanup_policy="compact", segment_bytes="1048576")
+    result = configs_of(client, 2, name, version, include_synonyms=True)
+    rows = {row.name: row for row in result.configs}
+    assert result.error_code == 0 and set(rows) == {*KEYS, *FIXED}
+    expected = {
+        "retention.ms": ("-1", 1), "cleanup.policy": ("compact", 1),
+        "segment.bytes": ("1048576", 1), "flush.ms": ("9223372036854775807", 5),
+        "compression.type": ("producer", 5), "min.insync.replicas": ("1", 5),
+        "max.message.bytes": ("1048588", 5), "retention.bytes": ("-1", 5),
+    }  # fmt: skip
+    for key, (value, source) in expected.items():
+        assert (rows[key].value, rows[key].config_source) == (value, source), key
+    assert rows["min.insync.replicas"].read_only and not rows["retention.ms"].read_only
+    assert [tuple(one) for one in rows["retention.ms"].synonyms] == [("retention.ms", "-1", 1)]
+    some = configs_of(client, 2, name, version, configuration_keys=["retention.ms", "none"])
+    assert [row.name for row in some.configs] == ["retention.ms"]
+
+
+def test_settings_of_a_broker(client: KafkaClient, broker: Broker) -> None:
+    """Read-only; those of all brokers are empty, and another broker is unknown here."""
+    rows = {row.name: row.value for row in configs_of(client, 4, "0").configs}
+    assert rows["broker.id"] == "0" and rows["log.dirs"] == ",".join(broker.store.log_dirs)
+    assert rows["auto.create.topics.enable"] == "true"
+    assert configs_of(client, 4, "").configs == ()
+    assert configs_of(client, 4, "7").error_code == 42
+    assert configs_of(client, 2, "none").error_code == 3
+    assert configs_of(client, 8, "0").error_code == 42

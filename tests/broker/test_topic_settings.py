@@ -1,0 +1,83 @@
+"""Kafka's topic settings and those of a log mean the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.catalog.settings import FIXED, KEYS, InvalidSettingError, config_of, field_of, text_of
+from broker.config import KAFKA_LOG_CONFIG
+from logstore import LogConfig
+
+OURS = {"record_format", "retention_pressure"}  # settings that Kafka does not have
+KAFKA = {  # Kafka 4.1's defaults, by which its tools compare
+    "cleanup.policy": "delete", "compression.type": "producer", "delete.retention.ms": "86400000",
+    "file.delete.delay.ms": "60000", "flush.messages": "9223372036854775807",
+    "flush.ms": "9223372036854775807", "index.interval.bytes": "4096",
+    "max.compaction.lag.ms": "9223372036854775807", "max.message.bytes": "1048588",
+    "message.timestamp.after.max.ms": "3600000",
+    "message.timestamp.before.max.ms": "9223372036854775807",
+    "message.timestamp.type": "CreateTime", "min.cleanable.dirty.ratio": "0.5",
+    "min.compaction.lag.ms": "0", "min.insync.replicas": "1", "preallocate": "false",
+    "retention.bytes": "-1", "retention.ms": "604800000", "segment.bytes": "1073741824",
+    "segment.index.bytes": "10485760", "segment.jitter.ms": "0", "segment.ms": "604800000",
+    "unclean.leader.election.enable": "false",
+}  # fmt: skip
+
+
+def test_the_defaults_are_kafkas() -> None:
+    """A topic without settings is as Kafka would make it."""
+    ours = {key: text_of(key, KAFKA_LOG_CONFIG) for key in KEYS}
+    ours |= {key: text for key, (_, text) in FIXED.items()}
+    assert {key: ours[key] for key in KAFKA} == KAFKA
+
+
+def test_every_setting_of_a_log_has_a_key() -> None:
+    """But for those that only this engine has."""
+    assert {field_of(key) for key in KEYS} == {*LogConfig().to_dict()} - OURS
+
+
+@pytest.mark.parametrize("key", [key for key in KEYS if key not in ("compression.type",)])
+def test_a_setting_comes_back_as_it_was_given(key: str) -> None:
+    """Through a log's configuration, as text."""
+    text = {
+        "cleanup.policy": "compact,delete", "message.timestamp.type": "LogAppendTime",
+        "min.cleanable.dirty.ratio": "0.25",
+    }.get(key, "12345")  # fmt: skip
+    config = config_of([(key, text)], KAFKA_LOG_CONFIG)
+    assert config != KAFKA_LOG_CONFIG and text_of(key, config) == text
+    assert config_of([(key, None)], KAFKA_LOG_CONFIG) == KAFKA_LOG_CONFIG
+
+
+@pytest.mark.parametrize("text", ["-1", str(2**63 - 1)])
+def test_no_limit_in_both_of_kafkas_forms(text: str) -> None:
+    """-1, and the largest number."""
+    config = config_of([("flush.ms", text), ("retention.ms", text)], KAFKA_LOG_CONFIG)
+    assert config.flush_ms is None and config.retention_ms is None
+
+
+def test_policies_in_any_order() -> None:
+    """Kafka takes a list."""
+    for text in ("delete,compact", "compact, delete"):
+        config = config_of([("cleanup.policy", text)], KAFKA_LOG_CONFIG)
+        assert config.cleanup_policy == "compact,delete"
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "reason"),
+    [
+        ("retention.minutes", "1", "unknown"), ("retention.mss", "1", "mean 'retention.ms'"),
+        ("segment.bytes", "many", "not a number"), ("segment.bytes", "-1", "segment_bytes"),
+        ("cleanup.policy", "keep", "cleanup_policy"), ("compression.type", "zstd", "producer"),
+        ("min.insync.replicas", "2", "not supported"), ("preallocate", "true", "not supported"),
+    ],
+)  # fmt: skip
+def test_a_refusal_names_the_setting(key: str, text: str, reason: str) -> None:
+    """And what would be right, where that is known."""
+    with pytest.raises(InvalidSettingError, match=reason):
+        config_of([(key, text)], KAFKA_LOG_CONFIG)
+
+
+def test_what_has_no_meaning_here_may_have_its_default() -> None:
+    """Programs set such keys without need."""
+    settings = [("min.insync.replicas", "1"), ("unclean.leader.election.enable", "FALSE")]
+    assert config_of(settings, KAFKA_LOG_CONFIG) == KAFKA_LOG_CONFIG
