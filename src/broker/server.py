@@ -18,10 +18,12 @@ from broker.config import BrokerConfig, Endpoint
 from broker.net.server import Server
 from broker.requests.dispatcher import Dispatcher
 from broker.requests.services import Services
-from logstore import LogStore
+from logstore import LogStore, StoreEvent, StoreEventKind
 
 StrPath = str | PathLike[str]
 STOP_SECONDS = 10.0
+# When a log dir is found SUSPECT, a request that has run for this long is taken to be in it.
+STUCK_SECONDS = 0.1
 EXTRA = ("crc32c", "cramjam")
 
 
@@ -56,6 +58,7 @@ class Broker:
             self._services.close()
             raise
         self._withdraw = store.on_close(self.stop)
+        store.add_listener(self._on_event)
         self._server.start()
 
     @classmethod
@@ -146,6 +149,7 @@ class Broker:
         with self._closing:
             is_first, self._is_closed = not self._is_closed, True
         if is_first:
+            self.store.remove_listener(self._on_event)
             self._server.stop(timeout)
             self._services.close()
 
@@ -157,6 +161,14 @@ class Broker:
             self.store.close(timeout)
         if self._directory is not None:
             self._directory.cleanup()
+
+    def _on_event(self, event: StoreEvent) -> None:
+        """When a disk hangs, disconnect the clients whose requests are in it.
+
+        They connect again at once, and their next requests to this disk are refused with error 56.
+        """
+        if event.kind is StoreEventKind.LOG_DIR_SUSPECT:
+            self._server.cut_stuck(STUCK_SECONDS)
 
     def __enter__(self) -> Self:
         return self

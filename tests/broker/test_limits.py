@@ -33,9 +33,13 @@ class OpenFile:
     def __init__(self, path: Path) -> None:
         self.fd = os.open(path, os.O_RDONLY)
         self.is_closed = threading.Event()
+        self.is_failed = False
 
     def fileno(self) -> int:
         return self.fd
+
+    def failed(self) -> None:
+        self.is_failed = True
 
     def close(self) -> None:
         if not self.is_closed.is_set():

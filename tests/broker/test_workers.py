@@ -7,9 +7,23 @@ from functools import partial
 
 import pytest
 
-from broker.net.workers import Workers
+from broker.net.workers import THREADS_BUSY, Workers
 
 SECONDS = 20.0
+
+
+class Later:
+    """Call `relieve` from a thread, as the poller does."""
+
+    def __call__(self, seconds: float, workers: Workers) -> None:
+        timer = threading.Timer(seconds, workers.relieve)
+        timer.daemon = True
+        timer.start()
+
+
+def workers_of(threads_max: int, **options: float) -> Workers:
+    """Make workers that look for a stall themselves."""
+    return Workers(threads_max, Later(), **options)
 
 
 def wait_for(event: threading.Event) -> None:
@@ -19,7 +33,7 @@ def wait_for(event: threading.Event) -> None:
 
 def test_a_task_that_hangs_keeps_no_other_from_running() -> None:
     """Each hangs in a thread of its own; afterwards the threads are used again."""
-    workers, released = Workers(100), threading.Event()
+    workers, released = workers_of(100), threading.Event()
     began = [threading.Event() for _ in range(20)]
     ended = threading.Barrier(21)
 
@@ -42,7 +56,7 @@ def test_a_task_that_hangs_keeps_no_other_from_running() -> None:
 
 def test_beyond_the_limit_tasks_wait_for_a_thread() -> None:
     """None is lost, and they run in order."""
-    workers, released, order = Workers(1), threading.Event(), list[int]()
+    workers, released, order = workers_of(1), threading.Event(), list[int]()
     done = threading.Event()
     workers.submit(partial(wait_for, released))
     for number in range(10):
@@ -54,9 +68,49 @@ def test_beyond_the_limit_tasks_wait_for_a_thread() -> None:
     workers.end()
 
 
+def test_many_tasks_at_once_share_a_few_threads() -> None:
+    """None of them hangs, so no further thread is started, although a look for a stall is due."""
+    looks: list[Workers] = []
+    workers, ran = Workers(5000, lambda _, one: looks.append(one)), threading.Semaphore(0)
+    gate = threading.Event()
+    for _ in range(THREADS_BUSY):
+        workers.submit(partial(wait_for, gate))
+    for _ in range(3000):
+        workers.submit(ran.release)
+    assert workers.count == THREADS_BUSY and looks == [workers]
+    gate.set()
+    assert all(ran.acquire(timeout=SECONDS) for _ in range(3000))
+    workers.relieve()
+    assert workers.count == THREADS_BUSY and looks == [workers]
+    workers.end()
+
+
+def test_a_stall_starts_more_threads_each_time() -> None:
+    """So hundreds of tasks that hang keep the next one waiting for a few looks only."""
+    workers, gate, began = Workers(5000, lambda *_: None), threading.Event(), threading.Semaphore(0)
+
+    def hang() -> None:
+        began.release()
+        gate.wait(SECONDS)
+
+    for _ in range(THREADS_BUSY + 100):
+        workers.submit(hang)
+    done = threading.Event()
+    workers.submit(done.set)
+    counts = [workers.count - THREADS_BUSY]
+    while workers.count <= THREADS_BUSY + 100:
+        workers.relieve()
+        counts.append(workers.count - THREADS_BUSY)
+    assert counts == [0, 1, 3, 7, 15, 31, 63, 101]
+    assert done.wait(SECONDS)
+    assert all(began.acquire(timeout=SECONDS) for _ in range(THREADS_BUSY + 100))
+    gate.set()
+    workers.end()
+
+
 def test_an_idle_thread_ends() -> None:
     """After a while without a task; a task that comes just then is not lost."""
-    workers = Workers(8, idle_seconds=0.001)
+    workers = workers_of(8, idle_seconds=0.001)
     ran = threading.Semaphore(0)
     for _ in range(300):
         workers.submit(ran.release)
@@ -74,7 +128,7 @@ def test_a_process_that_can_start_no_thread_uses_those_it_has(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The task waits until a thread is free."""
-    workers, released, done = Workers(8), threading.Event(), threading.Event()
+    workers, released, done = workers_of(8), threading.Event(), threading.Event()
     workers.submit(partial(wait_for, released))
 
     def fail(_: threading.Thread) -> None:

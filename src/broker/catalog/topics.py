@@ -93,7 +93,10 @@ class TopicCatalog:
         Raises:
             LogStoreError: there is none, or its log dir does not serve.
         """
-        return self.store.log(name, partition)
+        try:
+            return self.store.log(name, partition)
+        except ValueError as error:  # nothing can have this name or number
+            raise UnknownPartitionError(topic=name, partition=partition) from error
 
     def create(self, name: str, partitions: int, config: LogConfig) -> Topic:
         """Create a topic; its partitions share a random id.

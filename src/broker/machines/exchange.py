@@ -16,6 +16,7 @@ from broker.machines.wakeup import Wakeup
 from broker.wire.byte_cursor import Data
 from broker.wire.fetch import FileRange
 
+# The file of a range has `fileno()`, `close()`, and `failed()`, called if it cannot be read.
 Piece = Data | FileRange
 Answer = list[Piece]  # to be sent one after another; empty: the client expects no answer
 

@@ -190,6 +190,7 @@ class Connection:
         except OSError as error:
             if error.errno in SOCKET_ERRORS:
                 raise
+            piece.file.failed()
             raise FileFailedError(f"reading a segment failed: {error}") from error
         if not sent:
             raise FileFailedError("a segment is shorter than the range that is being sent")

@@ -106,6 +106,10 @@ class Poller:
             self._wake()
         return timer
 
+    def call_later(self, seconds: float, item: object) -> Timer[object]:
+        """Call `on_timer` with an item after some seconds."""
+        return self.set_timer(time.monotonic() + seconds, item)
+
     def cancel(self, timer: Timer[object] | None) -> None:
         """Forget a timer."""
         if timer is not None and timer.item is not None:

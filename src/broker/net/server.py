@@ -57,8 +57,8 @@ class Server:
         self._connections: set[Connection] = set()
         self._memory: MemoryBudget[Connection] = MemoryBudget(config.queued_max_request_bytes)
         self._complaints = Complaints()
-        self._workers = Workers(config.max_worker_threads)
         self._poller = Poller(self._on_event, self._on_timer, self._on_tick)
+        self._workers = Workers(config.max_worker_threads, self._poller.call_later)
         self._is_stopping = False
         self._acceptor = Acceptor(config, self._poller, self._take, self._complain)
         self.listeners = self._acceptor.listeners
@@ -153,6 +153,9 @@ class Server:
         if isinstance(item, Listener):
             self._acceptor.resume(item)
             return
+        if isinstance(item, Workers):
+            item.relieve()
+            return
         assert isinstance(item, Connection)
         if item.phase is Phase.WAITING:
             self._wake(item)
@@ -167,8 +170,11 @@ class Server:
         self._close(item)
 
     def _on_tick(self, now: float) -> None:
-        """Cut connections whose request hangs in a call to a disk."""
-        since = now - self.config.request_stuck_ms / 1000
+        self.cut_stuck(self.config.request_stuck_ms / 1000, now)
+
+    def cut_stuck(self, seconds: float, now: float | None = None) -> None:
+        """Cut connections whose request has run for some time: it hangs in a call to a disk."""
+        since = (time.monotonic() if now is None else now) - seconds
         for connection in self._snapshot():
             if 0.0 < connection.busy_since < since:
                 connection.busy_since = 0.0

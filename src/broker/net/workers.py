@@ -1,7 +1,10 @@
 """Run tasks in threads: as many as there are tasks that run at once, up to a limit.
 
-A thread whose disk hangs is lost until the disk answers. The others are not affected, because a
-task never waits for a thread that is busy, unless the limit is reached.
+A thread whose disk hangs is lost until the disk answers. If many tasks come at once, such as
+those of thousands of requests that waited for the same record, a thread for each of them would only
+compete for the interpreter. So a few threads take them one after the other (`THREADS_BUSY`). But if
+no task ends for `STALL_SECONDS`, then those threads may hang, and others are started: 1, 2, 4 and
+so on, until tasks end again. After 10 looks, 1,000 hanging threads delay nobody.
 """
 
 from __future__ import annotations
@@ -11,6 +14,8 @@ from collections import deque
 from collections.abc import Callable
 
 IDLE_SECONDS = 10.0  # how long a thread waits for its next task before it ends
+THREADS_BUSY = 16  # while fewer threads than this are busy, each task has a thread at once
+STALL_SECONDS = 0.005
 
 Task = Callable[[], None]
 
@@ -23,31 +28,67 @@ class Workers:
     Attributes:
         count: the number of threads.
         waiting: the number of threads without a task.
+
+    Args:
+        call_later: has `relieve` called after some seconds.
     """
 
-    def __init__(self, threads_max: int, idle_seconds: float = IDLE_SECONDS) -> None:
+    def __init__(
+        self,
+        threads_max: int,
+        call_later: Callable[[float, Workers], object],
+        idle_seconds: float = IDLE_SECONDS,
+    ) -> None:
         self.threads_max = threads_max
         self.idle_seconds = idle_seconds
         self.count = 0
         self.waiting = 0
+        self._call_later = call_later
+        self._ended = 0  # how many tasks have ended
+        self._seen: int | None = None  # `_ended` at the last look for a stall; None: no look is due
+        self._relief = 1  # how many threads the next stall starts
         self._is_ended = False
         self._tasks: deque[Task] = deque()
         self._changed = threading.Condition(threading.Lock())
 
     def submit(self, task: Task) -> None:
-        """Run a task in a thread of its own; it must not raise."""
+        """Run a task in a thread; it must not raise."""
         with self._changed:
             self._tasks.append(task)
-            is_new = len(self._tasks) > self.waiting and self.count < self.threads_max
+            is_crowded = len(self._tasks) > self.waiting and self.count < self.threads_max
+            is_new = is_crowded and self.count - self.waiting < THREADS_BUSY
+            is_look_due = is_crowded and not is_new and self._seen is None
             self.count += is_new
+            if is_look_due:
+                self._seen = self._ended
             self._changed.notify()
         if is_new:
-            thread = threading.Thread(target=self._run, name="broker-worker", daemon=True)
-            try:
-                thread.start()
-            except RuntimeError:  # no more threads in this process: the next free one runs the task
-                with self._changed:
-                    self.count -= 1
+            self._start()
+        if is_look_due:
+            self._call_later(STALL_SECONDS, self)
+
+    def relieve(self) -> None:
+        """Start threads if no task has ended since the last look: twice as many each time."""
+        with self._changed:
+            missing = min(len(self._tasks) - self.waiting, self.threads_max - self.count)
+            is_stalled = self._seen == self._ended
+            self._seen = self._ended if missing > 0 else None
+            started = min(max(missing, 0), self._relief) if is_stalled else 0
+            self._relief = 2 * self._relief if is_stalled else 1
+            self.count += started
+        for _ in range(started):
+            self._start()
+        if missing > 0:
+            self._call_later(STALL_SECONDS, self)
+
+    def _start(self) -> None:
+        """Start a thread that was counted already."""
+        thread = threading.Thread(target=self._run, name="broker-worker", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # no more threads in this process: the next free one runs the task
+            with self._changed:
+                self.count -= 1
 
     def end(self) -> None:
         """Let each thread end when no task is left."""
@@ -59,6 +100,7 @@ class Workers:
         task = self._next()
         while task is not None:
             task()
+            self._ended += 1  # one lost in a race with another thread does no harm
             del task  # it refers to a connection, and the thread may wait for long
             task = self._next()
 

@@ -11,6 +11,7 @@ After that, both limits hold. No batch is ever cut.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import groupby
 from typing import Any
 
@@ -21,6 +22,7 @@ from broker.requests.services import Call, Services
 from broker.wire.error_codes import ErrorCode
 from broker.wire.fetch import FileRange, decode_fetch, split_response
 from broker.wire.messages import FetchResponse
+from logstore import FileRange as LogRange
 from logstore import Log, LogStoreError, Subscription
 
 BY_ID = 13  # the first version that names topics by their ids
@@ -174,12 +176,28 @@ class _Fetch:
         if is_committed:
             rows = log.aborted_transactions(found.first_offset, found.next_offset)
             data = data._replace(aborted_transactions=[Aborted(*row) for row in rows])
-        return data._replace(records=FileRange(found, found.position, found.size_bytes))
+        sent = _SentRange(log, found)
+        return data._replace(records=FileRange(sent, found.position, found.size_bytes))
+
+
+class _SentRange:
+    """A range of a log's file that is being sent."""
+
+    def __init__(self, log: Log, found: LogRange) -> None:
+        self._log = log
+        self._found = found
+        self.fileno = found.fileno
+        self.close = found.close
+
+    def failed(self) -> None:
+        """Read the range through the log, which takes its log dir offline if that fails, too."""
+        with suppress(LogStoreError):
+            self._log.read_raw(self._found.first_offset, self._found.size_bytes)
 
 
 def _diverging_epoch(log: Log, wanted: Any) -> Any:
     """Compare the epoch of a reader's last record with the log; None: they agree."""
-    if wanted.last_fetched_epoch == NO_EPOCH:
+    if wanted.last_fetched_epoch <= NO_EPOCH:
         return None
     epoch, end_offset = log.end_offset_for_epoch(wanted.last_fetched_epoch)
     if epoch == wanted.last_fetched_epoch and end_offset >= wanted.fetch_offset:

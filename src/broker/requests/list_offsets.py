@@ -100,7 +100,7 @@ def _epoch_row(call: Call, name: str, asked: Any) -> Any:
         fault = call.services.leadership.fault_of_epoch(log, asked.current_leader_epoch)
         if fault:
             return EpochRow(fault, asked.partition)
-        epoch, end_offset = log.end_offset_for_epoch(asked.leader_epoch)
+        epoch, end_offset = log.end_offset_for_epoch(max(asked.leader_epoch, -1))
     except LogStoreError as error:
         return EpochRow(code_of(error), asked.partition)
     return EpochRow(ErrorCode.NONE, asked.partition, epoch, end_offset)

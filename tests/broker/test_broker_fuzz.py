@@ -1,0 +1,107 @@
+"""Mutated requests on sockets: each connection ends in order, and the broker serves the next one.
+
+`LOGSTORE_FUZZ_FRAMES` sets how many are sent; `make fuzz-broker` sends 1,000,000.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import socket
+import struct
+
+import pytest
+
+from broker import Broker
+from broker.wire import codec
+from broker.wire.messages import ProduceRequest
+from broker.wire.schemas import api_names, schema_of
+from broker.wire.versions import ApiVersions
+from support.kafka_client import KafkaClient, batch_of, produce_fields
+from support.wire_samples import sample
+
+FRAMES = int(os.environ.get("LOGSTORE_FUZZ_FRAMES", "2000"))
+FRAMES_PER_CONNECTION = 5  # a damaged frame ends its connection
+SECONDS = 60.0
+APIS = ApiVersions(["base"])
+EDGES = [0, 1, 2, 0x7F, 0x80, 0x81, 0xFE, 0xFF]
+
+
+def mutated(data: bytes, rng: random.Random) -> bytes:
+    """Change some bytes, or leave all as they are."""
+    changed = bytearray(data)
+    for _ in range(rng.choice([0, 0, 1, 1, 2, 5])):
+        if not changed:
+            break
+        at, kind = rng.randrange(len(changed)), rng.random()
+        if kind < 0.5:
+            changed[at] = rng.choice(EDGES) if kind < 0.4 else rng.randrange(256)
+        elif kind < 0.7:
+            del changed[at : at + rng.randrange(1, 9)]
+        elif kind < 0.9:
+            changed[at:at] = rng.randbytes(rng.randrange(1, 9))
+        else:
+            changed += changed[at : at + 40]
+    return bytes(changed)
+
+
+def request(rng: random.Random) -> bytes:
+    """Make up a frame: a request of an announced API, or almost one."""
+    key, first, last = rng.choice(APIS.announced)
+    version = rng.randint(first, last)
+    if key == 0:
+        version = max(version, 3)
+        batch = mutated(batch_of(b"a", b"b" * 50, producer=(rng.randrange(3), 0, 0)), rng)
+        fields = produce_fields({("fuzz", rng.randrange(3)): batch}, rng.choice([-1, 0, 1]))
+        message = ProduceRequest(**fields)
+    else:
+        message = sample(api_names()[key] + "Request", version, rng, 3)
+    if key == 19:  # not too many files
+        message = message._replace(
+            topics=[topic._replace(num_partitions=rng.randint(-2, 3)) for topic in message.topics]
+        )
+    header = struct.pack(">hhih", key, version, rng.randrange(2**31), 2) + b"ab"
+    if _is_flexible(key, version):
+        header += b"\0"
+    body = mutated(header + bytes(codec.encode(message, version)), rng)
+    size = len(body) if rng.random() < 0.98 else rng.choice([-1, 2**31 - 1, len(body) + 5, 0])
+    return struct.pack(">i", size) + body
+
+
+def _is_flexible(key: int, version: int) -> bool:
+    return schema_of(api_names()[key] + "Request").is_flexible(version)
+
+
+def attack(servers: str, rng: random.Random, count: int) -> None:
+    """Send frames on a connection, and read until the broker has closed it."""
+    host, port = servers.split(":")
+    with socket.create_connection((host, int(port)), SECONDS) as client:
+        with contextlib.suppress(OSError):  # the broker has closed the connection
+            for _ in range(count):
+                frame = request(rng)
+                client.sendall(frame[: rng.randrange(len(frame))] if rng.random() < 0.01 else frame)
+            client.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(ConnectionError):
+            while client.recv(1 << 16):
+                pass
+
+
+def test_mutated_requests_hurt_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    """No connection hangs, none is left, no handler meets an error that it does not expect."""
+    seed = random.SystemRandom().randrange(2**32)
+    rng = random.Random(seed)
+    config = {"max_connections": 50, "fetch_max_bytes": "1MiB", "request_arrival_ms": 2000}
+    with Broker.start(config=config) as broker, KafkaClient(broker.bootstrap_servers) as client:
+        client.create("fuzz", 2)
+        for _ in range(0, FRAMES, FRAMES_PER_CONNECTION):
+            attack(broker.bootstrap_servers, rng, FRAMES_PER_CONNECTION)
+            assert client.call("ApiVersions", 0).error_code == 0, f"seed {seed}"
+        while broker.connection_count > 1:
+            assert client.call("ApiVersions", 0).error_code == 0, f"seed {seed}"
+        assert broker._server.memory_bytes == 0, f"seed {seed}"
+        if ("fuzz", 0) not in broker.store:  # a request deleted it
+            client.create("fuzz", 2)
+        assert client.produce("fuzz", batch_of(b"the end")).error_code == 0, f"seed {seed}"
+        assert "failed" not in caplog.text and "unexpected" not in caplog.text, f"seed {seed}"
+        assert broker.store.verify().is_sound, f"seed {seed}"

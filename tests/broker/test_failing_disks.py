@@ -1,0 +1,157 @@
+"""A disk that hangs, fails or is full stalls its own partitions only, and nothing is doubled."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from broker import Broker
+from logstore import LogConfig, LogStore, StoreConfig
+from logstore.disk import files
+from support.hanging import hang
+from support.kafka_client import KafkaClient, batch_of, fetch_fields, produce_fields, values_in
+
+CONFIG = LogConfig(record_format="kafka")
+CALLS_MAX_SECONDS = 1.0
+SECONDS = 30.0
+LONG_MS = 25_000
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[LogStore]:
+    """Give a store of two log dirs with a partition in each."""
+    config = StoreConfig(log_dir_suspect_ms=300)
+    with LogStore.open([tmp_path / "sick", tmp_path / "well"], config=config) as store:
+        for number, path in enumerate(store.log_dirs):
+            store.create("t", number, log_dir=path, config=CONFIG)
+        yield store
+
+
+def numbered(number: int) -> bytes:
+    """Make a batch of an idempotent producer."""
+    return batch_of(b"%d" % number, producer=(9, 0, number))
+
+
+def test_a_disk_that_hangs(store: LogStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others are served meanwhile; its own clients are disconnected, then get 56, then continue."""
+    sick = store.log_dirs[0]
+    with (
+        Broker.start(store=store) as broker,
+        KafkaClient(broker.bootstrap_servers) as first,
+        KafkaClient(broker.bootstrap_servers) as other,
+    ):
+        assert first.produce("t", numbered(0), 0).error_code == 0
+        with hang(monkeypatch, sick, "pwritev", "pwrite") as disk:
+            first.send("Produce", 12, **produce_fields({("t", 0): numbered(1)}))
+            assert disk.began.wait(SECONDS)
+            slowest = 0.0
+            for number in range(50):
+                began = time.monotonic()
+                assert other.produce("t", batch_of(b"%d" % number), 1).error_code == 0
+                slowest = max(slowest, time.monotonic() - began)
+            assert slowest < CALLS_MAX_SECONDS
+            assert first.is_closed_by_broker
+            with KafkaClient(broker.bootstrap_servers) as again:
+                assert again.produce("t", numbered(1), 0).error_code == 56
+                assert again.produce("t", batch_of(b"x"), 1).error_code == 0
+        with KafkaClient(broker.bootstrap_servers) as again:
+            deadline, pause = time.monotonic() + SECONDS, threading.Event()
+            while (code := again.produce("t", numbered(1), 0).error_code) == 56:
+                assert time.monotonic() < deadline
+                pause.wait(0.02)
+            assert code == 0
+            assert again.produce("t", numbered(2), 0).error_code == 0
+            assert values_in(again.fetch("t", 0, 0).records) == [b"0", b"1", b"2"]
+            assert other.fetch("t", 0, 1).high_watermark == 51
+
+
+def test_a_disk_that_fails_and_returns(store: LogStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """56 while it is away, without a leader in the metadata; a waiting fetch ends at once."""
+    sick = store.log_dirs[0]
+    write = files.pwritev
+
+    def broken(fd: int, *arguments: object) -> int:
+        if os.readlink(f"/proc/self/fd/{fd}").startswith(sick):
+            raise OSError(5, "Input/output error")
+        return write(fd, *arguments)  # type: ignore[arg-type]
+
+    with (
+        Broker.start(store=store) as broker,
+        KafkaClient(broker.bootstrap_servers) as client,
+        KafkaClient(broker.bootstrap_servers) as reader,
+    ):
+        assert client.produce("t", numbered(0), 0).error_code == 0
+        reader.send("Fetch", 12, **fetch_fields({("t", 0): 1}, max_wait_ms=LONG_MS))
+        with monkeypatch.context() as patched:
+            patched.setattr(files, "pwritev", broken)
+            assert client.produce("t", numbered(1), 0).error_code == 56
+        _, answer = reader.receive("Fetch", 12)
+        assert answer.responses[0].partitions[0].error_code == 56
+        assert client.produce("t", numbered(1), 0).error_code == 56
+        topic = client.call("Metadata", 12, topics=None).topics[0]
+        assert [row.leader_id for row in topic.partitions] == [-1, 0]
+        store.reopen_dir(sick)
+        row = client.produce("t", numbered(1), 0)
+        assert (row.error_code, row.base_offset) == (0, 1)
+        assert values_in(client.fetch("t", 0, 0).records) == [b"0", b"1"]
+
+
+def test_a_full_disk(store: LogStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """56, nothing is written, and the same batch succeeds when there is room."""
+    write = files.pwritev
+
+    def full(fd: int, *arguments: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    with Broker.start(store=store) as broker, KafkaClient(broker.bootstrap_servers) as client:
+        with monkeypatch.context() as patched:
+            patched.setattr(files, "pwritev", full)
+            assert client.produce("t", numbered(0), 0).error_code == 56
+        assert files.pwritev is write
+        deadline, pause = time.monotonic() + SECONDS, threading.Event()
+        while (row := client.produce("t", numbered(0), 0)).error_code == 56:
+            assert time.monotonic() < deadline
+            pause.wait(0.02)
+        assert (row.error_code, row.base_offset) == (0, 0)
+
+
+def test_a_disk_that_fails_while_its_file_is_sent(
+    store: LogStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection ends, the log dir goes offline, and the next fetch gets 56."""
+    sick = store.log_dirs[0]
+    log = store["t", 0]
+    for number in range(100):
+        log.append_encoded(batch_of(b"%d" % number * 100))
+
+    is_broken, read, read_up_to = threading.Event(), files.pread, files.read_up_to
+
+    def broken_send(out: int, fd: int, position: int, size: int) -> int:
+        is_broken.set()
+        raise OSError(5, "Input/output error")
+
+    def broken(real: Callable[..., bytes]) -> Callable[..., bytes]:
+        def call(*arguments: object) -> bytes:
+            if is_broken.is_set():
+                raise OSError(5, "Input/output error")
+            return real(*arguments)
+
+        return call
+
+    with Broker.start(store=store) as broker, monkeypatch.context() as patched:
+        patched.setattr(os, "sendfile", broken_send)
+        patched.setattr(files, "pread", broken(read))
+        patched.setattr(files, "read_up_to", broken(read_up_to))
+        with KafkaClient(broker.bootstrap_servers) as client:
+            client.send("Fetch", 12, **fetch_fields({("t", 0): 0}))
+            with pytest.raises(EOFError):
+                client.read_frame()
+        with KafkaClient(broker.bootstrap_servers) as client:
+            assert client.fetch("t", 0, 0).error_code == 56
+        (offline,) = [one for one in store.describe_dirs().log_dirs if not one.is_live]
+        assert offline.path == sick
