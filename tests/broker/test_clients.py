@@ -170,8 +170,11 @@ def test_kafka_python(servers: str, codec: str) -> None:
 def test_a_consumer_gets_records_as_they_are_appended(broker: Broker, servers: str) -> None:
     """Also those of this process: the consumer waits, and no poll of it comes back empty."""
     consumer = confluent_kafka.Consumer(
-        {"bootstrap.servers": servers, "group.id": "unused", "fetch.wait.max.ms": 10_000}
-    )
+        {
+            "bootstrap.servers": servers, "group.id": "unused", "fetch.wait.max.ms": 10_000,
+            "enable.auto.commit": False,  # otherwise `close` waits for a coordinator
+        }
+    )  # fmt: skip
     admin = AdminClient({"bootstrap.servers": servers})
     admin.create_topics([NewTopic("live", 1, 1)])["live"].result(SECONDS)
     consumer.assign([confluent_kafka.TopicPartition("live", 0, 0)])
