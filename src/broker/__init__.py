@@ -5,7 +5,7 @@
     with Broker.start(["/disk1/logs", "/disk2/logs"]) as broker:
         print(broker.bootstrap_servers)
 
-Needs the extra `kafka`. `Broker.start()` without log dirs serves a temporary directory, for tests.
+Needs the extra `broker`. `Broker.start()` without log dirs serves a temporary directory, for tests.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class Broker:
                 if it is closed first, it stops the broker.
 
         Raises:
-            ImportError: the extra `kafka` is not installed.
+            ImportError: the extra `broker` is not installed.
             OSError: a listener's address is taken.
             LogStoreError: the store cannot be opened; see `LogStore.open`.
         """
@@ -91,7 +91,7 @@ class Broker:
                 importlib.import_module(name)
             except ImportError as error:
                 raise ImportError(
-                    f"a broker needs {name}: pip install 'logstore[kafka]'", name=name
+                    f"a broker needs {name}: pip install 'logstore[broker]'", name=name
                 ) from error
         if store is not None:
             return cls(store, settings, owns_store=False)

@@ -133,7 +133,7 @@ def test_the_fixtures(kafka_broker: Broker, kafka_broker_session: Broker) -> Non
 def test_without_the_extra_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before anything is opened."""
     monkeypatch.setitem(sys.modules, "cramjam", None)
-    with pytest.raises(ImportError, match=r"logstore\[kafka\]"):
+    with pytest.raises(ImportError, match=r"logstore\[broker\]"):
         Broker.start()
 
 

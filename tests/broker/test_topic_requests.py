@@ -63,6 +63,8 @@ def test_topics_by_id(client: KafkaClient) -> None:
     asked = [one(topic_id=topic_id, name=None), one(topic_id=b"?" * 16, name=None)]
     rows = client.call("Metadata", 12, topics=asked).topics
     assert [(row.error_code, row.name) for row in rows] == [(0, "by-id"), (100, None)]
+    rows = client.call("Metadata", 11, topics=asked).topics  # whose answer has no null names
+    assert [(row.error_code, row.name) for row in rows] == [(0, "by-id"), (100, "")]
 
 
 def test_a_missing_topic_is_created_only_if_wanted(client: KafkaClient, broker: Broker) -> None:

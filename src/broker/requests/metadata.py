@@ -17,6 +17,7 @@ from broker.wire.messages import (
 from logstore import LogStoreError
 
 NULL_MEANS_ALL = 1  # the first version of Metadata in which an empty list names no topic
+NULL_NAMES = 12  # the first version of Metadata whose answer may have topics without a name
 NO_LEADER = -1
 PARTITIONS_MAX = 2000  # in one answer of DescribeTopicPartitions
 
@@ -59,7 +60,8 @@ def _asked_row(call: Call, asked: Any, may_create: bool) -> Any:
     if asked.name is None:
         topic = services.topics.current().by_id.get(asked.topic_id)
         if topic is None:
-            return Row(ErrorCode.UNKNOWN_TOPIC_ID, None, asked.topic_id)
+            name = None if call.request.version >= NULL_NAMES else ""
+            return Row(ErrorCode.UNKNOWN_TOPIC_ID, name, asked.topic_id)
         return _topic_row(services, topic)
     topic = services.topics.get(asked.name)
     if topic is not None:
