@@ -125,7 +125,6 @@ def wait_for_both(spark: Any, path: Path) -> None:
     """Wait until one worker sees a log dir, and the other does not."""
 
     def look(_: Any) -> Any:
-        time.sleep(0.2)  # so that each worker gets a task
         return iter([(path / "meta.properties").exists()])
 
     deadline = time.monotonic() + START_SECONDS_MAX
