@@ -95,3 +95,29 @@ def test_a_killed_owner_is_none(run: Run, orders: list[str]) -> None:
         assert run("create", "orders", "1").exit_code == 0
     with LogStore.open(orders, read_only=True) as store:
         assert ("orders", 1) in store
+
+
+def test_regression_topics_asks_the_owner_which_partitions_are_offline(
+    run: Run, orders: list[str]
+) -> None:
+    """They were missing, and their topic was online, if the disk died within a minute after them.
+
+    A log dir that the owner gave up for one failed flush can be read again: it was online, too.
+    """
+    with owner_of(orders):
+        for partition in ("1", "2"):
+            assert run("create", "orders", partition, "--log-dir", orders[1]).exit_code == 0
+        assert run("take-offline", orders[1]).exit_code == 0
+        for is_gone in (False, True):
+            if is_gone:
+                os.rename(orders[1], orders[1] + ".gone")
+            done = run("topics", "--format", "json")
+            (row,) = json.loads(done.stdout)
+            assert (row["partitions"], row["state"]) == (3, "2 offline")
+            assert done.exit_code == 1
+            assert f"offline with {orders[1]}: orders-1, orders-2" in run("topics").stderr
+            rows = json.loads(run("topics", "orders", "--format", "json").stdout)
+            assert ["its user took it offline" in row["state"] for row in rows] == [
+                False, True, True,
+            ]  # fmt: skip
+        os.rename(orders[1] + ".gone", orders[1])

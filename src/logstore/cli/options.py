@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, TypeVar
 
@@ -163,15 +163,21 @@ def note(text: str) -> None:
 
 
 def partitions_of(
-    store: LogStore, topic: str | None, partition: int | None
+    store: LogStore,
+    topic: str | None,
+    partition: int | None,
+    others: Iterable[TopicPartition] = (),
 ) -> list[TopicPartition]:
     """Return the partitions that `TOPIC [PARTITION]` names; `orders-0` is accepted, too.
+
+    Args:
+        others: partitions of the store that its files may not name.
 
     Raises:
         UnknownPartitionError: the store has no such partition.
 
     """
-    every = sorted(store)
+    every = sorted({*store, *others})
     if topic is None:
         return every
     if partition is not None:

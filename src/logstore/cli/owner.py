@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
 import click
 
 from logstore.cli.options import named_log_dirs, store_as_owner
+from logstore.errors import LogDirOfflineError, LogStoreError
+from logstore.names import TopicPartition
 from logstore.store.admin.client import AdminClient, find_owner
+
+ANSWER_SECONDS_MAX = 30.0
 
 
 class Operator(Protocol):
@@ -56,3 +60,24 @@ def refuse_beside_owner(log_dirs: tuple[str, ...], advice: str) -> None:
 def absolute(path: str | None) -> str | None:
     """Make a path absolute, because the owner may have another working directory."""
     return None if path is None else os.path.abspath(path)
+
+
+def offline_with_owner(log_dirs: tuple[str, ...]) -> dict[TopicPartition, LogDirOfflineError]:
+    """Return the partitions on the log dirs that the owner of the store has taken offline.
+
+    A process that only reads the files may not know this: the disk can be read again, or it failed
+    before the other log dirs knew its partitions.
+    """
+    owner = find_owner(named_log_dirs(log_dirs))
+    found: dict[TopicPartition, LogDirOfflineError] = {}
+    if owner is None:
+        return found
+    with suppress(LogStoreError):  # the owner ended, or hangs: then the files are all that is known
+        answer = owner.call("describe_dirs", {}, timeout=ANSWER_SECONDS_MAX)
+        for entry in answer["log_dirs"]:
+            if not entry["is_live"]:
+                error = LogDirOfflineError(path=entry["path"], reason=entry["reason"])
+                for each in entry["partitions"]:
+                    if not each["is_temporary"]:
+                        found[TopicPartition(each["topic"], each["partition"])] = error
+    return found

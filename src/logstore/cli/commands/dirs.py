@@ -25,7 +25,7 @@ from logstore.cli.output import (
     print_rows,
     size_text,
 )
-from logstore.cli.owner import refuse_beside_owner
+from logstore.cli.owner import ANSWER_SECONDS_MAX, refuse_beside_owner
 from logstore.store.admin.client import find_owner
 from logstore.store.start.identity import resolve
 from logstore.store.start.open_dirs import PATIENCE_SECONDS, look
@@ -40,7 +40,6 @@ DIR_COLUMNS = [
     Column("bar", "disk"),
 ]
 REASON_COLUMN = Column("reason", "reason", optional_text)
-ANSWER_SECONDS_MAX = 30.0
 
 
 @click.command("format", short_help="Write the identity of new log dirs.")

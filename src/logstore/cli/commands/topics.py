@@ -20,7 +20,7 @@ from logstore.cli.options import (
     wrong_usage,
 )
 from logstore.cli.output import Column, Row, count_text, print_rows, size_text
-from logstore.cli.owner import absolute, administered
+from logstore.cli.owner import absolute, administered, offline_with_owner
 from logstore.disk.files import real_path
 from logstore.errors import LogDirOfflineError, LogStoreError
 from logstore.names import PARTITION_MAX, dir_name, validate_topic
@@ -52,11 +52,8 @@ CONFIG_COLUMNS = [
 ]
 
 
-def partition_row(store: LogStore, name: TopicPartition) -> Row:
-    """Collect the facts of a partition.
-
-    For an offline or incomplete partition, `state` has the reason.
-    """
+def partition_row(store: LogStore, name: TopicPartition, away: LogStoreError | None = None) -> Row:
+    """Collect the facts of a partition; `state` has the reason if it is `away` or incomplete."""
     row: Row = {
         "topic": name.topic,
         "partition": name.partition,
@@ -67,6 +64,8 @@ def partition_row(store: LogStore, name: TopicPartition) -> Row:
         "state": "online",
     }
     try:
+        if away is not None:
+            raise away
         log = store.log(name.topic, name.partition)
         row["log_dir"] = log.log_dir
         row["log_start_offset"] = log.log_start_offset
@@ -143,8 +142,9 @@ def topics(
     """
     with store_for_reading(log_dirs, is_overview=True) as store:
         tell_offline_dirs(store)
-        names = partitions_of(store, topic, None)
-        rows = [partition_row(store, name) for name in names]
+        away = offline_with_owner(log_dirs)
+        names = partitions_of(store, topic, None, away)
+        rows = [partition_row(store, name, away.get(name)) for name in names]
         is_a_dir_offline = bool(store.recovery_report.offline_dirs)
     others = [row for row in rows if row["state"] != "online"]
     if by_partition or topic is not None:
