@@ -34,7 +34,7 @@ from media.batch_fuzz import (
     held_bytes,
     look_at,
 )
-from media.mutant_logs import REFUSALS, Rows, moved, rows_of
+from media.mutant_logs import REFUSALS, Rows, is_watched, moved, rows_of
 from support.hanging import QUIET
 from support.hostile import BOMBS, UNREADABLE, plant
 from support.mutants import mutant, seeds
@@ -42,9 +42,7 @@ from support.mutants import mutant, seeds
 COUNT = int(os.environ.get("LOGSTORE_SPARK_MUTANTS", "300"))  # `make spark-fuzz`: 20,000
 SEED = int(os.environ.get("LOGSTORE_SPARK_SEED", str(int(time.time()))))
 ROUND = 2000  # mutants of one seed are in one store
-READS = int(
-    os.environ.get("LOGSTORE_SPARK_READS", "2")
-)  # over a batch that cannot be read, and between
+READS = int(os.environ.get("LOGSTORE_SPARK_READS", "2"))  # of batches that cannot be read
 PARTITIONS = 4  # of each topic
 # More than 2 GiB, which is the bound of the views that Spark's processes open.
 LARGE_BOMBS = ("2^32 - 1 cells", "10^8 cells", "record headers", "a payload of 4 GiB")
@@ -235,7 +233,9 @@ def check_round(
 ) -> Counter[str]:
     """Put mutants of one seed through a store and Spark."""
     seen = Counter[str]()
-    accepted = [each for each in mutants if each.kind == "accepted"]
+    # A batch of a producer is taken only in its turn: `batch_fuzz` sees to these.
+    taken = [each for each in mutants if each.kind == "accepted"]
+    accepted = [each for each in taken if not is_watched(each.data)]
     near = [each for each in accepted if not is_far(each.rows)]
     far = [each for each in accepted if is_far(each.rows)]
     planted = [each for each in mutants if not is_far(each.rows)]
