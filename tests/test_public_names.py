@@ -53,7 +53,7 @@ STORE_METHODS = {
     "remove_listener": "listener",
     "on_close": "callback",
     "log": "topic partition",
-    "create_topic": "topic partitions * config exist_ok topic_id",
+    "create_topic": "topic partitions * config is_new exist_ok topic_id",
     "delete": "topic partition",
     "set_config": "topic partition changes",
     "describe_dirs": "log_dirs topics",

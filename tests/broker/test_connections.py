@@ -117,6 +117,7 @@ def test_a_half_closed_client_gets_all_its_answers() -> None:
         client.sendall(framed(b"a") + framed(b"wait") + framed(b"b"))
         client.shutdown(socket.SHUT_WR)
         assert read_frames(client, 3) == [b"a", b"late", b"b"]
+        assert time.monotonic() < pending.deadline
         assert is_closed(client)
         assert pending.is_closed.is_set()
 
@@ -129,7 +130,7 @@ def test_a_client_that_is_gone_leaves_no_waiting_request() -> None:
             client.sendall(framed(b"wait"))
             assert pending.is_watched.wait(SECONDS)
             wait_until(lambda: server.running_count == 0, "the thread was kept")
-        assert pending.is_closed.wait(SECONDS)
+        assert pending.is_closed.wait(SECONDS) and time.monotonic() < pending.deadline
         wait_until(lambda: server.connection_count == 0, "the connection was kept")
 
 

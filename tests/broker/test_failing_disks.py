@@ -151,7 +151,7 @@ def test_a_disk_that_fails_while_its_file_is_sent(
             client.send("Fetch", 12, **fetch_fields({("t", 0): 0}))
             with pytest.raises(EOFError):
                 client.read_frame()
-        with KafkaClient(broker.bootstrap_servers) as client:
-            assert client.fetch("t", 0, 0).error_code == 56
         (offline,) = [one for one in store.describe_dirs().log_dirs if not one.is_live]
         assert offline.path == sick
+        with KafkaClient(broker.bootstrap_servers) as client:
+            assert client.fetch("t", 0, 0).error_code == 56

@@ -204,6 +204,18 @@ def test_the_partitions_of_all_sessions_have_a_limit() -> None:
     assert sessions.partition_count == len(sessions) == 0
 
 
+def test_a_log_start_that_moved_is_a_change() -> None:
+    """Clients compare their offsets with it."""
+    sessions = sessions_of()
+    before = data_of(KEYS[0], 5)
+    first = opened(sessions, 0, 0, KEYS[0])
+    number, _ = sessions.answer(first, [(KEYS[0], before)], 0.0)
+    for epoch, start, is_seen in ((1, 0, False), (2, 3, True), (3, 3, False)):
+        row = (KEYS[0], before._replace(log_start_offset=start))
+        _, rows = sessions.answer(opened(sessions, number, epoch), [row], 0.0)
+        assert bool(rows) is is_seen
+
+
 def test_partitions_with_records_are_last_in_the_next_answer() -> None:
     """So a partition with many records does not keep the others from being served."""
     sessions = sessions_of()

@@ -202,7 +202,11 @@ def test_an_offline_log_dir_has_no_leader(tmp_path: Any) -> None:
             store.create("t", number, log_dir=path, config=config, topic_id=b"t" * 16)
         with Broker.start(store=store) as broker, KafkaClient(broker.bootstrap_servers) as client:
             assert described(client, "t").topics[0].topic_id == b"t" * 16
+            store.create("u", 0, log_dir=store.log_dirs[0], config=config, topic_id=b"u" * 16)
+            assert described(client, "u").topics[0].topic_id == b"u" * 16
             store.take_offline(store.log_dirs[0])
+            client.create("other")  # so that the list of topics is made anew
+            assert described(client, "u").topics[0].topic_id == b"u" * 16
             with pytest.raises(LogDirOfflineError):
                 store.log("t", 0)
             topic = described(client, "t").topics[0]

@@ -107,6 +107,20 @@ def test_a_topic_id_is_that_of_all_partitions(base: Path) -> None:
         assert len(store.cluster_id) == 32
 
 
+def test_a_new_topic_is_created_while_a_log_dir_is_offline(base: Path) -> None:
+    """If the caller knows that it is new; partitions on the offline log dir still refuse it."""
+    with open_store(base) as store:
+        store.create("old", 1, log_dir=store.log_dirs[0])
+        store.take_offline(store.log_dirs[0])
+        with pytest.raises(LogDirOfflineError):
+            store.create_topic("t", 2)
+        assert len(store.create_topic("t", 2, is_new=True)) == 2
+        with pytest.raises((LogDirOfflineError, PartitionExistsError)):
+            store.create_topic("old", 2, is_new=True)
+        with pytest.raises(ValueError, match="exist_ok"):
+            store.create_topic("u", 2, is_new=True, exist_ok=True)
+
+
 @pytest.mark.parametrize(
     ("count", "error"), [(0, ValueError), (2**31 + 1, ValueError), ("3", TypeError)]
 )

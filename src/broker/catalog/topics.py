@@ -106,8 +106,9 @@ class TopicCatalog:
         """
         try:
             with self._changing:
+                # Also while a log dir is offline: the store knows which partitions are on it.
                 logs = self.store.create_topic(
-                    name, partitions, config=config, topic_id=os.urandom(16)
+                    name, partitions, config=config, is_new=True, topic_id=os.urandom(16)
                 )
         finally:
             self._is_stale = True

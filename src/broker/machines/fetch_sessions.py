@@ -67,8 +67,7 @@ class Session:
             or data.preferred_read_replica >= 0
         )
         has_records = data.records is not None and size_of(data.records) > 0
-        # An error is repeated in every answer until it is gone.
-        known.high_watermark = -1 if data.error_code else data.high_watermark
+        known.high_watermark = data.high_watermark  # -1 with an error, so its end is a change
         known.log_start_offset = data.log_start_offset
         if has_records:
             self.partitions.move_to_end(key)  # the others are first in the next answer

@@ -203,6 +203,7 @@ class LogStore(StoreReader):
         partitions: int,
         *,
         config: LogConfig | None = None,
+        is_new: bool = False,
         exist_ok: bool = False,
         topic_id: bytes | str | None = None,
     ) -> list[Log]:
@@ -215,7 +216,7 @@ class LogStore(StoreReader):
         of their partition numbers.
 
         Args:
-            partitions: the number of partitions, at least 1.
+            partitions: the number of partitions, at least 1. is_new: none exists, as in `create`.
             config: the new partitions' configuration. None means the store's `log_config`.
             exist_ok: return the logs of existing partitions, whatever their log dirs are, and
                 create the others. If `config` or `topic_id` is not None, existing partitions must
@@ -233,6 +234,7 @@ class LogStore(StoreReader):
             topic,
             partitions,
             config=config,
+            is_new=is_new,
             exist_ok=exist_ok,
             topic_id=topic_id,
         )

@@ -27,6 +27,14 @@ if TYPE_CHECKING:
     from logstore.store.state import OwnerState
 
 
+def check_choice(*, is_new: bool, exist_ok: bool) -> None:
+    """Refuse two arguments that contradict each other."""
+    if flag(exist_ok, "exist_ok") & flag(is_new, "is_new"):
+        raise ValueError(
+            "is_new says that the partition does not exist, exist_ok that it may exist"
+        )
+
+
 @uninterruptible
 def create(
     state: OwnerState,
@@ -47,10 +55,7 @@ def create(
     key = TopicPartition(validate_topic(topic), validate_partition(partition))
     settings = state.config.log_config if config is None else config
     instance(settings, LogConfig, "config")
-    if flag(exist_ok, "exist_ok") & flag(is_new, "is_new"):
-        raise ValueError(
-            "is_new says that the partition does not exist, exist_ok that it may exist"
-        )
+    check_choice(is_new=is_new, exist_ok=exist_ok)
     own_id = None if topic_id is None else topic_id_of(topic_id)
     chosen = None if log_dir is None else state.dir_named(log_dir)
     if exist_ok and key in replicas.offline:
@@ -74,6 +79,7 @@ def create_topic(
     partitions: int,
     *,
     config: LogConfig | None = None,
+    is_new: bool = False,
     exist_ok: bool = False,
     topic_id: bytes | str | None = None,
 ) -> list[Log]:
@@ -86,7 +92,7 @@ def create_topic(
     last = TopicPartition(validate_topic(topic), validate_partition(count - 1))
     settings = state.config.log_config if config is None else config
     instance(settings, LogConfig, "config")
-    flag(exist_ok, "exist_ok")
+    check_choice(is_new=is_new, exist_ok=exist_ok)
     own_id = None if topic_id is None else topic_id_of(topic_id)
     keys = [TopicPartition(last.topic, number) for number in range(count)]
     for key in keys if exist_ok else ():
@@ -98,7 +104,7 @@ def create_topic(
         for key in keys:
             log = creation.existing(replicas, key, config, own_id) if exist_ok else None
             if log is None:
-                creation.check_absent(replicas, key, is_new=False)
+                creation.check_absent(replicas, key, is_new=is_new)
             else:
                 logs[key] = log
         absent = [key for key in keys if key not in logs]
