@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from logstore import Log, LogClosedError, LogStore, LogStoreError, UnknownPartitionError
+from logstore.disk.log_dir import LogDir
 from logstore.disk.states import Event
 from logstore.errors import LogDirFullError, LogDirOfflineError, LogDirSuspectError
 from logstore.log import relocation
@@ -69,9 +70,16 @@ REFUSALS: dict[Event, type[LogStoreError]] = {
 
 @pytest.mark.parametrize("event", REFUSALS, ids=lambda event: event.name)
 def test_a_target_that_takes_nothing_is_refused(
-    store: LogStore, log: Log, base: Path, purges: Purges, event: Event
+    store: LogStore,
+    log: Log,
+    base: Path,
+    purges: Purges,
+    event: Event,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Neither a mark nor a directory is made for it."""
+    # A keeper looks for room as soon as a disk is full.
+    monkeypatch.setattr(LogDir, "_look_for_room", lambda _: False)
     job = job_to(store, base / "b", purges)
     check_fit(job.move, job.ends.target)
     job.ends.target.change(event, "as a test has it")

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from logstore import LogStore
-from logstore.disk.calls import call
+from logstore.disk.calls import call, naps
 from logstore.errors import LogClosedError
 from logstore.metrics import Collector, serve
 from support.hanging import QUIET
@@ -74,6 +74,7 @@ def test_a_call_under_way_shows(store: LogStore) -> None:
     name = "logstore_log_dir_longest_call_seconds"
     first, second = ({"path": path} for path in store.log_dirs)
     registry = registry_of(store)
+    naps.clear()  # of tests before this one
     with call(store.log_dirs[0] + "/orders-0") as slow:
         slow.since -= 7.0
         age = registry.get_sample_value(name, first)

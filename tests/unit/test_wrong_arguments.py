@@ -104,6 +104,9 @@ CALLS = [
         "producer_id": "number", "epoch": "number", "sequence": "number negative",
     }),
     Call("log", "idempotent_producer", {}, {"name": "text"}),
+    Call("log", "aborted_transactions", {"offset": 0, "end_offset": 1}, {
+        "offset": "number negative huge", "end_offset": "number negative huge",
+    }),
     Call("log", "expire_producers", {}, {"now_ms": "number negative huge"}),
     Call("log", "read", {"offset": 0}, {
         "offset": OFFSET, "max_records": RATE, "max_bytes": SIZE, "isolation_level": "",
@@ -147,6 +150,7 @@ CALLS = [
     }),
     Call("store", "create_topic", {"topic": "t", "partitions": 1}, {
         "topic": "text", "partitions": "number", "config": "none", "exist_ok": FLAG,
+        "is_new": FLAG, "topic_id": "none",
     }),
     *(
         Call("store", name, ORDERS, {"topic": "text", "partition": "number"})

@@ -79,8 +79,12 @@ class TopicCatalog:
         return self._topics
 
     def get(self, name: str) -> Topic | None:
-        """Find a topic by its name."""
-        return self.current().by_name.get(name)
+        """Find a topic by its name, also if the store has not told of its creation yet."""
+        topic = self.current().by_name.get(name)
+        if topic is None and (name, 0) in self.store:
+            self._is_stale = True
+            topic = self.current().by_name.get(name)
+        return topic
 
     def name_of(self, topic_id: bytes) -> str | None:
         """Find a topic's name by its id."""
