@@ -104,7 +104,7 @@ def test_regression_a_tail_at_the_end_notes_a_truncation_before_its_first_record
 def test_a_truncation_after_the_place_of_a_tail_is_no_error(
     logs: tuple[Log, ReadableLog], is_owner: bool, yielded: int
 ) -> None:
-    """It goes on with the new records; a view first yields what it had begun to read."""
+    """It continues with the new records; a view first yields the batch that it had begun."""
     log = logs[0]
     tail = logs[not is_owner].tail("start", timeout=0)
     expected = [b"old %d" % number for number in range(yielded)]

@@ -1,4 +1,4 @@
-"""Decide who looks at a waiting request: each wake-up is followed by a look, and no two overlap.
+"""Decide which thread checks a waiting request: a check follows each wake-up, and no two overlap.
 
     LOOKING   a thread evaluates the request
     AGAIN     a thread evaluates it, and something happened meanwhile
