@@ -101,7 +101,11 @@ def copy_image(source: LoopDisk, target: LoopDisk) -> None:
     The file system is at work, and its journal may go on while it is copied: a copy whose parts are
     of different moments is none that a power cut leaves. So it is compared, and made again.
     """
-    with source.image.open("rb") as old, target.image.open("r+b") as new:
+    with (
+        free(target.device),
+        source.image.open("rb") as old,
+        target.image.open("r+b") as new,
+    ):
         size = os.fstat(old.fileno()).st_size
         for _ in range(COPIES_MAX):
             new.truncate(0)
@@ -109,18 +113,18 @@ def copy_image(source: LoopDisk, target: LoopDisk) -> None:
             for start, data in data_of(old.fileno(), size):
                 assert os.pwrite(new.fileno(), data, start) == len(data)
             if is_copied(old.fileno(), new.fileno(), size):
-                break
-        else:
-            raise TimeoutError(f"{source.image} changes all the time")
-    forget(target.device)
+                return
+        raise TimeoutError(f"{source.image} changes all the time")
 
 
-def forget(device: str) -> None:
-    """Have the kernel forget what it keeps of a disk whose bytes were changed beneath it.
+@contextmanager
+def free(device: str) -> Iterator[None]:
+    """Hold a disk that nothing else uses, to change its bytes; the kernel forgets the old ones.
 
     A process that began a mount namespace meanwhile has its own copy of each mount. Until it ends,
-    the file system lives on, and the next mount would show its old state mixed with the new bytes:
-    damage that no power cut leaves. So the disk has to be free.
+    the file system lives on: it would write over the new bytes when it is unmounted at last, or the
+    next mount would show its state mixed with them. Both are damage that no power cut leaves. So
+    the disk is taken before its first byte is changed.
     """
     deadline = time.monotonic() + UNMOUNT_SECONDS_MAX
     while True:
@@ -135,6 +139,7 @@ def forget(device: str) -> None:
                 raise TimeoutError(reason) from error
         select.select([], [], [], 0.01)
     try:
+        yield
         fcntl.ioctl(fd, BLKFLSBUF, 0)
     finally:
         os.close(fd)
@@ -198,7 +203,8 @@ class Disks:
             disk, spare = (stack.enter_context(loop_disk(kind, DISK_BYTES[kind])) for _ in "12")
             for one in (disk, spare):
                 one.unmount()
-            command("fallocate", "--dig-holes", str(disk.image))  # its journal is mostly zeros
+            with free(disk.device):  # its journal is mostly zeros
+                command("fallocate", "--dig-holes", str(disk.image))
             for root in (self.root, self.cut_root):
                 (root / name).mkdir(parents=True)
             disk.mount_at(self.root / name)
