@@ -115,6 +115,17 @@ def test_a_truncation_after_the_place_of_a_tail_is_no_error(
     assert values(tail) == [b"b %d" % number for number in range(yielded, yielded + 3)]
 
 
+def test_regression_a_truncation_at_the_place_of_a_tail_is_no_error(
+    logs: tuple[Log, ReadableLog],
+) -> None:
+    """The pass ended with the shorter log, and the tail counted the dropped records as passed."""
+    log = logs[0]
+    tail = log.tail("start", timeout=0)
+    assert len(values(tail, 5)) == 5
+    log.truncate_to(5)
+    assert values(tail) == []
+
+
 @READERS
 def test_a_cut_that_a_tail_has_passed_rightly_does_not_count_later(
     logs: tuple[Log, ReadableLog], is_owner: bool

@@ -45,15 +45,16 @@ def tail(state: Replica, offset: int | str, timeout: float | None, level: str) -
 def _follow(
     state: Replica, offset: int, timeout: float | None, level: str, cut: Cut
 ) -> Iterator[Record]:
-    """Yield records in passes over the log; a cut ends the pass, because the pass may be stale."""
+    """Yield records in passes over the log; a cut ends the pass, because the pass may be stale.
+
+    A pass that a cut ended has come only to the end of the last batch that it yielded.
+    """
     batch = None
     while True:
         state.refresh()
         if cut.later is not None:
-            if batch is not None:  # a pass that was ended early has not set the offset
-                offset = max(offset, batch.offset_at(batch.count - 1) + 1)
             cut = _check_cuts(state, cut, offset, batch)
-        end = max(offset, end_of(state, level))
+        end, is_whole = max(offset, end_of(state, level)), False
         try:
             for found in isolated(state, level, offset, end):
                 if cut.later is not None:
@@ -61,10 +62,15 @@ def _follow(
                 batch = found
                 yield from batch.records(state.topic, state.partition)
             else:
-                offset = end
+                # In this order: a log that is as long again was cut before.
+                is_whole = end_of(state, level) >= end and cut.later is None
         except OffsetOutOfRangeError:
             if cut.later is None:
                 raise
+        if is_whole:
+            offset = end
+        elif batch is not None:
+            offset = max(offset, batch.offset_at(batch.count - 1) + 1)
         if not _wait(state, offset, timeout, level, cut):
             return
 
