@@ -11,13 +11,23 @@ from typing import Any
 
 import pytest
 
-from logstore import LogConfig, LogDirError, LogStore, LogStoreError, ReplicaOfflineError
+from logstore import (
+    LogClosedError,
+    LogConfig,
+    LogDirError,
+    LogDirOfflineError,
+    LogStore,
+    LogStoreError,
+    ReplicaOfflineError,
+)
+from logstore.disk import calls
 from logstore.disk.log_dir import LogDir
 from logstore.disk.threads import Thread
 from logstore.disk.uninterrupted import Work
 from logstore.format import compression
 from logstore.format.kafka import codecs as kafka_codecs
 from logstore.log.recovery import open_log as recovery
+from logstore.log.state import LogState
 from logstore.log.write import batch_group
 from logstore.store.admin.client import find_owner
 from logstore.store.dirs import old_copies, parallel
@@ -293,3 +303,84 @@ def test_regression_a_close_without_memory_is_completed_by_the_next(
     monkeypatch.undo()
     with LogStore.open([tmp_path / "a", tmp_path / "b"], config=QUIET) as store:
         assert [record.value for record in store["orders", 0]] == [b"x"]
+
+
+def _without_memory(monkeypatch: pytest.MonkeyPatch, thing: object, name: str) -> None:
+    """Let a function raise MemoryError."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(thing, name, fail)
+
+
+@pytest.mark.parametrize("is_detached", [True, False])
+def test_regression_no_log_appends_after_a_close_without_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_detached: bool
+) -> None:
+    """The lock was free, and such an append was written over a durable one of the next owner.
+
+    A thread that waits for records of the log ends, too, as soon as there is memory.
+    """
+    with LogStore.open(tmp_path, config=QUIET) as store:
+        store.create("orders", 0).append(b"x")
+    store = LogStore.open(tmp_path, config=QUIET)
+    log = store["orders", 0]
+    with monkeypatch.context() as patch:
+        _without_memory(patch, old_copies, "checkpoint")
+        if not is_detached:
+            _without_memory(patch, LogState, "detach")
+        with pytest.raises(MemoryError):
+            store.close()
+        with pytest.raises(LogClosedError if is_detached else LogDirOfflineError):
+            log.append(b"late")
+    assert store.close() == (str(tmp_path),)
+    with LogStore.open(tmp_path, config=QUIET) as later:
+        assert later["orders", 0].append(b"y", durable=True) == 1
+        for durable in (True, False):
+            with pytest.raises((LogClosedError, LogDirOfflineError)):
+                log.append(b"late", durable=durable)
+        with pytest.raises((LogClosedError, LogDirOfflineError)):
+            log.wait_for(9, 60)
+        assert [record.value for record in later["orders", 0]] == [b"x", b"y"]
+
+
+def test_regression_a_close_whose_thread_died_is_completed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log dir stayed locked until the process ended, and nothing was flushed."""
+    store = LogStore.open([tmp_path / "a", tmp_path / "b"], config=QUIET)
+    store.create("orders", 0, log_dir=tmp_path / "a").append(b"x")
+    real = threading.Thread.run
+
+    def run(thread: threading.Thread) -> None:
+        if thread.name != "logstore-close-0":
+            real(thread)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "run", run)
+        with pytest.raises(MemoryError):
+            store.close()
+    assert store.close() == ()
+    with LogStore.open([tmp_path / "a", tmp_path / "b"], config=QUIET) as store:
+        assert store.recovery_report.was_clean
+
+
+def test_regression_a_wait_without_memory_waits_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its caller left, and a second close worked beside the threads of the first."""
+    real, shortages, ended = calls.wait_awake, [1, 2, 3], []
+
+    def wait_awake(*arguments: Any) -> Any:
+        if shortages:
+            shortages.pop()
+            raise MemoryError
+        return real(*arguments)
+
+    def work(item: int) -> None:
+        while shortages:
+            threading.Event().wait(0.001)
+        ended.append(item)
+
+    monkeypatch.setattr(parallel, "wait_awake", wait_awake)
+    outcomes = parallel.for_each([1, 2], work, is_given_up=lambda _: False)
+    assert sorted(ended) == [1, 2] and all(one.is_finished for one in outcomes)

@@ -29,9 +29,10 @@ class Health:
     """The conditions of a log dir, and its state.
 
     Attributes:
-        is_refusing: whether the dir is OFFLINE or SUSPECT, so that every call raises.
-        is_refusing_appends: whether the dir is OFFLINE, SUSPECT, OUTDATED or full, so that every
-            append raises.
+        is_let_go: whether this process has released the dir; set once, by `refuse`.
+        is_refusing: whether the dir is OFFLINE or SUSPECT, or was released: every call raises.
+        is_refusing_appends: whether the dir is OFFLINE, SUSPECT, OUTDATED or full, or was released:
+            every append raises.
         since_ms: when the current state began, in ms since the epoch.
         on_change: a function that is called after each change, in the order of the changes. Its
             arguments are the conditions before and after the change, and the reason. The lock is
@@ -48,6 +49,7 @@ class Health:
         self.is_cordoned = False
         self.is_outdated = False
         self.is_slow = False
+        self.is_let_go = False
         self.is_refusing = False
         self.is_refusing_appends = False
         self.on_change: Callable[[Conditions, Conditions, str], None] | None = None
@@ -111,8 +113,9 @@ class Health:
         is_suspect = LogDirState.SUSPECT in conditions
         is_full = LogDirState.READ_ONLY in conditions
         is_outdated = LogDirState.OUTDATED in conditions
-        self.is_refusing_appends = is_offline or is_suspect or is_full or is_outdated
-        self.is_refusing = is_offline or is_suspect
+        is_refusing = is_offline or is_suspect or self.is_let_go
+        self.is_refusing_appends = is_refusing or is_full or is_outdated
+        self.is_refusing = is_refusing
         self.is_offline, self.is_suspect, self.is_full = is_offline, is_suspect, is_full
         self.is_outdated = is_outdated
         self.is_cordoned = LogDirState.CORDONED in conditions
@@ -132,6 +135,14 @@ class Health:
             if LogDirState.OFFLINE not in conditions:
                 now = state_of(conditions).value
                 warn("log dir %s is no longer %s, it is %s", self.path, state.value, now)
+
+    def refuse(self) -> None:
+        """Make every call on a log of the dir raise from now on, because the dir is released.
+
+        A close without memory can leave logs that are not closed. This method allocates nothing.
+        """
+        with self._changing:
+            self.is_let_go = self.is_refusing = self.is_refusing_appends = True
 
     # --- errors for callers -----------------------------------------------------------------------
 
@@ -153,9 +164,12 @@ class Health:
             raise LogDirError(path=self.path, reason=reason)
 
     def refusal(self) -> LogDirError:
-        """Make the error for callers of a dir that is OFFLINE or SUSPECT."""
+        """Make the error for callers of a dir that is OFFLINE or SUSPECT, or was released."""
         if self.is_offline:
             return self.offline_error()
+        if self.is_let_go:
+            reason = "this process has released it: open the store again"
+            return LogDirOfflineError(path=self.path, reason=reason)
         return self.suspect_error()
 
     def offline_error(self) -> LogDirOfflineError:

@@ -100,7 +100,6 @@ class LogDir(Health):
         self._on_failure = on_failure
         self._place: tuple[int, int] | None = None
         self._writing_meta = threading.Lock()  # so that the newest identity is the last one
-        self._is_let_go = False
 
     def __repr__(self) -> str:
         """Show the path, the state and the reason of the state."""
@@ -162,8 +161,8 @@ class LogDir(Health):
         """
         if self.is_offline:
             return self.offline_error()
-        if self._is_let_go:
-            return LogDirOfflineError(path=self.path, reason="it was released meanwhile")
+        if self.is_let_go:
+            return self.refusal()
         if isinstance(error, files.SyncError):
             return self.flush_failed(error, path)
         reason, verdict = self._reason(error, path), verdict_of(error)
@@ -277,9 +276,10 @@ class LogDir(Health):
 
         Never waits. If calls that change the disk are running, the last of them frees the lock.
         """
-        self._is_let_go = True
+        is_known = self.is_offline or self.is_suspect
+        self.refuse()
         self.spare.empty()
-        if not self.lock.let_go(is_known=self.is_refusing):
+        if not self.lock.let_go(is_known=is_known):
             import logging
 
             logging.getLogger("logstore").warning(

@@ -31,7 +31,7 @@ class Closing:
         self._lock = threading.Lock()
         self._ended: dict[LogDir, Outcome[LogDir]] = {}
         self._left: tuple[str, ...] | None = None
-        self._errors: list[LogStoreError | MemoryError] = []  # each error is raised once
+        self._errors: list[LogStoreError] = []  # each error is raised once
 
     def wait(self, timeout: float | None) -> tuple[str, ...]:
         """Close the whole store; returns the log dirs that were not closed in order."""
@@ -62,7 +62,8 @@ class Closing:
         for keeper in keepers.values():
             keeper.stop()
         serving = [one for one in replicas.log_dirs if one not in self._ended]
-        left = [log_dir.path for log_dir in serving if log_dir.is_offline]
+        # A call that ran short of memory may have released a log dir without closing it in order.
+        left = [one.path for one in serving if one.is_offline or one.is_let_go]
         hanging = [log_dir for log_dir in serving if log_dir.is_suspect]
         let_go(replicas, hanging)
         farewell = Farewell((one for one in serving if one not in hanging), timeout)
@@ -71,6 +72,8 @@ class Closing:
             try:
                 close_dir(replicas, keepers.get(log_dir.path), log_dir, farewell)
                 self._ended[log_dir] = Outcome(log_dir, None, True)
+            except MemoryError:
+                raise  # the next call of `close` does the rest
             except Exception as error:
                 self._ended[log_dir] = Outcome(log_dir, error, True)
                 raise
@@ -83,6 +86,9 @@ class Closing:
             is_given_up=is_suspect,
             on_break=_wait_for_all,
         )
+        for outcome in outcomes:
+            if isinstance(outcome.error, MemoryError):
+                raise outcome.error
         outcomes += [Outcome(log_dir, None, False) for log_dir in hanging]
         before = [one for one in replicas.log_dirs if one not in serving]
         outcomes += [self._ended[log_dir] for log_dir in before]
@@ -93,7 +99,7 @@ class Closing:
                 warn("log dir %s was not closed in order: %s", outcome.item.path, why)
         try:
             raise_first(o for o in outcomes if not isinstance(o.error, LogDirSuspectError))
-        except (LogStoreError, MemoryError) as error:
+        except LogStoreError as error:
             self._errors = [error]
         self._left = tuple(left)
 

@@ -148,12 +148,16 @@ def _wait(
 ) -> None:
     """Wait for a thread until the deadline, or until its item is given up."""
     while thread.is_alive():
-        seconds = None if deadline is None else max(0.0, deadline - time.monotonic())
-        if is_given_up is None:
-            thread.join(seconds)
-        else:
-            wait_awake(thread.join, LOOK_SECONDS if seconds is None else min(seconds, LOOK_SECONDS))
-        if deadline is not None and time.monotonic() >= deadline:
-            return
-        if is_given_up is not None and is_given_up():
-            return
+        try:
+            seconds = None if deadline is None else max(0.0, deadline - time.monotonic())
+            if is_given_up is None:
+                thread.join(seconds)
+            else:
+                look = LOOK_SECONDS if seconds is None else min(seconds, LOOK_SECONDS)
+                wait_awake(thread.join, look)
+            if deadline is not None and time.monotonic() >= deadline:
+                return
+            if is_given_up is not None and is_given_up():
+                return
+        except MemoryError:  # the thread still works, and a caller that left would disturb it
+            time.sleep(LOOK_SECONDS)

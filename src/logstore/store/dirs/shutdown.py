@@ -61,10 +61,9 @@ def close_dir(
     except OSError as error:
         raise log_dir.failed(error) from error
     finally:
-        farewell.arrive(log_dir)
         try:
-            if log_dir.is_refusing:
-                drop_logs(replicas, log_dir)
+            farewell.arrive(log_dir)
+            drop_logs(replicas, log_dir)  # those that were not closed in order
         finally:
             log_dir.release()
             log_dir.leave()
@@ -84,11 +83,6 @@ def _close_good_dir(
         failures.append(log_dir.failed(error))
     farewell.arrive(log_dir)
     failures += _for_logs(replicas, log_dir, Log.close)
-    for incomplete in list(replicas.incomplete.values()):
-        if incomplete.log_dir is log_dir:
-            incomplete.log.close()
-    if failures:  # release the logs that could not be closed in order
-        _for_logs(replicas, log_dir, partial(Log.close, flush=False))
     log_dir.check()
     farewell.wait()
     _witness(replicas, log_dir)
@@ -130,7 +124,8 @@ def drop_logs(replicas: Replicas, log_dir: LogDir) -> None:
     """Release every descriptor on a dead disk: it would fail even after the disk is back.
 
     The page cache of unflushed files is dropped too. The cache may have data that is not on the
-    disk because a flush failed, and the next open would read that data.
+    disk because a flush failed, and the next open would read that data. If the disk is good, the
+    logs that are not closed yet are closed without a flush.
 
     Raises:
         MemoryError: some descriptors are not released yet; call the function again.
@@ -140,6 +135,9 @@ def drop_logs(replicas: Replicas, log_dir: LogDir) -> None:
     incomplete = [one.log for one in list(replicas.incomplete.values()) if one.log_dir is log_dir]
     for log in [*replicas.on(log_dir), *incomplete]:
         try:
+            if not log_dir.is_refusing:
+                log.close(flush=False)
+                continue
             if isinstance(log, Log):  # this process writes no logs of other classes
                 unflushed += host.unflushed_paths(log)
             log.detach(log_dir.refusal(), of=log_dir)
