@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import threading
 
+import pytest
+
+from logstore.disk.threads import Thread
 from logstore.store.dirs.parallel import for_each
 
 
@@ -43,3 +46,24 @@ def test_one_that_hangs_is_left_behind() -> None:
 def test_no_items_are_no_work() -> None:
     """Nothing happens."""
     assert for_each([], lambda item: None) == []
+
+
+def test_regression_a_start_without_memory_waits_for_the_threads_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The caller left, and the next close worked beside them."""
+    real, may_end, ended = Thread.start, threading.Event(), []
+
+    def start(thread: Thread) -> None:
+        if thread.name == "logstore-1":
+            raise MemoryError
+        real(thread)
+
+    def work(item: int) -> None:
+        assert may_end.wait(60)
+        ended.append(item)
+
+    monkeypatch.setattr(Thread, "start", start)
+    with pytest.raises(MemoryError):
+        for_each([1, 2], work, on_break=may_end.set)
+    assert ended == [1]

@@ -71,13 +71,13 @@ def for_each(
             Thread(target=run, args=(number,), name=f"{name}-{number}", daemon=True)
             for number in range(len(items))
         ]
-        _start_all(threads, run)
         deadline = None if timeout is None else time.monotonic() + timeout
         lanes = [
             (thread, partial(is_given_up, item) if is_given_up else None)
             for item, thread in zip(items, threads, strict=True)
         ]
         try:
+            _start_all(threads, run)
             for thread, is_hopeless in lanes:
                 _wait(thread, deadline, is_hopeless)
         except BaseException:
