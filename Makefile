@@ -12,7 +12,7 @@ MAKEFLAGS += --no-print-directory
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: fuzz fuzz-broker kill-broker fuzz-batches fuzz-frames kafka-damage kafka-interop help demo test tests-together tests-alone quick lint format bench-peers bench-move bench-kafka bench-history bench-gate bench-layouts kill kill-moves soak soak-moves media crash faults startup-model io-errors interrupts exhaustion hanging-start small-files build tools clean
+.PHONY: fuzz fuzz-broker kafka-parity kill-broker fuzz-batches fuzz-frames kafka-damage kafka-interop help demo test tests-together tests-alone quick lint format bench-peers bench-move bench-kafka bench-history bench-gate bench-layouts kill kill-moves soak soak-moves media crash faults startup-model io-errors interrupts exhaustion hanging-start small-files build tools clean
 SPARK_KILL_RUN := LOGSTORE_SPARK_KILLS=20 LOGSTORE_SPARK_CUT_STEP=1
 .PHONY: bench-compaction bench-spark bench-kafka-spark spark-kill spark-cluster spark-fuzz
 
@@ -91,6 +91,9 @@ kafka-damage: $(VENV)/stamp-test ## 10,000 flips, cuts and zeros in segments tha
 kafka-interop: $(VENV)/stamp-test ## 20 rounds against a real Kafka broker (Java 17, Maven)
 	@PYTHONPATH=src:tests:. $(BIN)/python tests/media/kafka_interop.py
 
+kafka-parity: $(VENV)/stamp-test ## 150 questions to the broker and to a real Kafka (Java 17, Maven)
+	@PYTHONPATH=src:tests:. $(BIN)/python -m support.kafka_parity
+
 fuzz: $(VENV)/stamp-fuzz ## 30 minutes of a coverage-guided fuzzer on the decoder of Kafka's batches
 	@PYTHONPATH=src:tests:. $(BIN)/python tests/media/kafka_fuzz.py
 
@@ -100,8 +103,8 @@ fuzz-batches: $(VENV)/stamp-test ## 1,000,000 mutated batches of both layouts th
 fuzz-frames: $(VENV)/stamp-test ## 1,000,000 mutated messages of the wire protocol through every decoder
 	@LOGSTORE_FUZZ_FRAMES=1000000 $(PYTEST) --timeout=7200 tests/wire/test_wire_fuzz.py -s
 
-kill-broker: $(VENV)/stamp-test ## 1,000 times kill -9 of a broker under idempotent producers
-	@LOGSTORE_BROKER_KILLS=1000 $(PYTEST) tests/kill/test_broker_kills.py -s
+kill-broker: $(VENV)/stamp-test ## 1,000 times kill -9 of a broker under producers, then under groups
+	@LOGSTORE_BROKER_KILLS=1000 $(PYTEST) tests/kill/test_broker_kills.py tests/kill/test_group_kills.py -s
 
 fuzz-broker: $(VENV)/stamp-test ## 1,000,000 mutated requests on the sockets of a broker
 	@LOGSTORE_FUZZ_FRAMES=1000000 $(PYTEST) --timeout=20000 tests/broker/test_broker_fuzz.py -s

@@ -1,11 +1,13 @@
 """Write src/broker/wire/schemas.json: the message schemas of Apache Kafka that the broker speaks.
 
-    python scripts/wire_schemas.py kafka-clients-4.1.0.jar kafka-clients-3.9.1.jar
+    python scripts/wire_schemas.py kafka-clients-4.1.0.jar kafka-clients-3.9.1.jar \
+        kafka-group-coordinator-4.1.0.jar
 
 The jars come from Maven Central (`mvn dependency:copy -DoutputDirectory=.
 -Dartifact=org.apache.kafka:kafka-clients:4.1.0`). The first jar gives every message; keys 4 to 7,
-which Kafka 4.0 removed, come from the second. Comments and descriptions are left out, and so is
-what only Java's code generator needs. The same jars give the same bytes.
+which Kafka 4.0 removed, come from the second; the third gives the records of `__consumer_offsets`.
+Comments and descriptions are left out, and so is what only Java's code generator needs. The same
+jars give the same bytes.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ KEYS = {
 REMOVED_KEYS = {4, 5, 6, 7}
 HEADERS = {"RequestHeader", "ResponseHeader"}
 DATA = {"ConsumerProtocolAssignment", "ConsumerProtocolSubscription"}  # inside members' metadata
+RECORDS = {"OffsetCommitKey", "OffsetCommitValue", "GroupMetadataKey", "GroupMetadataValue"}
 MESSAGE_FACTS = ("apiKey", "type", "name", "validVersions", "flexibleVersions")
 FIELD_FACTS = (
     "name", "type", "versions", "nullableVersions", "flexibleVersions", "tag", "taggedVersions",
@@ -68,7 +71,14 @@ def message(schema: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def document(newest: Path, older: Path) -> str:
+def record(schema: dict[str, Any]) -> dict[str, Any]:
+    """Leave of a record's schema what decides about its bytes; its number is that of no API."""
+    kept = message(schema)
+    del kept["apiKey"]
+    return {**kept, "type": "data"}
+
+
+def document(newest: Path, older: Path, coordinator: Path) -> str:
     """Give the whole file: a head, then one line a message, in the order of their names."""
     messages = [
         message(schema)
@@ -78,6 +88,7 @@ def document(newest: Path, older: Path) -> str:
     messages += [
         message(schema) for schema in schemas(older) if schema.get("apiKey") in REMOVED_KEYS
     ]
+    messages += [record(one) for one in schemas(coordinator) if one["name"] in RECORDS]
     missing = (KEYS | REMOVED_KEYS) - {kept.get("apiKey") for kept in messages}
     if missing:
         raise ValueError(f"no schema has the keys {sorted(missing)}")
@@ -86,7 +97,7 @@ def document(newest: Path, older: Path) -> str:
         "license": "Apache-2.0; see KAFKA_NOTICE.txt beside this file",
         "sources": [
             {"jar": jar.name, "sha256": hashlib.sha256(jar.read_bytes()).hexdigest()}
-            for jar in (newest, older)
+            for jar in (newest, older, coordinator)
         ],
     }
     lines = [
@@ -102,9 +113,10 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("newest", type=Path, help="kafka-clients of the version that is spoken")
     parser.add_argument("older", type=Path, help="kafka-clients of a version with keys 4 to 7")
+    parser.add_argument("coordinator", type=Path, help="kafka-group-coordinator, as `newest`")
     parser.add_argument("--target", type=Path, default=TARGET)
     options = parser.parse_args(arguments)
-    options.target.write_text(document(options.newest, options.older), encoding="utf-8")
+    options.target.write_text(document(options.newest, options.older, options.coordinator), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -46,9 +46,10 @@ LAYERS = [
     {"logstore"},  # the list of public names
     {"mover"},
     {"broker.config", "broker.wire"},
-    {"broker.machines"},
+    {"broker.machines", "broker.groups"},
     {"broker.net"},
     {"broker.catalog"},
+    {"broker.coordinator"},
     {"broker.requests"},
     {"broker.server"},
     {"broker"},  # the list of public names

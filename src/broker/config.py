@@ -78,6 +78,15 @@ class BrokerConfig:
         max_worker_threads: the number of requests that run at the same time.
         max_incremental_fetch_session_cache_slots: the number of fetch sessions.
         fetch_max_bytes: the most bytes of records in one answer.
+        group_initial_rebalance_delay_ms: how long an empty group waits for further members after
+            the first one. Kafka's default is 3 s, which is long for tests.
+        group_min_session_timeout_ms, group_max_session_timeout_ms: what a member may ask for.
+        group_max_size: the number of members of one group.
+        max_groups_per_partition: the number of groups of one partition of `__consumer_offsets`.
+        offsets_topic_num_partitions: of `__consumer_offsets`; cannot be changed once it exists.
+        offsets_retention_minutes: how long offsets are kept after their group became empty.
+        offsets_retention_check_interval_ms: the time between two looks for such offsets.
+        offset_metadata_max_bytes: the text that a client may keep with an offset.
         log_config: the configuration of topics that are created without settings of their own.
         store_config: of a store that the broker opens itself, apart from its `log_config`.
     """
@@ -98,6 +107,15 @@ class BrokerConfig:
     max_worker_threads: int = 2_000
     max_incremental_fetch_session_cache_slots: int = 1_000
     fetch_max_bytes: int = 55 << 20
+    group_initial_rebalance_delay_ms: int = 0
+    group_min_session_timeout_ms: int = 6_000
+    group_max_session_timeout_ms: int = 1_800_000
+    group_max_size: int = 10_000
+    max_groups_per_partition: int = 100_000
+    offsets_topic_num_partitions: int = 50
+    offsets_retention_minutes: int = 7 * 24 * 60
+    offsets_retention_check_interval_ms: int = 600_000
+    offset_metadata_max_bytes: int = 4096
     log_config: LogConfig = field(default=KAFKA_LOG_CONFIG)
     store_config: StoreConfig = field(default=STORE_CONFIG)
 
@@ -155,6 +173,7 @@ def _checked(name: str, value: object, default: object) -> object:
     number = parse(value, name) if isinstance(value, str) else value
     if isinstance(number, bool) or not isinstance(number, int):
         raise TypeError(f"{name} must be a whole number, not {value!r}")
-    if not 1 <= number <= SIZES_MAX:
-        raise ValueError(f"{name}={number} is not in 1..{SIZES_MAX}")
+    smallest = 0 if default == 0 else 1
+    if not smallest <= number <= SIZES_MAX:
+        raise ValueError(f"{name}={number} is not in {smallest}..{SIZES_MAX}")
     return number

@@ -59,6 +59,7 @@ class Broker:
             raise
         self._withdraw = store.on_close(self.stop)
         store.add_listener(self._on_event)
+        self._services.start(self._server)
         self._server.start()
 
     @classmethod

@@ -121,7 +121,7 @@ class MoveCommands:
         assert store is not None
         return store
 
-    def _mover(self, threads: int | None = None, rate: Rate = None) -> RunningMover:
+    def running(self, threads: int | None = None, rate: Rate = None) -> RunningMover:
         """Return the store's mover, or make a mover with the rate that an earlier mover stored."""
         with self._making:  # requests run in parallel, but a store must have only one mover
             if self.mover is None or self.mover.is_closed:
@@ -164,7 +164,7 @@ class MoveCommands:
             return plan_facts(plan)
         for wish in plan.wishes:
             store.prefer_dir(wish.topic, wish.partition, wish.target)
-        mover = self._mover(threads)
+        mover = self.running(threads)
         if throttle is not None:
             mover.set_throttled_rate(_rate(throttle))
         return plan_facts(plan) | self._follow(mover, mover.execute(plan), request)
@@ -179,7 +179,7 @@ class MoveCommands:
 
     def throttle(self, request: Request, rate: Rate, log_dir: str | None = None) -> Row:
         """Limit all moves, or those of one log dir, to a rate."""
-        mover = self._mover()
+        mover = self.running()
         mover.set_throttled_rate(_rate(rate), log_dir)
         return self._facts(mover, mover.moves())
 
@@ -194,7 +194,7 @@ class MoveCommands:
             # before it is cancelled or paused.
             is_held = is_new and verb in ("cancel", "pause")
             rate = rate_left(self.store)
-            mover = self._mover(rate=HOLD_RATE if is_held else None)
+            mover = self.running(rate=HOLD_RATE if is_held else None)
             try:
                 chosen = _chosen(mover.moves(), partitions, verb)
                 for move in chosen:

@@ -91,6 +91,17 @@ class ReplicaMover:
         )
         self._begin()
 
+    @classmethod
+    def of(cls, store: LogStore) -> Self:
+        """Return the mover of a store, for all who share it; make one if there is none.
+
+        A mover that this makes has the rate that was set last, and ends with the store.
+        """
+        instance(store, LogStore, "store").host.check_owner()
+        found = commands_of(store, cls).running()
+        assert isinstance(found, cls)
+        return found
+
     @uninterruptible
     def _begin(self) -> None:
         """Register with the store, and resume the moves that an earlier process left unfinished."""

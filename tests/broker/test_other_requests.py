@@ -48,7 +48,7 @@ def test_a_bad_software_name_is_refused(client: KafkaClient, name: str, version:
     assert client.call("ApiVersions", 3, **fields).error_code == 42
 
 
-@pytest.mark.parametrize(("key", "version"), [(0, 2), (0, 14), (3, 14), (11, 0), (999, 0), (-1, 0)])
+@pytest.mark.parametrize(("key", "version"), [(0, 2), (0, 14), (3, 14), (24, 0), (999, 0), (-1, 0)])
 def test_an_unknown_request_ends_the_connection(
     client: KafkaClient, key: int, version: int
 ) -> None:
@@ -79,21 +79,22 @@ def test_each_producer_gets_its_own_id(client: KafkaClient, version: int) -> Non
 
 
 @pytest.mark.parametrize("version", range(7))
-@pytest.mark.parametrize(("key_type", "code"), [(0, 15), (1, 42)])
-def test_there_are_no_coordinators_yet(
-    client: KafkaClient, version: int, key_type: int, code: int
-) -> None:
-    """A group is asked for again; a transactional producer gives up."""
-    if version == 0 and key_type:
-        return  # version 0 knows groups only
-    answer = client.call(
-        "FindCoordinator", version, key="k", key_type=key_type, coordinator_keys=["k", "l"]
-    )
+def test_the_broker_coordinates_groups(client: KafkaClient, broker: Broker, version: int) -> None:
+    """It names itself, by the address of the listener that was asked."""
+    answer = client.call("FindCoordinator", version, key="k", coordinator_keys=["k", "l"])
     rows = answer.coordinators if version >= 4 else [answer]
-    assert [(row.error_code, row.node_id) for row in rows] == [(code, -1)] * len(rows)
-    assert len(rows) == (2 if version >= 4 else 1)
-    if version:
-        assert all("yet" in row.error_message for row in rows)
+    assert {(row.error_code, row.node_id) for row in rows} == {(0, 0)}
+    assert {f"{row.host}:{row.port}" for row in rows} == {broker.bootstrap_servers}
+    assert [row.key for row in rows] == ["k", "l"] if version >= 4 else len(rows) == 1
+
+
+@pytest.mark.parametrize("version", range(1, 7))
+def test_there_are_no_transactions_yet(client: KafkaClient, version: int) -> None:
+    """A transactional producer gives up, and says why."""
+    answer = client.call("FindCoordinator", version, key="k", key_type=1, coordinator_keys=["k"])
+    rows = answer.coordinators if version >= 4 else [answer]
+    assert [(row.error_code, row.node_id) for row in rows] == [(42, -1)]
+    assert "yet" in rows[0].error_message
 
 
 def configs_of(client: KafkaClient, kind: int, name: str, version: int = 4, **fields: Any) -> Any:

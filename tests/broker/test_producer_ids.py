@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker.catalog import producer_ids
+from broker.catalog import dir_facts
 from broker.catalog.producer_ids import BLOCK_IDS, EMBEDDED_IDS, FACT, ProducerIds
 from logstore import Facts, LogConfig, LogDirFullError, LogStore
 from support.kafka_client import batch_of
@@ -81,7 +81,7 @@ def test_a_log_dir_that_hangs_delays_little(
 ) -> None:
     """The others remember the block."""
     released, write = threading.Event(), Facts.__setitem__
-    monkeypatch.setattr(producer_ids, "WRITE_SECONDS_MAX", 0.05)
+    monkeypatch.setattr(dir_facts, "WRITE_SECONDS_MAX", 0.05)
     with LogStore.open(dirs) as store:
         facts = Facts.__setitem__
         hanging = threading.Lock()

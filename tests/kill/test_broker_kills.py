@@ -5,30 +5,19 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import deque
-from pathlib import Path
 
 import pytest
 
 from logstore import LogStore
+from support.broker_process import KILLS, serve
 from support.kafka_client import KafkaClient, batch_of, produce_fields
-from support.places import environment, fast_directory
+from support.places import fast_directory
 
-KILLS = int(os.environ.get("LOGSTORE_BROKER_KILLS", "6"))
-SERVE = """
-import sys
-from broker import Broker
-with Broker.start(sys.argv[1:]) as broker:
-    print(broker.bootstrap_servers, flush=True)
-    sys.stdin.read()
-"""
 PARTITIONS = 2
 IN_FLIGHT_MAX = 5  # as Kafka's clients: a broker remembers five batches of a producer
 
@@ -71,16 +60,6 @@ class Producer:
         values = [b"%d" % number for number in range(first, first + count)]
         batch = batch_of(*values, producer=(self.producer_id, 0, first))
         return client.send("Produce", 12, **produce_fields({("t", self.partition): batch}))
-
-
-def serve(paths: list[Path]) -> tuple[subprocess.Popen[str], str]:
-    """Start a broker in a process of its own."""
-    child = subprocess.Popen(
-        [sys.executable, "-c", SERVE, *map(str, paths)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment(), text=True,
-    )  # fmt: skip
-    assert child.stdout is not None
-    return child, child.stdout.readline().strip()
 
 
 @pytest.mark.timeout(120 + 10 * KILLS)

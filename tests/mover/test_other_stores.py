@@ -124,7 +124,7 @@ def test_two_requests_at_once_make_one_mover(
     made = []
     begin = ReplicaMover.__init__
     commands = commands_of(store)
-    second = threading.Thread(target=commands._mover)
+    second = threading.Thread(target=commands.running)
 
     def begin_slowly(self: ReplicaMover, *args: Any) -> None:
         made.append(self)
@@ -134,7 +134,7 @@ def test_two_requests_at_once_make_one_mover(
         begin(self, *args)
 
     monkeypatch.setattr(ReplicaMover, "__init__", begin_slowly)
-    mover = commands._mover()
+    mover = commands.running()
     second.join(SECONDS_MAX)
     assert made == [mover]
 

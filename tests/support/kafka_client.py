@@ -23,7 +23,11 @@ NEWEST = {
     "Produce": 13, "Fetch": 18, "ListOffsets": 10, "Metadata": 13, "FindCoordinator": 6,
     "ApiVersions": 4, "CreateTopics": 7, "DeleteTopics": 6, "InitProducerId": 5,
     "OffsetForLeaderEpoch": 4, "DescribeConfigs": 4, "DescribeCluster": 2,
-    "DescribeTopicPartitions": 0,
+    "DescribeTopicPartitions": 0, "JoinGroup": 9, "SyncGroup": 5, "Heartbeat": 4, "LeaveGroup": 5,
+    "OffsetCommit": 9, "OffsetFetch": 9, "OffsetDelete": 0, "DescribeGroups": 6, "ListGroups": 5,
+    "DeleteGroups": 2, "DeleteRecords": 2, "AlterConfigs": 2, "IncrementalAlterConfigs": 1,
+    "AlterReplicaLogDirs": 2, "DescribeLogDirs": 4, "CreatePartitions": 3, "ElectLeaders": 2,
+    "AlterPartitionReassignments": 1, "ListPartitionReassignments": 0, "ListConfigResources": 1,
 }  # fmt: skip
 
 

@@ -184,6 +184,7 @@ CALLS = [
         "topic": "text", "partition": "number", "log_dir": PATH, "throttled_rate": RATE,
     }),
     Call("mover", "move_of", ORDERS, {"topic": "text", "partition": "number negative huge"}),
+    Call("mover", "of", {}, {"store": ""}),
     Call("mover", "execute", {}, {"plan": ""}),
     Call("mover", "change_replica_dirs", {}, {"assignment": ""}),
     Call("mover", "set_throttled_rate", {"rate": 1}, {"rate": RATE, "log_dir": "none text"}),

@@ -19,7 +19,9 @@ public class Golden {
             String[] parts = line.split(" ", 3);
             short version = Short.parseShort(parts[1]);
             boolean isData = parts[0].matches(".*(Request|Response|Header)");
-            String name = "org.apache.kafka.common.message." + parts[0] + (isData ? "Data" : "");
+            boolean isRecord = parts[0].matches("(OffsetCommit|GroupMetadata)(Key|Value)");
+            String room = isRecord ? "coordinator.group.generated." : "common.message.";
+            String name = "org.apache.kafka." + room + parts[0] + (isData ? "Data" : "");
             String encoded = "-";
             try {
                 Message message = (Message) Class.forName(name + "JsonConverter")

@@ -173,6 +173,7 @@ def test_unknown_tags_are_skipped_but_never_out_of_order() -> None:
         ("MetadataRequest", 12, b"\x80\x80\x80\x80\x80\1", "topics", "more than five bytes"),
         ("MetadataRequest", 12, b"\xff\xff\xff\xff\x0f", "topics", "the varint 4294967295"),
         ("FetchRequest", 15, bytes(21) + b"\1\1\1\1\1\x0e" + bytes(14), "tags", "has 13 bytes"),
+        ("HeartbeatRequest", 4, b"\x81\x80\2" + bytes(2**15), "group_id", "more than 32767"),
         ("DescribeTopicPartitionsRequest", 0, b"\1\0\0\0\0\2\0", "cursor", "struct is null"),
     ],
 )

@@ -90,7 +90,7 @@ def test_the_file_names_its_origin() -> None:
     """The script, the jars and their checksums; the notice of the license is beside it."""
     head = json.loads(FILE.read_text(encoding="utf-8"))
     assert head["generated_by"] == "scripts/wire_schemas.py" and SCRIPT.is_file()
-    assert [len(source["sha256"]) for source in head["sources"]] == [64, 64]
+    assert [len(source["sha256"]) for source in head["sources"]] == [64, 64, 64]
     assert "Apache Software Foundation" in FILE.with_name("KAFKA_NOTICE.txt").read_text()
     keys = {row["apiKey"] for row in head["messages"] if "apiKey" in row}
     assert keys == script().KEYS | script().REMOVED_KEYS
@@ -101,7 +101,8 @@ def test_the_script_leaves_out_what_decides_nothing(tmp_path: Path) -> None:
     """Comments, descriptions and other APIs; the same jars give the same bytes."""
     kept = script()
     jars = []
-    for name, keys in (("new", kept.KEYS | {71}), ("old", kept.REMOVED_KEYS | {3})):
+    sources = (("new", kept.KEYS | {71}), ("old", kept.REMOVED_KEYS | {3}), ("records", {1}))
+    for name, keys in sources:
         jars.append(tmp_path / f"{name}.jar")
         with zipfile.ZipFile(jars[-1], "w") as jar:
             for key in keys:
@@ -119,4 +120,4 @@ def test_the_script_leaves_out_what_decides_nothing(tmp_path: Path) -> None:
     assert rows[0]["fields"] == [{"name": "F", "type": "int8", "versions": "0+"}]
     assert kept.document(*jars) == text
     with pytest.raises(ValueError, match=r"no schema has the keys \[4, 5, 6, 7\]"):
-        kept.document(jars[0], jars[0])
+        kept.document(jars[0], jars[0], jars[2])

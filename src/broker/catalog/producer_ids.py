@@ -11,14 +11,13 @@ programs that append to the store themselves.
 from __future__ import annotations
 
 import threading
-import time
 
+from broker.catalog import dir_facts
 from logstore import LogStore, LogStoreError, StoreEvent, StoreEventKind
 
 BLOCK_IDS = 1000
 EMBEDDED_IDS = 2**62
 FACT = "broker.producer_id_block_end"
-WRITE_SECONDS_MAX = 2.0  # a log dir that takes longer is left out
 
 
 class ProducerIds:
@@ -52,15 +51,14 @@ class ProducerIds:
                 if floor > self._end:  # not the end of the present block, which is remembered
                     self._next = self._end = floor
             if self._next >= self._end:
-                self._remember(self._next + BLOCK_IDS)
+                dir_facts.remember(self._store, FACT, self._next + BLOCK_IDS)
                 self._end = self._next + BLOCK_IDS
             self._next += 1
             return self._next - 1
 
     def _floor(self) -> int:
         """Return the smallest number that is above every known id."""
-        ends = [*map(self._end_of_log, self._store), *map(self._end_of_dir, self._store.log_dirs)]
-        return max(ends, default=0)
+        return max(dir_facts.largest(self._store, FACT), *map(self._end_of_log, self._store), 0)
 
     def _end_of_log(self, key: tuple[str, int]) -> int:
         try:
@@ -69,38 +67,6 @@ class ProducerIds:
             return 0
         ids = [state.producer_id for state in states if state.producer_id < EMBEDDED_IDS]
         return max(ids, default=-1) + 1
-
-    def _end_of_dir(self, path: str) -> int:
-        try:
-            end = self._store.facts(path).get(FACT, 0)
-        except LogStoreError:
-            return 0
-        return end if isinstance(end, int) else 0
-
-    def _remember(self, end: int) -> None:
-        """Write the end of a block to all log dirs at once; one that serves is enough."""
-        failures: dict[str, LogStoreError] = {}
-        done: list[str] = []
-
-        def write(path: str) -> None:
-            try:
-                self._store.facts(path)[FACT] = end
-                done.append(path)
-            except LogStoreError as error:
-                failures[path] = error
-
-        paths = self._store.log_dirs
-        threads = [
-            threading.Thread(target=write, args=(path,), name="broker-producer-ids", daemon=True)
-            for path in paths
-        ]
-        for thread in threads:
-            thread.start()
-        deadline = time.monotonic() + WRITE_SECONDS_MAX
-        for thread in threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
-        if not done:
-            raise next(iter(failures.values()), LogStoreError("no log dir answers"))
 
     def _on_event(self, event: StoreEvent) -> None:
         if event.kind in (StoreEventKind.LOG_DIR_RETURNED, StoreEventKind.LOG_DIR_ADDED):

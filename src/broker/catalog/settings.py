@@ -58,6 +58,11 @@ FIXED: dict[str, tuple[int, str]] = {
 }
 
 
+# Kafka's tool sets them while it moves replicas between brokers. With one broker there is nothing
+# to limit, so they are accepted, and not kept.
+IGNORED = frozenset(key for key in FIXED if key.endswith(".throttled.replicas"))
+
+
 class InvalidSettingError(ValueError):
     """Report a setting that this broker does not accept, with its name."""
 
@@ -88,7 +93,7 @@ def config_of(settings: Iterable[tuple[str, str | None]], defaults: LogConfig) -
     for key, text in settings:
         if key in KEYS:
             if text is not None:
-                changes[field_of(key)] = _value_of(key, text.strip())
+                changes[field_of(key)] = value_of(key, text.strip())
         elif key not in FIXED:
             raise InvalidSettingError(f"unknown topic setting {key!r}{_nearest(key)}")
         elif text is not None and text.strip().lower() != FIXED[key][1]:
@@ -110,7 +115,7 @@ def _nearest(key: str) -> str:
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
-def _value_of(key: str, text: str) -> object:
+def value_of(key: str, text: str) -> object:
     """Read a value in Kafka's form."""
     kind = KEYS[key].type
     if key == "compression.type":

@@ -118,6 +118,20 @@ class TopicCatalog:
             self._is_stale = True
         return Topic(name, logs[0].topic_id, tuple(range(partitions)))
 
+    def add_partitions(self, topic: Topic, count: int) -> None:
+        """Add partitions to a topic until it has `count`, with the settings of its first one.
+
+        Raises:
+            LogStoreError: no log dir takes them; some may have been added.
+        """
+        config = self.log(topic.name, topic.partitions[0]).config
+        try:
+            with self._changing:
+                for number in range(topic.partitions[-1] + 1, count):
+                    self.store.create(topic.name, number, config=config, topic_id=topic.id)
+        finally:
+            self._is_stale = True
+
     def delete(self, topic: Topic) -> None:
         """Delete all partitions of a topic.
 

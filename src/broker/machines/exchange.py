@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable
+from typing import Any, Protocol
 
 from broker.config import Endpoint
 from broker.machines.wakeup import Wakeup
@@ -68,6 +69,19 @@ class Pending(abc.ABC):
     @abc.abstractmethod
     def close(self) -> None:
         """Stop watching; closing twice is allowed."""
+
+
+class Scheduler(Protocol):
+    """Calls tasks, in threads of its own; a task must not raise."""
+
+    def submit(self, task: Callable[[], None]) -> None:
+        """Call a task soon."""
+
+    def call_at(self, deadline: float, task: Callable[[], None]) -> object:
+        """Call a task at a time of `time.monotonic`; returns what cancels it."""
+
+    def cancel(self, timer: Any) -> None:
+        """Forget a task that was not called yet; None is allowed."""
 
 
 Handler = Callable[[memoryview, Client], Answer | Pending]

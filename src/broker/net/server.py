@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 from broker.config import BrokerConfig
 from broker.machines.complaints import Complaints
@@ -34,7 +35,7 @@ from broker.net.connection import (
 )
 from broker.net.listener import Listener
 from broker.net.poller import GONE, HUNG_UP, ONCE, READABLE, WRITABLE, Polled, Poller
-from broker.net.workers import Workers
+from broker.net.workers import Task, Workers
 from broker.wire.byte_cursor import WireError
 
 LOG = logging.getLogger("broker")
@@ -133,6 +134,20 @@ class Server:
         with self._lock:
             return list(self._connections)
 
+    # --- tasks of others ------------------------------------------------------------------------
+
+    def submit(self, task: Task) -> None:
+        """Call a task soon, in a thread; it must not raise."""
+        self._workers.submit(task)
+
+    def call_at(self, deadline: float, task: Task) -> object:
+        """Call a task at a time of `time.monotonic`; returns what cancels it."""
+        return self._poller.set_timer(deadline, task)
+
+    def cancel(self, timer: Any) -> None:
+        """Forget a task that was not called yet; None is allowed."""
+        self._poller.cancel(timer)
+
     # --- events, in the poller's thread ---------------------------------------------------------
 
     def _on_event(self, polled: Polled, events: int) -> None:
@@ -156,7 +171,10 @@ class Server:
         if isinstance(item, Workers):
             item.relieve()
             return
-        assert isinstance(item, Connection)
+        if not isinstance(item, Connection):
+            assert callable(item)
+            self._workers.submit(item)
+            return
         if item.phase is Phase.WAITING:
             self._wake(item)
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from broker.catalog.dynamic_settings import CORDONED
 from broker.catalog.settings import BOOLEAN, FIXED, INT, KEYS, LIST, LONG, STRING, text_of
 from broker.machines.exchange import Answer
 from broker.requests.failures import code_of
@@ -14,7 +15,7 @@ from broker.wire.messages import DescribeConfigsResponse
 from logstore import LogStoreError, UnknownPartitionError
 
 TOPIC, BROKER = 2, 4  # types of resources
-TOPIC_SOURCE, STATIC_SOURCE, DEFAULT_SOURCE = 1, 4, 5
+TOPIC_SOURCE, DYNAMIC_SOURCE, STATIC_SOURCE, DEFAULT_SOURCE = 1, 2, 4, 5
 
 
 class _Row(NamedTuple):
@@ -90,6 +91,10 @@ def _broker_rows(services: Services) -> Iterator[_Row]:
         "default.replication.factor": (INT, 1),
         "delete.topic.enable": (BOOLEAN, config.delete_topic_enable),
         "fetch.max.bytes": (INT, config.fetch_max_bytes),
+        "group.initial.rebalance.delay.ms": (INT, config.group_initial_rebalance_delay_ms),
+        "group.max.session.timeout.ms": (INT, config.group_max_session_timeout_ms),
+        "group.max.size": (INT, config.group_max_size),
+        "group.min.session.timeout.ms": (INT, config.group_min_session_timeout_ms),
         "listeners": (STRING, config.listeners),
         "log.dirs": (LIST, ",".join(services.store.log_dirs)),
         "log.retention.ms": (LONG, text_of("retention.ms", log_config)),
@@ -97,8 +102,13 @@ def _broker_rows(services: Services) -> Iterator[_Row]:
         "max.connections": (INT, config.max_connections),
         "message.max.bytes": (INT, text_of("max.message.bytes", log_config)),
         "num.partitions": (INT, config.num_partitions),
+        "offset.metadata.max.bytes": (INT, config.offset_metadata_max_bytes),
+        "offsets.retention.minutes": (INT, config.offsets_retention_minutes),
+        "offsets.topic.num.partitions": (INT, config.offsets_topic_num_partitions),
         "socket.request.max.bytes": (INT, config.socket_request_max_bytes),
     }
     for key, (kind, value) in settings.items():
         text = str(value).lower() if kind == BOOLEAN else str(value)
         yield _Row(key, text, kind, STATIC_SOURCE, True)
+    for key, text in services.settings.values().items():
+        yield _Row(key, text, LIST if key == CORDONED else LONG, DYNAMIC_SOURCE, False)

@@ -1,11 +1,10 @@
-"""Answer FindCoordinator (10): this broker has no coordinators yet, and says so.
-
-A client that only names a group, without using it, needs this answer: librdkafka's `close` waits
-for it. A client of a group keeps asking; a transactional producer gives up at once.
-"""
+"""Answer FindCoordinator (10): this broker coordinates all groups, and no transactions yet."""
 
 from __future__ import annotations
 
+from typing import Any
+
+from broker.coordinator.errors import CoordinatorError
 from broker.machines.exchange import Answer
 from broker.requests.services import Call
 from broker.wire.error_codes import ErrorCode
@@ -14,22 +13,37 @@ from broker.wire.messages import FindCoordinatorResponse
 BATCHED = 4  # the first version with several keys
 GROUP = 0
 NO_NODE = -1
-ANSWERS = {
-    True: (ErrorCode.COORDINATOR_NOT_AVAILABLE, "this broker has no consumer groups yet"),
-    False: (ErrorCode.INVALID_REQUEST, "this broker has no transactions yet"),
-}
+
+Row = FindCoordinatorResponse.Coordinator
 
 
 def answer(call: Call) -> Answer:
-    """Say that there is no coordinator."""
+    """Name the coordinator of each key."""
     asked = call.request.message()
-    code, message = ANSWERS[asked.key_type == GROUP]
-    if call.request.version < BATCHED:
-        return call.answer(
-            FindCoordinatorResponse(
-                error_code=code, error_message=message, node_id=NO_NODE, port=NO_NODE
-            )
+    if call.request.version >= BATCHED:
+        rows = [_row(call, asked.key_type, key) for key in asked.coordinator_keys]
+        return call.answer(FindCoordinatorResponse(coordinators=rows))
+    row = _row(call, asked.key_type, asked.key)
+    return call.answer(
+        FindCoordinatorResponse(
+            error_code=row.error_code,
+            error_message=row.error_message,
+            node_id=row.node_id,
+            host=row.host,
+            port=row.port,
         )
-    Row = FindCoordinatorResponse.Coordinator  # noqa: N806 - a class
-    rows = [Row(key, NO_NODE, "", NO_NODE, code, message) for key in asked.coordinator_keys]
-    return call.answer(FindCoordinatorResponse(coordinators=rows))
+    )
+
+
+def _row(call: Call, key_type: int, key: str) -> Any:
+    if key_type != GROUP:
+        reason = "this broker has no transactions yet"
+        return Row(key, NO_NODE, "", NO_NODE, ErrorCode.INVALID_REQUEST, reason)
+    try:
+        call.services.groups.shard_of(key).check_log()
+    except CoordinatorError as error:
+        return Row(key, NO_NODE, "", NO_NODE, error.code, str(error))
+    endpoint = call.client.endpoint
+    return Row(
+        key, call.services.leadership.broker_id, endpoint.host, endpoint.port, ErrorCode.NONE, None
+    )

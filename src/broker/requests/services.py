@@ -8,17 +8,22 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from broker.catalog.dynamic_settings import DynamicSettings
 from broker.catalog.leadership import SoleBroker
 from broker.catalog.producer_ids import ProducerIds
 from broker.catalog.topics import TopicCatalog
 from broker.config import BrokerConfig
-from broker.machines.exchange import Answer, Client
+from broker.coordinator.group_coordinator import GroupCoordinator
+from broker.coordinator.upkeep import OffsetUpkeep
+from broker.groups.group import GroupSettings
+from broker.machines.exchange import Answer, Client, Scheduler
 from broker.machines.fetch_sessions import FetchSessions
 from broker.wire.frames import Request, encode_response
 from broker.wire.versions import ApiVersions
 from logstore import LogStore
 
-MILESTONES = ("base",)
+MILESTONES = ("base", "groups", "admin")
+MS = 1000
 
 
 class Services:
@@ -40,11 +45,30 @@ class Services:
         self.leadership = SoleBroker(store.config.broker_id, store.cluster_id)
         self.topics = TopicCatalog(store)
         self.producer_ids = ProducerIds(store)
+        self.settings = DynamicSettings(store)
+        self.groups = GroupCoordinator(
+            self.topics,
+            GroupSettings(config.group_initial_rebalance_delay_ms / MS, config.group_max_size),
+            partitions=config.offsets_topic_num_partitions,
+            groups_max=config.max_groups_per_partition,
+            clock=clock,
+        )
+        self.upkeep = OffsetUpkeep(
+            self.groups,
+            config.offsets_retention_minutes * 60.0,
+            config.offsets_retention_check_interval_ms / MS,
+        )
         draw = random.SystemRandom()
         self.sessions_lock = threading.Lock()
         self.sessions = FetchSessions(
             config.max_incremental_fetch_session_cache_slots, lambda: draw.randrange(1, 2**31)
         )
+
+    def start(self, scheduler: Scheduler) -> None:
+        """Begin what is done without a request."""
+        self.settings.start()
+        self.groups.start(scheduler)
+        self.upkeep.start(scheduler)
 
     def close(self) -> None:
         """Stop listening to the store."""

@@ -188,4 +188,5 @@ def _delete(services: Services, name: str | None, topic_id: bytes) -> Any:
         services.topics.delete(topic)
     except LogStoreError as error:
         return Row(topic.name, topic.id, code_of(error), str(error))
+    services.upkeep.forget_topic(topic.name)
     return Row(topic.name, topic.id, ErrorCode.NONE, None)

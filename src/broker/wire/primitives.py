@@ -19,6 +19,7 @@ LETTERS = {
 }  # fmt: skip
 POINTER_BYTES = 8
 NUMBER_BYTES = 32  # memory of a Python int or float
+TEXT_BYTES_MAX = 2**15 - 1  # of any string, as in Kafka; a compact length could say more
 STRING_BYTES = 64  # memory of a short str or bytes object, or of a view
 UUID_BYTES = 16
 NULL_FIELDS = "the value is null, but this version does not allow null"
@@ -115,6 +116,8 @@ def text(is_compact: bool, is_nullable: bool) -> Kind:
         size = read_length(cursor)
         if size is None:
             return None
+        if size > TEXT_BYTES_MAX:
+            cursor.refuse(f"the string has {size} bytes, more than {TEXT_BYTES_MAX}")
         try:
             return str(cursor.take(size), "utf-8")
         except UnicodeDecodeError as error:

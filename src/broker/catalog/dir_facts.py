@@ -1,0 +1,65 @@
+"""Remember a number in every log dir, so that no disk takes it away."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import suppress
+from typing import Any
+
+from logstore import LogStore, LogStoreError
+
+WRITE_SECONDS_MAX = 2.0  # a log dir that takes longer is left out
+
+
+def largest(store: LogStore, fact: str) -> int:
+    """Return the largest number that a log dir which serves remembers; 0 if none does."""
+    found = [value for value in _values(store, fact) if isinstance(value, int)]
+    return max(found, default=0)
+
+
+def newest(store: LogStore, fact: str) -> tuple[int, int]:
+    """Return the pair of a time and a number with the latest time; (0, 0) if there is none."""
+    pairs = [
+        (value[0], value[1])
+        for value in _values(store, fact)
+        if isinstance(value, list) and [type(one) for one in value] == [int, int]
+    ]
+    return max(pairs, default=(0, 0))
+
+
+def _values(store: LogStore, fact: str) -> list[Any]:
+    values = []
+    for path in store.log_dirs:
+        with suppress(LogStoreError):  # it does not serve
+            values.append(store.facts(path).get(fact))
+    return values
+
+
+def remember(store: LogStore, fact: str, number: int | list[int]) -> None:
+    """Write a number, or a time and a number, to all log dirs at once; one is enough.
+
+    Raises:
+        LogStoreError: no log dir has written it.
+    """
+    failures: dict[str, LogStoreError] = {}
+    done: list[str] = []
+
+    def write(path: str) -> None:
+        try:
+            store.facts(path)[fact] = number
+            done.append(path)
+        except LogStoreError as error:
+            failures[path] = error
+
+    threads = [
+        threading.Thread(target=write, args=(path,), name="broker-facts", daemon=True)
+        for path in store.log_dirs
+    ]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + WRITE_SECONDS_MAX
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    if not done:
+        raise next(iter(failures.values()), LogStoreError("no log dir answers"))

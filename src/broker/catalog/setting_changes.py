@@ -1,0 +1,100 @@
+"""Work out what a change of a topic's settings means for its logs."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from broker.catalog.settings import (
+    FIXED,
+    IGNORED,
+    KEYS,
+    LIST,
+    InvalidSettingError,
+    config_of,
+    field_of,
+    value_of,
+)
+from logstore import LogConfig
+
+NO_LIMIT = -1  # what the store takes for "no limit"; None would mean its default
+
+
+class Operation(enum.IntEnum):
+    """What a change does to a setting, by Kafka's numbers (KIP-339)."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class Change(NamedTuple):
+    """One change; `text` is the value in Kafka's form, None for DELETE."""
+
+    key: str
+    operation: int
+    text: str | None
+
+
+def altered(changes: Iterable[Change], config: LogConfig, defaults: LogConfig) -> dict[str, object]:
+    """Return the changes for `store.set_config`.
+
+    Args:
+        config: of the log now. defaults: what a setting has after DELETE.
+
+    Raises:
+        InvalidSettingError: a setting is unknown, has no such value, or is refused here.
+    """
+    fields: dict[str, object] = {}
+    for key, operation, text in changes:
+        if operation not in Operation.__members__.values():
+            raise InvalidSettingError(f"{key}: there is no operation {operation}")
+        if key in IGNORED:
+            continue
+        if operation == Operation.DELETE:
+            if key not in FIXED:
+                check_known(key, defaults)
+                fields[field_of(key)] = getattr(defaults, field_of(key))
+        elif text is None:
+            raise InvalidSettingError(f"{key} has no value")
+        elif operation == Operation.SET:
+            check_known(key, defaults, text)
+            if key in KEYS:
+                fields[field_of(key)] = value_of(key, text.strip())
+        else:
+            old = str(fields.get(field_of(key), getattr(config, field_of(key), "")))
+            fields[field_of(key)] = value_of(key, _joined(key, operation, old, text))
+    try:
+        config.replace(**fields)
+    except (TypeError, ValueError) as error:
+        raise InvalidSettingError(str(error)) from error
+    return {name: NO_LIMIT if value is None else value for name, value in fields.items()}
+
+
+def check_known(key: str, defaults: LogConfig, text: str | None = None) -> None:
+    """Raise InvalidSettingError for a setting, or a value of it, that a new topic may not have."""
+    config_of([(key, text)], defaults)
+
+
+def _joined(key: str, operation: int, old: str, text: str) -> str:
+    """Add elements to a list, or take them away."""
+    if key not in KEYS or KEYS[key].type != LIST:
+        raise InvalidSettingError(f"{key} is no list, so nothing can be added or taken away")
+    given = [part.strip() for part in text.split(",")]
+    parts = [part for part in old.split(",") if part and part not in given]
+    if operation == Operation.APPEND:
+        parts += given
+    if not parts:
+        raise InvalidSettingError(f"{key} must not be empty")
+    return ",".join(parts)
+
+
+def replacing(settings: Iterable[tuple[str, str | None]]) -> list[Change]:
+    """Return the changes that leave a topic with these settings only (AlterConfigs)."""
+    given = dict(settings)
+    changes = [Change(key, Operation.DELETE, None) for key in KEYS if given.get(key) is None]
+    return changes + [
+        Change(key, Operation.SET, text) for key, text in given.items() if text is not None
+    ]

@@ -1,0 +1,280 @@
+"""Answer what clients ask of consumer groups.
+
+A request finds its group, takes the group's lock, lets `broker.groups` decide, writes the group if
+it has changed, and gives the answers that are due. A request that has to wait is a `Waiter`: it
+holds no thread. A group has one timer, for the first of its deadlines.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from broker.catalog.topics import TopicCatalog
+from broker.coordinator.errors import CoordinatorError
+from broker.coordinator.hosted import Hosted
+from broker.coordinator.offsets_topic import OffsetsTopic, partition_of
+from broker.coordinator.shard import Shard
+from broker.groups import assignment, joining, records, sessions
+from broker.groups.exchange import Joining, Now, Syncing
+from broker.groups.group import GroupSettings, State
+from broker.groups.offsets import Committed, Key
+from broker.machines.exchange import Scheduler
+from broker.wire.error_codes import ErrorCode
+from logstore import LogStoreError
+
+LOG = logging.getLogger("broker")
+LOCK_SECONDS = 1.0  # a group whose disk hangs is given up for this request
+PREFIX_LETTERS_MAX = 255
+
+
+def draw_member_id(prefix: str) -> str:
+    """Return a new member id; of a long prefix a part, because ids have a limit in the protocol."""
+    return f"{prefix[:PREFIX_LETTERS_MAX]}-{uuid.uuid4()}"
+
+
+class GroupCoordinator:
+    """All groups of a broker.
+
+    Threads: any thread may call any method.
+
+    Args:
+        partitions: of `__consumer_offsets`, if it is created here.
+        groups_max: of one partition.
+    """
+
+    def __init__(
+        self,
+        topics: TopicCatalog,
+        settings: GroupSettings,
+        *,
+        partitions: int,
+        groups_max: int,
+        clock: Callable[[], float] = time.monotonic,
+        draw_id: Callable[[str], str] = draw_member_id,
+    ) -> None:
+        self.topic = OffsetsTopic(topics, partitions)
+        self._settings = settings
+        self._groups_max = groups_max
+        self._clock = clock
+        self._draw_id = draw_id
+        self._shards: dict[int, Shard] = {}
+        self._scheduler: Scheduler | None = None
+
+    def start(self, scheduler: Scheduler) -> None:
+        """Begin to load the groups that the store has."""
+        self._scheduler = scheduler
+        for shard in self.shards():
+            shard.begin_loading()
+
+    def now(self) -> Now:
+        """Return the time."""
+        return Now(self._clock(), time.time_ns() // 1_000_000)
+
+    # --- finding groups -------------------------------------------------------------------------
+
+    def shards(self) -> list[Shard]:
+        """Return all partitions of `__consumer_offsets`; none if there is no such topic."""
+        return [self._shard(number) for number in range(self.topic.partition_count)]
+
+    def _shard(self, number: int) -> Shard:
+        shard = self._shards.get(number)
+        if shard is None:
+            assert self._scheduler is not None, "the coordinator was not started"
+            made = Shard(
+                partial(self.topic.log, number), self._settings, self._draw_id, self.now,
+                self._scheduler.submit, self._watch_all,
+            )  # fmt: skip
+            shard = self._shards.setdefault(number, made)  # one call in C: the first one stays
+        return shard
+
+    def shard_of(self, name: str) -> Shard:
+        """Find the partition that keeps a group.
+
+        Raises:
+            CoordinatorError: there is no such topic, and it cannot be created.
+        """
+        try:
+            return self._shard(partition_of(name, self.topic.ensure()))
+        except LogStoreError as error:
+            raise CoordinatorError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from error
+
+    @contextmanager
+    def using(self, name: str, *, is_new: bool = False) -> Iterator[tuple[Shard, Hosted]]:
+        """Hold the lock of a group; afterwards, what it decided is written, and then answered.
+
+        Args:
+            is_new: whether a group that does not exist is begun.
+
+        Raises:
+            CoordinatorError: there is no such group (GROUP_ID_NOT_FOUND), or it cannot be had now.
+        """
+        shard = self.shard_of(name)
+        hosted = shard.get_or_add(name, self._groups_max) if is_new else shard.get(name)
+        if hosted is None:
+            raise CoordinatorError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {name!r}")
+        with self._locked(hosted):
+            if hosted.group.state is State.DEAD:  # it has just ended
+                raise CoordinatorError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            yield shard, hosted
+            self._settle(shard, hosted)
+
+    @contextmanager
+    def _locked(self, hosted: Hosted) -> Iterator[None]:
+        if not hosted.lock.acquire(timeout=LOCK_SECONDS):
+            raise CoordinatorError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "its disk hangs")
+        try:
+            yield
+        finally:
+            hosted.lock.release()
+
+    # --- the protocol ---------------------------------------------------------------------------
+
+    def join(self, name: str, asked: Joining, waiter: Any) -> None:
+        """Let a member join; its answer goes to `waiter`."""
+        with self.using(name, is_new=not asked.member_id) as (_, hosted):
+            joining.join(hosted.group, asked, waiter, self.now())
+
+    def sync(self, name: str, asked: Syncing, waiter: Any) -> None:
+        """Let a member ask for its assignment; its answer goes to `waiter`."""
+        with self.using(name) as (_, hosted):
+            assignment.sync(hosted.group, asked, waiter, self.now())
+
+    def heartbeat(
+        self, name: str, member_id: str, instance_id: str | None, generation: int
+    ) -> ErrorCode:
+        """Note that a member lives."""
+        shard = self.shard_of(name)
+        hosted = shard.get(name)
+        if hosted is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        with self._locked(hosted):  # it only moves a deadline away: the timer may stay
+            return sessions.heartbeat(hosted.group, member_id, instance_id, generation, self.now())
+
+    def leave(self, name: str, members: Sequence[tuple[str, str | None]]) -> list[ErrorCode]:
+        """Take members out."""
+        with self.using(name) as (_, hosted):
+            return [
+                sessions.leave(hosted.group, member_id, instance_id, self.now())
+                for member_id, instance_id in members
+            ]
+
+    # --- offsets --------------------------------------------------------------------------------
+
+    def commit(
+        self,
+        name: str,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        offsets: dict[Key, Committed],
+    ) -> ErrorCode:
+        """Write offsets to the log, and keep them.
+
+        Raises:
+            CoordinatorError: they could not be written.
+        """
+        with self.using(name, is_new=generation < 0) as (shard, hosted):
+            fault = hosted.group.fault_of_commit(member_id, instance_id, generation)
+            if fault:
+                return fault
+            member = hosted.group.members.get(member_id)
+            if member is not None:
+                member.hear(self._clock())
+            if offsets:
+                shard.append(
+                    [records.offset_key(name, *key) for key in offsets],
+                    [records.offset_value(one) for one in offsets.values()],
+                )
+                hosted.offsets.update(offsets)
+                hosted.is_recorded = True
+        return ErrorCode.NONE
+
+    def offsets_of(self, name: str) -> dict[Key, Committed]:
+        """Return what a group has committed; nothing if there is no such group.
+
+        Raises:
+            CoordinatorError: the groups are not loaded.
+        """
+        hosted = self.shard_of(name).get(name)
+        if hosted is None:
+            return {}
+        with self._locked(hosted):
+            if hosted.group.state is State.DEAD:
+                raise CoordinatorError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            return dict(hosted.offsets)
+
+    def delete_offsets(self, shard: Shard, hosted: Hosted, keys: Sequence[Key]) -> None:
+        """Delete offsets of a group; the caller holds its lock."""
+        if keys:
+            name = hosted.group.name
+            shard.append([records.offset_key(name, *key) for key in keys], [None] * len(keys))
+            for key in keys:
+                del hosted.offsets[key]
+
+    def delete(self, shard: Shard, hosted: Hosted) -> None:
+        """Delete a group without members, and its offsets; the caller holds its lock."""
+        name = hosted.group.name
+        keys = [records.offset_key(name, *key) for key in hosted.offsets]
+        if hosted.is_recorded:
+            shard.append([*keys, records.group_key(name)], [None] * (len(keys) + 1))
+        self._forget(shard, hosted)
+
+    # --- after a change -------------------------------------------------------------------------
+
+    def _settle(self, shard: Shard, hosted: Hosted) -> None:
+        """Write what has changed, give the answers, set the timer."""
+        group = hosted.group
+        if group.state is State.DEAD:
+            return
+        if group.is_unsaved:
+            try:
+                shard.append([records.group_key(group.name)], [records.group_value(group)])
+            except CoordinatorError as error:
+                hosted.refuse_answers(error.code)
+                shard.leave(str(error))  # memory is ahead of the log
+                return
+            group.is_unsaved, hosted.is_recorded = False, True
+        hosted.give_answers()
+        if hosted.is_unused:
+            self._forget(shard, hosted)
+        else:
+            self._watch(shard, hosted)
+
+    def _forget(self, shard: Shard, hosted: Hosted) -> None:
+        hosted.end(ErrorCode.COORDINATOR_NOT_AVAILABLE, self.now())
+        shard.discard(hosted)
+        if self._scheduler is not None:
+            self._scheduler.cancel(hosted.timer)
+
+    def _watch(self, shard: Shard, hosted: Hosted) -> None:
+        """Set the timer to the first deadline, unless it fires before that anyway."""
+        deadline = sessions.next_deadline(hosted.group)
+        if self._scheduler is None or deadline >= hosted.timer_at:
+            return
+        self._scheduler.cancel(hosted.timer)
+        hosted.timer_at = deadline
+        hosted.timer = self._scheduler.call_at(deadline, partial(self._expire, shard, hosted))
+
+    def _watch_all(self, shard: Shard, groups: Sequence[Hosted]) -> None:
+        for hosted in groups:
+            with hosted.lock:
+                self._watch(shard, hosted)
+
+    def _expire(self, shard: Shard, hosted: Hosted) -> None:
+        """Do what is due in a group; called by its timer."""
+        with hosted.lock:
+            hosted.timer, hosted.timer_at = None, float("inf")
+            if hosted.group.state is State.DEAD:
+                return
+            try:
+                sessions.expire(hosted.group, self.now())
+                self._settle(shard, hosted)
+            except Exception:  # without a timer the group would never go on
+                LOG.exception("the group %r met an unexpected error", hosted.group.name)
+                shard.leave("an unexpected error")

@@ -1,0 +1,60 @@
+"""Hold a group with what belongs to it: its lock, its offsets, its timer."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from broker.groups import sessions
+from broker.groups.exchange import JoinAnswer, Now, SyncAnswer
+from broker.groups.group import Group, State
+from broker.groups.offsets import Committed, Key
+from broker.wire.error_codes import ErrorCode
+
+
+class Hosted:
+    """One group of a broker.
+
+    Threads: `lock` guards the other attributes. It is held while the group is written to its log,
+    so a disk that hangs holds it too: who needs it waits a second at most.
+
+    Attributes:
+        timer: when it fires, the group is called; None: nothing is due.
+        timer_at: when it fires.
+        is_recorded: whether the log has something of this group.
+    """
+
+    __slots__ = ("group", "is_recorded", "lock", "offsets", "timer", "timer_at")
+
+    def __init__(self, group: Group) -> None:
+        self.group = group
+        self.lock = threading.Lock()
+        self.offsets: dict[Key, Committed] = {}
+        self.timer: Any = None
+        self.timer_at = float("inf")
+        self.is_recorded = False
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether there is nothing of this group that anybody could ask for."""
+        group = self.group
+        is_idle = group.state is State.EMPTY and not group.pending
+        return is_idle and not self.offsets and not self.is_recorded
+
+    def give_answers(self) -> None:
+        """Answer the requests that the group has decided."""
+        for waiter, said in self.group.take_replies():
+            waiter.put(said)
+
+    def refuse_answers(self, code: ErrorCode) -> None:
+        """Answer the same requests with an error: the group could not be written."""
+        for waiter, said in self.group.take_replies():
+            if isinstance(said, JoinAnswer):
+                waiter.put(JoinAnswer(code, said.member_id))
+            else:
+                waiter.put(SyncAnswer(code))
+
+    def end(self, code: ErrorCode, now: Now) -> None:
+        """End the group; what waits is answered with an error."""
+        sessions.end(self.group, code, now)
+        self.refuse_answers(code)

@@ -1,0 +1,230 @@
+"""Keep the groups of one partition of `__consumer_offsets`.
+
+    NEW       nothing was read yet, or the log failed: the next request has it loaded
+    LOADING   a thread reads the log
+    READY     requests are answered
+    LEAVING   the log has failed: a thread ends the groups; then it is NEW
+
+What is in memory is what the log says. So after an append failed, nobody knows what the log has,
+and the groups are read again, once the log can be read.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import threading
+from collections.abc import Callable, Sequence
+
+from broker.coordinator.errors import CoordinatorError
+from broker.coordinator.hosted import Hosted
+from broker.coordinator.loading import load
+from broker.groups.exchange import Now
+from broker.groups.group import Group, GroupSettings
+from broker.wire.error_codes import ErrorCode
+from logstore import Log, LogClosedError, LogDirFullError, LogStoreError, RecordTooLargeError
+
+LOG = logging.getLogger("broker")
+LOADING_SECONDS = 0.1  # how long a request waits for a log that is short
+RETRY_SECONDS = 1.0  # after a log could not be read
+
+
+class Phase(enum.Enum):
+    """What a shard does."""
+
+    NEW = enum.auto()
+    LOADING = enum.auto()
+    READY = enum.auto()
+    LEAVING = enum.auto()
+
+
+class Shard:
+    """The groups of one partition.
+
+    Threads: `_lock` guards the phase and the list of groups, for moments. A group's own lock may be
+    held when it is taken, never the other way round.
+
+    Args:
+        find_log: returns the log of this partition, or raises LogStoreError.
+        draw_id: returns a new member id for a prefix.
+        submit: has a task called in a thread.
+        on_loaded: called with the groups that were loaded.
+    """
+
+    def __init__(
+        self,
+        find_log: Callable[[], Log],
+        settings: GroupSettings,
+        draw_id: Callable[[str], str],
+        now: Callable[[], Now],
+        submit: Callable[[Callable[[], None]], None],
+        on_loaded: Callable[[Shard, Sequence[Hosted]], None],
+    ) -> None:
+        self._find_log = find_log
+        self._settings = settings
+        self._draw_id = draw_id
+        self._now = now
+        self._submit = submit
+        self._on_loaded = on_loaded
+        self._lock = threading.Lock()
+        self._groups: dict[str, Hosted] = {}
+        self._retry_at = 0.0
+        self._log: Log | None = None
+        self._loaded = threading.Event()  # set while nothing is being loaded
+        self.phase = Phase.NEW
+
+    # --- groups ---------------------------------------------------------------------------------
+
+    def get(self, name: str) -> Hosted | None:
+        """Find a group.
+
+        Raises:
+            CoordinatorError: the groups are not loaded.
+        """
+        self.require()
+        with self._lock:
+            return self._ready_groups().get(name)
+
+    def get_or_add(self, name: str, groups_max: int) -> Hosted:
+        """Find a group, or begin a new one.
+
+        Raises:
+            CoordinatorError: the groups are not loaded, or there are too many.
+        """
+        self.require()
+        with self._lock:
+            groups = self._ready_groups()
+            hosted = groups.get(name)
+            if hosted is None:
+                if len(groups) >= groups_max:
+                    raise CoordinatorError(ErrorCode.GROUP_MAX_SIZE_REACHED, "too many groups")
+                hosted = Hosted(Group(name, self._settings, self._draw_id, self._now()))
+                groups[name] = hosted
+            return hosted
+
+    def discard(self, hosted: Hosted) -> None:
+        """Forget a group that has ended."""
+        with self._lock:
+            if self._groups.get(hosted.group.name) is hosted:
+                del self._groups[hosted.group.name]
+
+    def all(self) -> list[Hosted]:
+        """Return the groups that are loaded.
+
+        Raises:
+            CoordinatorError: they are not loaded.
+        """
+        self.require()
+        with self._lock:
+            return list(self._ready_groups().values())
+
+    def _ready_groups(self) -> dict[str, Hosted]:
+        """Return the groups; called with the lock, because the log may have failed meanwhile."""
+        if self.phase is not Phase.READY:
+            raise CoordinatorError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return self._groups
+
+    # --- the log --------------------------------------------------------------------------------
+
+    def require(self) -> None:
+        """Raise CoordinatorError unless the groups are loaded; have them loaded, if they can be."""
+        if self._is_ready:
+            return
+        self.begin_loading()
+        self._loaded.wait(LOADING_SECONDS)
+        if not self._is_ready:
+            if self.phase is Phase.NEW:
+                code, reason = ErrorCode.COORDINATOR_NOT_AVAILABLE, "the log cannot be read"
+                raise CoordinatorError(code, reason)
+            raise CoordinatorError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+
+    @property
+    def _is_ready(self) -> bool:
+        return self.phase is Phase.READY
+
+    def begin_loading(self) -> None:
+        """Have the groups loaded, unless they are, or the log could not be read just now."""
+        with self._lock:
+            if self.phase is not Phase.NEW or self._now().seconds < self._retry_at:
+                return
+            self.phase = Phase.LOADING
+            self._loaded.clear()
+        self._submit(self._load)
+
+    def _load(self) -> None:
+        try:
+            log = self._find_log()
+            groups = load(log, self._settings, self._draw_id, self._now)
+        except Exception as error:  # a phase that never ends would hold all clients
+            if not isinstance(error, LogStoreError):
+                LOG.exception("groups could not be loaded")
+            else:
+                LOG.warning("groups could not be loaded: %s", error)
+            with self._lock:
+                self._retry_at = self._now().seconds + RETRY_SECONDS
+                self.phase = Phase.NEW
+        else:
+            with self._lock:
+                self._log, self._groups = log, groups
+                self.phase = Phase.READY
+            self._on_loaded(self, list(groups.values()))
+        finally:
+            self._loaded.set()
+
+    def check_log(self) -> None:
+        """Raise CoordinatorError if the log does not serve; have the groups loaded meanwhile."""
+        try:
+            self._find_log()
+        except LogStoreError as error:
+            raise CoordinatorError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from error
+        self.begin_loading()
+
+    def append(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
+        """Append records as one batch, all or none.
+
+        Raises:
+            CoordinatorError: nothing is known of the append; if it may have been done, the groups
+                are read again.
+        """
+        if self.phase is not Phase.READY:
+            raise CoordinatorError(ErrorCode.NOT_COORDINATOR)
+        try:
+            log = self._find_log()
+            if log is not self._log:  # its log dir was away, and may have lost the last records
+                raise LogClosedError(f"{log} was opened again")
+            log.extend(values, keys=keys, timestamps=self._now().wall_ms)
+        except RecordTooLargeError as error:
+            raise CoordinatorError(ErrorCode.INVALID_COMMIT_OFFSET_SIZE, str(error)) from error
+        except LogDirFullError as error:
+            raise CoordinatorError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from error
+        except BaseException as error:
+            self.leave(str(error))
+            if not isinstance(error, LogStoreError):
+                raise
+            raise CoordinatorError(ErrorCode.NOT_COORDINATOR, str(error)) from error
+
+    def leave(self, reason: str) -> None:
+        """Forget the groups, and have them read again when somebody asks."""
+        with self._lock:
+            if self.phase is not Phase.READY:
+                return
+            self.phase = Phase.LEAVING
+            groups, self._groups = list(self._groups.values()), {}
+        LOG.warning("groups are read again, because their log failed: %s", reason)
+        self._submit(lambda: self._end(groups))
+
+    def _end(self, groups: Sequence[Hosted]) -> None:
+        late = [hosted for hosted in groups if not self._end_one(hosted, is_blocking=False)]
+        for hosted in late:  # a disk may hold these
+            self._end_one(hosted, is_blocking=True)
+        with self._lock:
+            self.phase = Phase.NEW
+
+    def _end_one(self, hosted: Hosted, *, is_blocking: bool) -> bool:
+        if not hosted.lock.acquire(blocking=is_blocking):
+            return False
+        try:
+            hosted.end(ErrorCode.NOT_COORDINATOR, self._now())
+        finally:
+            hosted.lock.release()
+        return True

@@ -1,0 +1,90 @@
+"""Delete offsets and groups that nobody needs any more (KIP-211), and those of deleted topics."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+
+from broker.coordinator.errors import CoordinatorError
+from broker.coordinator.group_coordinator import GroupCoordinator
+from broker.coordinator.hosted import Hosted
+from broker.coordinator.shard import Shard
+from broker.groups.group import State
+from broker.groups.offsets import expired
+from broker.groups.subscriptions import topics_of
+from broker.machines.exchange import Scheduler
+
+LOG = logging.getLogger("broker")
+
+
+class OffsetUpkeep:
+    """What is done for all groups, without being asked.
+
+    Args:
+        retention: seconds after which an offset is deleted, once nobody uses it.
+        interval: seconds between two looks.
+    """
+
+    def __init__(self, coordinator: GroupCoordinator, retention: float, interval: float) -> None:
+        self._coordinator = coordinator
+        self._retention_ms = int(retention * 1000)
+        self._interval = interval
+        self._scheduler: Scheduler | None = None
+        self._timer: object = None
+
+    def start(self, scheduler: Scheduler) -> None:
+        """Look again and again."""
+        self._scheduler = scheduler
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        assert self._scheduler is not None
+        deadline = self._coordinator.now().seconds + self._interval
+        self._timer = self._scheduler.call_at(deadline, self._run)
+
+    def _run(self) -> None:
+        try:
+            self.delete_expired()
+        except Exception:  # the next look must come
+            LOG.exception("expired offsets were not deleted")
+        self._set_timer()
+
+    def delete_expired(self) -> None:
+        """Delete the offsets whose time is over, then the groups that have nothing left."""
+        self._for_each(self._delete_expired)
+
+    def _delete_expired(self, shard: Shard, hosted: Hosted) -> None:
+        group, now_ms = hosted.group, self._coordinator.now().wall_ms
+        subscribed = topics_of(group)
+        keys = expired(group, hosted.offsets, subscribed, self._retention_ms, now_ms)
+        is_idle = group.state is State.EMPTY and not group.pending
+        if is_idle and len(keys) == len(hosted.offsets):
+            if keys or now_ms >= group.since_ms + self._retention_ms:
+                self._coordinator.delete(shard, hosted)
+        else:
+            self._coordinator.delete_offsets(shard, hosted, keys)
+
+    def forget_topic(self, topic: str) -> None:
+        """Delete the offsets of a deleted topic: one of the same name begins anew."""
+
+        def forget(shard: Shard, hosted: Hosted) -> None:
+            keys = [key for key in hosted.offsets if key[0] == topic]
+            self._coordinator.delete_offsets(shard, hosted, keys)
+
+        self._for_each(forget)
+
+    def _for_each(self, change: Callable[[Shard, Hosted], None]) -> None:
+        """Change all groups that are loaded and can be changed now."""
+        for name in list(self._names()):
+            try:
+                with self._coordinator.using(name) as (shard, hosted):
+                    change(shard, hosted)
+            except CoordinatorError as error:
+                LOG.debug("the group %r was left alone: %s", name, error)
+
+    def _names(self) -> Iterator[str]:
+        for shard in self._coordinator.shards():
+            try:
+                yield from (hosted.group.name for hosted in shard.all())
+            except CoordinatorError:
+                continue

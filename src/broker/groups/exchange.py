@@ -1,0 +1,80 @@
+"""Define what a group is asked, and what it answers."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from broker.wire.error_codes import ErrorCode
+
+NO_GENERATION = -1
+
+
+class Now(NamedTuple):
+    """One moment, by both clocks."""
+
+    seconds: float  # never set back; for deadlines
+    wall_ms: int  # of the wall clock, for what is kept in the log
+
+
+class Joining(NamedTuple):
+    """A JoinGroup request.
+
+    Attributes:
+        member_id: "" for a new member.
+        instance_id: of a static member (KIP-345), which keeps its place over a restart.
+        protocols: what the member supports, the best first: names, and bytes for the leader.
+        needs_known_id: whether a new member is first told its id, and joins with it then (KIP-394).
+        may_skip_assignment: whether a static leader understands that nothing is to be assigned.
+    """
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout: float
+    session_timeout: float
+    protocol_type: str
+    protocols: tuple[tuple[str, bytes], ...]
+    needs_known_id: bool = False
+    may_skip_assignment: bool = False
+
+
+class JoinAnswer(NamedTuple):
+    """The answer to a JoinGroup request; `members` are named to the leader only."""
+
+    error: ErrorCode
+    member_id: str
+    generation: int = NO_GENERATION
+    protocol_type: str | None = None
+    protocol: str | None = None
+    leader_id: str = ""
+    members: tuple[tuple[str, str | None, bytes], ...] = ()
+    skips_assignment: bool = False
+
+
+class Syncing(NamedTuple):
+    """A SyncGroup request; only the leader's has assignments, by member id.
+
+    Attributes:
+        protocol_type: None: the version of the request does not have it; `protocol` likewise.
+    """
+
+    member_id: str
+    instance_id: str | None
+    generation: int
+    protocol_type: str | None
+    protocol: str | None
+    assignments: dict[str, bytes]
+
+
+class SyncAnswer(NamedTuple):
+    """The answer to a SyncGroup request."""
+
+    error: ErrorCode
+    protocol_type: str | None = None
+    protocol: str | None = None
+    assignment: bytes = b""
+
+
+# The object that the caller gave with a request, and the answer to that request.
+Reply = tuple[Any, JoinAnswer | SyncAnswer]

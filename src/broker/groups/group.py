@@ -1,0 +1,195 @@
+"""Hold one consumer group: who belongs to it, and who leads it in which generation.
+
+    EMPTY       nobody is in it
+    PREPARING   a rebalance has begun: it waits until all members have joined again
+    COMPLETING  all have joined; it waits for the leader's assignments
+    STABLE      each member has its assignment
+    DEAD        it was removed
+
+    state       a member joins, leaves, expires    all joined, or time over    the leader's sync
+    EMPTY       PREPARING                          -                           -
+    PREPARING   PREPARING                          COMPLETING or EMPTY         -
+    COMPLETING  PREPARING                          -                           STABLE
+    STABLE      PREPARING                          -                           STABLE
+
+The changes are functions: `joining`, `rebalance`, `assignment`, `sessions`. The rules are those of
+Kafka's classic protocol (KIP-62, 345, 394, 559, 814).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from broker.groups.exchange import JoinAnswer, Now, Reply, SyncAnswer
+from broker.groups.member import Member
+from broker.wire.error_codes import ErrorCode
+
+NEVER = float("inf")
+
+
+class State(enum.Enum):
+    """The state of a group; the values are Kafka's words."""
+
+    EMPTY = "Empty"
+    PREPARING = "PreparingRebalance"
+    COMPLETING = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+class GroupSettings(NamedTuple):
+    """The limits of all groups.
+
+    Attributes:
+        initial_delay: seconds that an empty group waits for further members after the first one.
+        size_max: the number of members of one group.
+        bytes_max: the size of what is kept of one group in the log.
+    """
+
+    initial_delay: float = 0.0
+    size_max: int = 10_000
+    bytes_max: int = 7 << 20
+
+
+class Group:
+    """One group; the caller holds a lock of its own during each call.
+
+    A change adds the answers that are due to `replies`, with the objects (`waiter`) that came with
+    the requests. If `is_unsaved`, the group must be written to the log before they are given.
+
+    Attributes:
+        since_ms: when the present state began.
+        leader_id: the member that assigns; None if there is no member.
+        instances: the member id of each static member.
+        pending: ids that were given to new members, and until when they hold.
+        unsynced: members of this generation that have not sent a sync.
+        delay_left: in the first rebalance of an empty group, by how many seconds it can still be
+            delayed; None in any other.
+        has_grown: whether a member came during that delay.
+
+    Args:
+        draw_id: returns a new member id for a prefix.
+    """
+
+    def __init__(
+        self, name: str, settings: GroupSettings, draw_id: Callable[[str], str], now: Now
+    ) -> None:
+        self.name = name
+        self.settings = settings
+        self.draw_id = draw_id
+        self.state = State.EMPTY
+        self.since_ms = now.wall_ms
+        self.generation = 0
+        self.protocol_type: str | None = None
+        self.protocol: str | None = None
+        self.leader_id: str | None = None
+        self.members: dict[str, Member] = {}
+        self.instances: dict[str, str] = {}
+        self.pending: dict[str, float] = {}
+        self.unsynced: set[str] = set()
+        self.join_deadline = self.sync_deadline = NEVER
+        self.delay_left: float | None = None
+        self.has_grown = False
+        self.is_unsaved = False
+        self.replies: list[Reply] = []
+
+    def enter(self, state: State, now: Now) -> None:
+        """Change the state."""
+        self.state, self.since_ms = state, now.wall_ms
+
+    def reply(self, waiter: Any, answer: JoinAnswer | SyncAnswer) -> None:
+        """Answer a request."""
+        self.replies.append((waiter, answer))
+
+    def take_replies(self) -> list[Reply]:
+        """Return the answers that are due."""
+        replies, self.replies = self.replies, []
+        return replies
+
+    # --- questions ------------------------------------------------------------------------------
+
+    def fault_of_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
+        """Report why a request cannot come from a member of this group."""
+        if instance_id is not None:
+            known = self.instances.get(instance_id)
+            if known is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if known != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+        if member_id not in self.members:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return ErrorCode.NONE
+
+    def fault_of(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
+        """Report why a request is not one of a member in the present generation."""
+        if self.state is State.DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        fault = self.fault_of_member(member_id, instance_id)
+        if not fault and generation != self.generation:
+            return ErrorCode.ILLEGAL_GENERATION
+        return fault
+
+    def fault_of_commit(
+        self, member_id: str, instance_id: str | None, generation: int
+    ) -> ErrorCode:
+        """Report why offsets may not be committed: while there are members, only by them."""
+        if generation < 0 and self.state is State.EMPTY:
+            return ErrorCode.NONE
+        if generation < 0 and not member_id and instance_id is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        fault = self.fault_of(member_id, instance_id, generation)
+        if not fault and self.state is State.COMPLETING:
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        return fault
+
+    def common_protocols(self) -> set[str]:
+        """Return the protocols that all members support."""
+        names = [{name for name, _ in member.protocols} for member in self.members.values()]
+        return set.intersection(*names) if names else set()
+
+    def vote(self) -> str | None:
+        """Return the protocol that most members like best, of those that all support."""
+        common = self.common_protocols()
+        votes = Counter(
+            next(name for name, _ in member.protocols if name in common)
+            for member in self.members.values()
+            if common
+        )
+        return votes.most_common(1)[0][0] if votes else None
+
+    @property
+    def rebalance_timeout(self) -> float:
+        """The largest of the members'."""
+        return max((member.rebalance_timeout for member in self.members.values()), default=0.0)
+
+    @property
+    def size_bytes(self) -> int:
+        """About the size of the group's record in the log."""
+        return sum(member.size_bytes for member in self.members.values())
+
+    def all_metadata(self) -> tuple[tuple[str, str | None, bytes], ...]:
+        """Return what the leader must know of the members."""
+        return tuple(
+            (member.id, member.instance_id, member.metadata_for(self.protocol))
+            for member in self.members.values()
+        )
+
+    def join_answer(self, member: Member) -> JoinAnswer:
+        """Return the answer for one member: the present generation."""
+        is_leader = member.id == self.leader_id and self.state is State.COMPLETING
+        return JoinAnswer(
+            ErrorCode.NONE,
+            member.id,
+            self.generation,
+            self.protocol_type,
+            self.protocol,
+            self.leader_id or "",
+            self.all_metadata() if is_leader else (),
+        )
+
+    def sync_answer(self, member: Member) -> SyncAnswer:
+        """Return what a member was assigned."""
+        return SyncAnswer(ErrorCode.NONE, self.protocol_type, self.protocol, member.assignment)

@@ -1,0 +1,128 @@
+"""Take members into a group."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.groups import rebalance
+from broker.groups.exchange import JoinAnswer, Joining, Now, SyncAnswer
+from broker.groups.group import Group, State
+from broker.groups.member import Member
+from broker.wire.error_codes import ErrorCode
+
+NEW_MEMBER_SECONDS = 300.0  # so long may a new member wait whose client may be gone
+
+
+def join(group: Group, asked: Joining, waiter: Any, now: Now) -> None:
+    """Take a member in, or let it join again, which may begin a rebalance."""
+    error = _join(group, asked, waiter, now)
+    if error:
+        group.reply(waiter, JoinAnswer(error, asked.member_id))
+
+
+def _join(group: Group, asked: Joining, waiter: Any, now: Now) -> ErrorCode:
+    if group.state is State.DEAD:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if not _supports(group, asked):
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    if not asked.member_id:
+        return _join_first(group, asked, waiter, now)
+    if asked.member_id in group.pending and asked.instance_id is None:
+        del group.pending[asked.member_id]
+        _add(group, asked.member_id, asked, waiter, now)
+        return ErrorCode.NONE
+    fault = group.fault_of_member(asked.member_id, asked.instance_id)
+    if not fault:
+        _join_again(group, group.members[asked.member_id], asked, waiter, now)
+    return fault
+
+
+def _supports(group: Group, asked: Joining) -> bool:
+    """Report whether a member speaks the protocol of the others."""
+    if not asked.protocols or not asked.protocol_type:
+        return False
+    if not group.members:
+        return True
+    names = {name for name, _ in asked.protocols}
+    return asked.protocol_type == group.protocol_type and bool(names & group.common_protocols())
+
+
+def _join_first(group: Group, asked: Joining, waiter: Any, now: Now) -> ErrorCode:
+    if asked.instance_id is not None and asked.instance_id in group.instances:
+        _replace(group, asked, waiter, now)
+        return ErrorCode.NONE
+    is_full = len(group.members) + len(group.pending) >= group.settings.size_max
+    if is_full or group.size_bytes > group.settings.bytes_max:
+        return ErrorCode.GROUP_MAX_SIZE_REACHED
+    member_id = group.draw_id(asked.instance_id or asked.client_id)
+    if asked.needs_known_id and asked.instance_id is None:
+        group.pending[member_id] = now.seconds + asked.session_timeout
+        group.reply(waiter, JoinAnswer(ErrorCode.MEMBER_ID_REQUIRED, member_id))
+    else:
+        _add(group, member_id, asked, waiter, now)
+    return ErrorCode.NONE
+
+
+def _add(group: Group, member_id: str, asked: Joining, waiter: Any, now: Now) -> None:
+    member = Member(member_id, asked)
+    member.is_new, member.joining = True, waiter
+    member.deadline = now.seconds + NEW_MEMBER_SECONDS
+    if not group.members:
+        group.protocol_type = asked.protocol_type
+    group.members[member_id] = member
+    if asked.instance_id is not None:
+        group.instances[asked.instance_id] = member_id
+    group.leader_id = group.leader_id or member_id
+    group.has_grown = True
+    rebalance.begin(group, now)
+
+
+def _join_again(group: Group, member: Member, asked: Joining, waiter: Any, now: Now) -> None:
+    is_leader = member.id == group.leader_id and group.state is State.STABLE
+    is_change = group.state is State.PREPARING or member.protocols != asked.protocols
+    if not is_change and not is_leader:  # the answer to an earlier request was lost
+        member.hear(now.seconds)
+        group.reply(waiter, group.join_answer(member))
+        return
+    if member.joining is not None:  # its client does not wait for this answer any more
+        group.reply(member.joining, JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID, member.id))
+    member.update(asked)
+    member.joining = waiter
+    member.hear(now.seconds)
+    rebalance.begin(group, now)
+
+
+def _replace(group: Group, asked: Joining, waiter: Any, now: Now) -> None:
+    """Give the place of a static member to the same instance, which has restarted."""
+    instance_id = asked.instance_id or ""
+    old_id, member_id = group.instances[instance_id], group.draw_id(instance_id)
+    old, member = group.members[old_id], Member(member_id, asked)
+    if old.joining is not None:
+        group.reply(old.joining, JoinAnswer(ErrorCode.FENCED_INSTANCE_ID, old_id))
+    if old.syncing is not None:
+        group.reply(old.syncing, SyncAnswer(ErrorCode.FENCED_INSTANCE_ID))
+    member.assignment = old.assignment
+    member.hear(now.seconds)
+    places = [
+        (member_id, member) if key == old_id else (key, other)
+        for key, other in group.members.items()
+    ]
+    group.members = dict(places)
+    group.instances[instance_id] = member_id
+    if old_id in group.unsynced:
+        group.unsynced.remove(old_id)
+        group.unsynced.add(member_id)
+    was_leader = group.leader_id == old_id
+    if was_leader:
+        group.leader_id = member_id
+    if group.state is not State.STABLE or group.vote() != group.protocol:
+        member.joining = waiter
+        rebalance.begin(group, now)
+        return
+    group.is_unsaved = True
+    answer = group.join_answer(member)
+    if was_leader and asked.may_skip_assignment:
+        answer = answer._replace(members=group.all_metadata(), skips_assignment=True)
+    elif was_leader:  # it must not take itself for the leader, which would assign anew
+        answer = answer._replace(leader_id=old_id)
+    group.reply(waiter, answer)

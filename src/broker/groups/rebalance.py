@@ -1,0 +1,110 @@
+"""Begin and complete rebalances of a group."""
+
+from __future__ import annotations
+
+from broker.groups.exchange import JoinAnswer, Now, SyncAnswer
+from broker.groups.group import NEVER, Group, State
+from broker.groups.member import Member
+from broker.wire.error_codes import ErrorCode
+
+GENERATION_MAX = 2**31 - 1
+RETRY_SECONDS = 1.0  # the least time between two looks at a group that nobody has joined
+
+
+def begin(group: Group, now: Now) -> None:
+    """Begin a rebalance, unless one has begun; complete it if nobody is missing."""
+    if group.state is not State.PREPARING:
+        if group.state is State.COMPLETING:  # send the members of the last generation back to join
+            answer_syncs(group, ErrorCode.REBALANCE_IN_PROGRESS, now)
+        group.unsynced.clear()
+        group.sync_deadline = NEVER
+        seconds, group.delay_left = group.rebalance_timeout, None
+        if group.state is State.EMPTY:
+            delay = min(group.settings.initial_delay, seconds)
+            group.delay_left, seconds = seconds - delay, delay
+        group.join_deadline = now.seconds + seconds
+        group.has_grown = False
+        group.enter(State.PREPARING, now)
+    complete_if_all_joined(group, now)
+
+
+def complete_if_all_joined(group: Group, now: Now) -> None:
+    """Complete a rebalance if nobody is missing, and the first one if its delay is over."""
+    if group.state is not State.PREPARING:
+        return
+    if group.delay_left is not None:
+        is_complete = group.join_deadline <= now.seconds
+    else:
+        has_all = all(member.joining is not None for member in group.members.values())
+        is_complete = has_all and not (group.pending and group.members)
+    if is_complete:
+        complete(group, now)
+
+
+def complete(group: Group, now: Now) -> None:
+    """Begin the next generation with those who have joined."""
+    if group.delay_left and group.has_grown:  # let further members come
+        more = min(group.settings.initial_delay, group.delay_left)
+        group.delay_left -= more
+        group.has_grown = False
+        group.join_deadline = now.seconds + more
+        return
+    for member in list(group.members.values()):
+        if member.joining is None and member.instance_id is None:
+            drop(group, member)
+    joined = [member for member in group.members.values() if member.joining is not None]
+    if group.members and not joined:  # static members only: they keep their places until expiry
+        group.join_deadline = now.seconds + max(group.rebalance_timeout, RETRY_SECONDS)
+        return
+    if joined and group.members[group.leader_id or ""].joining is None:
+        group.leader_id = joined[0].id
+    group.join_deadline, group.delay_left = NEVER, None
+    group.generation = group.generation % GENERATION_MAX + 1
+    if not group.members:
+        group.protocol = None
+        group.enter(State.EMPTY, now)
+        group.is_unsaved = True
+        return
+    group.protocol = group.vote()
+    group.enter(State.COMPLETING, now)
+    group.sync_deadline = now.seconds + group.rebalance_timeout
+    group.unsynced = set(group.members)
+    for member in group.members.values():
+        waiter, member.joining = member.joining, None
+        member.is_new = False
+        member.hear(now.seconds)
+        if waiter is not None:
+            group.reply(waiter, group.join_answer(member))
+
+
+def answer_syncs(group: Group, error: ErrorCode, now: Now) -> None:
+    """Refuse the requests that wait for assignments, and forget the assignments."""
+    for member in group.members.values():
+        member.assignment = b""
+        waiter, member.syncing = member.syncing, None
+        if waiter is not None:
+            member.hear(now.seconds)  # its session may have ended while it waited
+            group.reply(waiter, SyncAnswer(error))
+
+
+def drop(group: Group, member: Member) -> None:
+    """Take a member out of the group; what it waits for is answered."""
+    unknown = ErrorCode.UNKNOWN_MEMBER_ID
+    if member.joining is not None:
+        group.reply(member.joining, JoinAnswer(unknown, member.id))
+    if member.syncing is not None:
+        group.reply(member.syncing, SyncAnswer(unknown))
+    del group.members[member.id]
+    group.unsynced.discard(member.id)
+    if group.instances.get(member.instance_id or "") == member.id:
+        del group.instances[member.instance_id or ""]
+    if group.leader_id == member.id:
+        group.leader_id = next(iter(group.members), None)
+
+
+def go_on_without(group: Group, now: Now) -> None:
+    """Do what is due after members were taken out."""
+    if group.state in (State.COMPLETING, State.STABLE):
+        begin(group, now)
+    else:
+        complete_if_all_joined(group, now)

@@ -1,0 +1,173 @@
+"""Write groups and offsets as records of `__consumer_offsets`, and read them again.
+
+The keys and values are Kafka's: the version as int16, then a message of this version. Kafka reads
+what is written here, and this reads what Kafka has written, from its first version on. Records of
+other kinds, such as those of Kafka's new group protocol, are left alone.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from broker.groups.exchange import Joining, Now
+from broker.groups.group import Group, GroupSettings, State
+from broker.groups.member import Member
+from broker.groups.offsets import Committed
+from broker.wire import codec
+from broker.wire.byte_cursor import WireError
+from broker.wire.messages import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+
+OFFSET_KEYS, GROUP_KEY = (0, 1), 2  # by the first number of a key
+VALUE_VERSION = 3  # of both kinds of value; Kafka has read it since version 2.3
+VALUE_VERSION_MAX = 4
+ENDING_VERSION = 1
+MS = 1000
+_version = struct.Struct(">h")
+
+
+class OffsetRecord(NamedTuple):
+    """An offset of a group; `value` is None if it was deleted."""
+
+    group: str
+    topic: str
+    partition: int
+    value: Committed | None
+
+
+class GroupRecord(NamedTuple):
+    """A group; `value` is None if it was deleted."""
+
+    group: str
+    value: GroupMetadataValue | None
+
+
+def offset_key(group: str, topic: str, partition: int) -> bytes:
+    """Return the key of an offset's record."""
+    return _version.pack(OFFSET_KEYS[1]) + codec.encode(
+        OffsetCommitKey(group=group, topic=topic, partition=partition), 0
+    )
+
+
+def offset_value(committed: Committed) -> bytes:
+    """Return the value of an offset's record; only one version can say when it ends."""
+    version = VALUE_VERSION if committed.expires_ms < 0 else ENDING_VERSION
+    value = OffsetCommitValue(
+        offset=committed.offset,
+        leader_epoch=committed.leader_epoch,
+        metadata=committed.metadata,
+        commit_timestamp=committed.committed_ms,
+        expire_timestamp=committed.expires_ms,
+    )
+    return _version.pack(version) + codec.encode(value, version)
+
+
+def group_key(group: str) -> bytes:
+    """Return the key of a group's record."""
+    return _version.pack(GROUP_KEY) + codec.encode(GroupMetadataKey(group=group), 0)
+
+
+def group_value(group: Group) -> bytes:
+    """Return the value of a group's record: its members, and what each was assigned."""
+    members = [
+        GroupMetadataValue.MemberMetadata(
+            member_id=member.id,
+            group_instance_id=member.instance_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            rebalance_timeout=round(member.rebalance_timeout * MS),
+            session_timeout=round(member.session_timeout * MS),
+            subscription=member.metadata_for(group.protocol),
+            assignment=member.assignment,
+        )
+        for member in group.members.values()
+    ]
+    return _version.pack(VALUE_VERSION) + codec.encode(
+        GroupMetadataValue(
+            protocol_type=group.protocol_type or "",
+            generation=group.generation,
+            protocol=group.protocol,
+            leader=group.leader_id,
+            current_state_timestamp=group.since_ms,
+            members=members,
+        ),
+        VALUE_VERSION,
+    )
+
+
+def parse(key: bytes | None, value: bytes | None) -> OffsetRecord | GroupRecord | None:
+    """Read a record; None if it is of another kind.
+
+    Raises:
+        WireError: it is of a known kind, and its bytes are not.
+    """
+    if key is None or len(key) < _version.size:
+        raise WireError(0, "the key has no version")
+    (kind,) = _version.unpack_from(key)
+    if kind == GROUP_KEY:
+        name = codec.decode("GroupMetadataKey", 0, key[_version.size :]).group
+        return GroupRecord(name, None if value is None else _body("GroupMetadataValue", value))
+    if kind not in OFFSET_KEYS:
+        return None
+    found = codec.decode("OffsetCommitKey", 0, key[_version.size :])
+    if found.partition < 0:
+        raise WireError(0, f"the partition is {found.partition}")
+    committed = None
+    if value is not None:
+        body = _body("OffsetCommitValue", value)
+        committed = Committed(
+            body.offset, body.leader_epoch, body.metadata, body.commit_timestamp,
+            body.expire_timestamp,
+        )  # fmt: skip
+    return OffsetRecord(found.group, found.topic, found.partition, committed)
+
+
+def _body(name: str, value: bytes) -> Any:
+    if len(value) < _version.size:
+        raise WireError(0, f"{name} has no version")
+    (version,) = _version.unpack_from(value)
+    if not 0 <= version <= VALUE_VERSION_MAX:
+        raise WireError(0, f"{name} has the version {version}")
+    return codec.decode(name, version, value[_version.size :])
+
+
+def restored(
+    name: str,
+    value: GroupMetadataValue,
+    settings: GroupSettings,
+    draw_id: Callable[[str], str],
+    now: Now,
+) -> Group:
+    """Make a group of its record. The sessions of its members begin anew, so they can continue."""
+    group = Group(name, settings, draw_id, now)
+    group.generation = max(0, value.generation)
+    group.protocol_type = value.protocol_type or None
+    group.protocol = value.protocol
+    for row in value.members:
+        session = max(0, row.session_timeout) / MS
+        rebalance = row.rebalance_timeout / MS if row.rebalance_timeout >= 0 else session
+        protocols = ((value.protocol or "", bytes(row.subscription)),)
+        member = Member(
+            row.member_id,
+            Joining(
+                row.member_id, row.group_instance_id, row.client_id, row.client_host,
+                rebalance, session, value.protocol_type, protocols,
+            ),
+        )  # fmt: skip
+        member.assignment = bytes(row.assignment)
+        member.hear(now.seconds)
+        group.members[member.id] = member
+        if member.instance_id is not None:
+            group.instances[member.instance_id] = member.id
+    first = next(iter(group.members), None)
+    group.leader_id = value.leader if value.leader in group.members else first
+    group.state = State.STABLE if group.members else State.EMPTY
+    if value.current_state_timestamp >= 0:
+        group.since_ms = value.current_state_timestamp
+    return group

@@ -1,0 +1,41 @@
+"""Read which topics the members of a group have subscribed to."""
+
+from __future__ import annotations
+
+import struct
+
+from broker.groups.group import Group
+from broker.wire import codec
+from broker.wire.byte_cursor import Cursor, WireError
+
+CONSUMERS = "consumer"  # the protocol type whose members name topics
+VERSION_MAX = 3  # what a later version adds stands after this
+_version = struct.Struct(">h")
+
+
+def topics_of(group: Group) -> set[str] | None:
+    """Return the topics of all members; None if the group's protocol is one that names none."""
+    if group.protocol_type != CONSUMERS or group.protocol is None:
+        return None
+    topics: set[str] = set()
+    for member in group.members.values():
+        found = parse(member.metadata_for(group.protocol))
+        if found is None:
+            return None
+        topics.update(found)
+    return topics
+
+
+def parse(metadata: bytes) -> list[str] | None:
+    """Return the topics in a consumer's metadata; None if it is none of a consumer."""
+    if len(metadata) < _version.size:
+        return None
+    (version,) = _version.unpack_from(metadata)
+    if version < 0:
+        return None
+    try:
+        cursor = Cursor(memoryview(metadata), _version.size)
+        message = codec.read("ConsumerProtocolSubscription", min(version, VERSION_MAX), cursor)
+    except WireError:
+        return None
+    return [str(topic) for topic in message.topics]

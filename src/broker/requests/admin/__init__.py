@@ -1,0 +1,1 @@
+"""Answer what administrators ask: settings, log dirs, partitions, reassignments."""

@@ -1,0 +1,141 @@
+"""Answer AlterConfigs (33), IncrementalAlterConfigs (44) and ListConfigResources (74)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from broker.catalog.dynamic_settings import FixedSettingError
+from broker.catalog.setting_changes import Change, Operation, altered, replacing
+from broker.catalog.settings import InvalidSettingError
+from broker.machines.exchange import Answer
+from broker.requests.configs import BROKER, TOPIC
+from broker.requests.failures import code_of
+from broker.requests.services import Call, Services
+from broker.requests.topic_changes import fault_of_name
+from broker.wire.error_codes import ErrorCode
+from broker.wire.messages import (
+    AlterConfigsResponse,
+    IncrementalAlterConfigsResponse,
+    ListConfigResourcesResponse,
+)
+from logstore import LogStoreError, UnknownPartitionError
+
+LISTED = frozenset({TOPIC, BROKER, 8, 16, 32})  # loggers, metrics and groups have none here
+TYPES_FROM = 1  # the first version of ListConfigResources that knows other things than metrics
+
+
+def answer_alter(call: Call) -> Answer:
+    """Give resources the settings that are named, and the defaults of all others."""
+
+    def changes_of(resource: Any) -> list[Change]:
+        settings = [(one.name, one.value) for one in resource.configs]
+        if resource.resource_type == TOPIC:
+            return replacing(settings)
+        return [Change(name, 0, value) for name, value in settings]
+
+    Row = AlterConfigsResponse.AlterConfigsResourceResponse  # noqa: N806 - a class
+    rows = [Row(*one) for one in _alter_all(call, changes_of)]
+    return call.answer(AlterConfigsResponse(responses=rows))
+
+
+def answer_incremental(call: Call) -> Answer:
+    """Change the settings that are named."""
+
+    def changes_of(resource: Any) -> list[Change]:
+        return [Change(one.name, one.config_operation, one.value) for one in resource.configs]
+
+    Row = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse  # noqa: N806 - a class
+    rows = [Row(*one) for one in _alter_all(call, changes_of)]
+    return call.answer(IncrementalAlterConfigsResponse(responses=rows))
+
+
+def _alter_all(
+    call: Call, changes_of: Callable[[Any], list[Change]]
+) -> list[tuple[ErrorCode, str | None, int, str]]:
+    """Change each resource for itself; returns what both kinds of answer say of each."""
+    asked = call.request.message()
+    named = Counter((one.resource_type, one.resource_name) for one in asked.resources)
+    rows = []
+    for one in asked.resources:
+        kind, name = one.resource_type, one.resource_name
+        code, reason = ErrorCode.INVALID_REQUEST, "the request names the resource twice"
+        if named[kind, name] == 1:
+            changes = changes_of(one)
+            code, reason = _alter(call.services, kind, name, changes, asked.validate_only)
+        rows.append((code, reason or None, kind, name))
+    return rows
+
+
+def _alter(
+    services: Services, kind: int, name: str, changes: Sequence[Change], is_dry: bool
+) -> tuple[ErrorCode, str]:
+    refusal = _refusal_of(services, kind, name, changes)
+    if refusal is not None:
+        return refusal
+    try:
+        if kind == TOPIC:
+            _alter_topic(services, name, changes, is_dry)
+        else:
+            services.settings.change(changes, is_dry=is_dry)
+    except FixedSettingError as error:
+        return ErrorCode.INVALID_REQUEST, str(error)
+    except InvalidSettingError as error:
+        return ErrorCode.INVALID_CONFIG, str(error)
+    except LogStoreError as error:
+        return code_of(error), str(error)
+    return ErrorCode.NONE, ""
+
+
+def _refusal_of(
+    services: Services, kind: int, name: str, changes: Sequence[Change]
+) -> tuple[ErrorCode, str] | None:
+    """Check what does not depend on the settings themselves."""
+    keys = [change.key for change in changes]
+    if len(set(keys)) < len(keys):
+        return ErrorCode.INVALID_REQUEST, "the request changes a setting twice"
+    if any(change.text is None and change.operation != Operation.DELETE for change in changes):
+        return ErrorCode.INVALID_REQUEST, "the request has a setting without a value"
+    if kind == TOPIC and name:
+        fault = fault_of_name(name)
+        return (fault, f"no topic can have the name {name!r}") if fault else None
+    if kind == BROKER and name in ("", str(services.leadership.broker_id)):
+        return None
+    reason = f"a resource of type {kind} and the name {name!r} has no settings here"
+    return ErrorCode.INVALID_REQUEST, reason
+
+
+def _alter_topic(services: Services, name: str, changes: Sequence[Change], is_dry: bool) -> None:
+    """Change all partitions; the first one decides what a list had before."""
+    topic = services.topics.get(name)
+    if topic is None:
+        raise UnknownPartitionError(topic=name, partition=0)
+    config = services.topics.log(name, topic.partitions[0]).config
+    fields = altered(changes, config, services.config.log_config)
+    if is_dry or not fields:
+        return
+    failure: LogStoreError | None = None
+    for partition in topic.partitions:
+        try:
+            services.store.set_config(name, partition, fields)
+        except LogStoreError as error:  # the others are changed; the client is to try again
+            failure = error
+    if failure is not None:
+        raise failure
+
+
+def answer_list(call: Call) -> Answer:
+    """List what has settings: topics and this broker."""
+    services, asked = call.services, call.request.message()
+    Row = ListConfigResourcesResponse.ConfigResource  # noqa: N806 - a class
+    rows = []
+    if not LISTED.issuperset(asked.resource_types):
+        return call.answer(ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION))
+    if call.request.version >= TYPES_FROM:
+        kinds = set(asked.resource_types) or {TOPIC, BROKER}
+        if TOPIC in kinds:
+            rows += [Row(name, TOPIC) for name in services.topics.current().by_name]
+        if BROKER in kinds:
+            rows.append(Row(str(services.leadership.broker_id), BROKER))
+    return call.answer(ListConfigResourcesResponse(config_resources=rows))

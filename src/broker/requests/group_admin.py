@@ -1,0 +1,104 @@
+"""Answer DescribeGroups (15), ListGroups (16) and DeleteGroups (42)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.coordinator.errors import CoordinatorError
+from broker.groups.group import Group, State
+from broker.machines.exchange import Answer
+from broker.requests.services import Call, Services
+from broker.wire.error_codes import ErrorCode
+from broker.wire.messages import DeleteGroupsResponse, DescribeGroupsResponse, ListGroupsResponse
+
+# The first version of DescribeGroups in which a group that does not exist is an error.
+MISSING_IS_ERROR = 6
+TYPE = "classic"
+
+Described = DescribeGroupsResponse.DescribedGroup
+
+
+def answer_describe(call: Call) -> Answer:
+    """Describe groups and their members."""
+    asked = call.request.message()
+    rows = [_described(call, name) for name in asked.groups]
+    return call.answer(DescribeGroupsResponse(groups=rows))
+
+
+def _described(call: Call, name: str) -> Any:
+    try:
+        with call.services.groups.using(name) as (_, hosted):
+            return _row(hosted.group)
+    except CoordinatorError as error:
+        if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
+            return Described(error_code=error.code, group_id=name)
+        if call.request.version < MISSING_IS_ERROR:
+            return Described(group_id=name, group_state=State.DEAD.value)
+        return Described(
+            error_code=error.code, error_message=str(error), group_id=name,
+            group_state=State.DEAD.value,
+        )  # fmt: skip
+
+
+def _row(group: Group) -> Any:
+    """Describe one group; what members have and get is known once all have their part."""
+    is_stable = group.state is State.STABLE
+    members = [
+        DescribeGroupsResponse.DescribedGroupMember(
+            member.id,
+            member.instance_id,
+            member.client_id,
+            member.client_host,
+            member.metadata_for(group.protocol) if is_stable else b"",
+            member.assignment if is_stable else b"",
+        )
+        for member in group.members.values()
+    ]
+    return Described(
+        group_id=group.name,
+        group_state=group.state.value,
+        protocol_type=group.protocol_type or "",
+        protocol_data=(group.protocol or "") if is_stable else "",
+        members=members,
+    )
+
+
+def answer_list(call: Call) -> Answer:
+    """List the groups, all or those of some states and types."""
+    asked = call.request.message()
+    states = {state.lower() for state in asked.states_filter}
+    types = {kind.lower() for kind in asked.types_filter}
+    code, rows = ErrorCode.NONE, []
+    for shard in call.services.groups.shards():
+        try:
+            groups = [hosted.group for hosted in shard.all()]
+        except CoordinatorError as error:  # the other ones are listed
+            code = error.code
+            continue
+        rows += [
+            ListGroupsResponse.ListedGroup(
+                group.name, group.protocol_type or "", group.state.value, TYPE
+            )
+            for group in groups
+            if (not states or group.state.value.lower() in states) and (not types or TYPE in types)
+        ]
+    return call.answer(ListGroupsResponse(error_code=code, groups=rows))
+
+
+def answer_delete(call: Call) -> Answer:
+    """Delete groups without members."""
+    names = dict.fromkeys(call.request.message().groups_names)
+    Row = DeleteGroupsResponse.DeletableGroupResult  # noqa: N806 - a class
+    rows = [Row(name, _delete(call.services, name)) for name in names]
+    return call.answer(DeleteGroupsResponse(results=rows))
+
+
+def _delete(services: Services, name: str) -> ErrorCode:
+    try:
+        with services.groups.using(name) as (shard, hosted):
+            if hosted.group.state is not State.EMPTY:
+                return ErrorCode.NON_EMPTY_GROUP
+            services.groups.delete(shard, hosted)
+    except CoordinatorError as error:
+        return error.code
+    return ErrorCode.NONE

@@ -1,0 +1,167 @@
+"""Answer OffsetCommit (8), OffsetFetch (9) and OffsetDelete (47)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from broker.coordinator.errors import CoordinatorError
+from broker.groups.group import State
+from broker.groups.offsets import Committed, Key
+from broker.groups.subscriptions import CONSUMERS, topics_of
+from broker.machines.exchange import Answer
+from broker.requests.services import Call, Services
+from broker.wire.error_codes import ErrorCode
+from broker.wire.messages import OffsetCommitResponse, OffsetDeleteResponse, OffsetFetchResponse
+
+GROUPS_FROM = 8  # the first version of OffsetFetch that asks for several groups
+CODE_FROM = 2  # the first version of OffsetFetch whose answer has a code of its own
+MISSING_FROM = 9  # the first version of OffsetCommit that says that there is no such group
+NOTHING = Committed(-1, -1, "", -1)
+
+
+def answer_commit(call: Call) -> Answer:
+    """Commit offsets; a fault of one partition leaves the others."""
+    services, asked = call.services, call.request.message()
+    now_ms = services.groups.now().wall_ms
+    expires_ms = now_ms + asked.retention_time_ms if asked.retention_time_ms >= 0 else -1
+    codes: dict[Key, ErrorCode] = {}
+    wanted: dict[Key, Committed] = {}
+    for topic in asked.topics:
+        for one in topic.partitions:
+            key = (topic.name, one.partition_index)
+            metadata = one.committed_metadata or ""
+            codes[key] = _fault_of(services, key, metadata)
+            if not codes[key]:
+                wanted[key] = Committed(
+                    one.committed_offset, one.committed_leader_epoch, metadata, now_ms, expires_ms
+                )
+    code = _commit(call, asked, wanted)
+    Row = OffsetCommitResponse.OffsetCommitResponsePartition  # noqa: N806 - a class
+    Topic = OffsetCommitResponse.OffsetCommitResponseTopic  # noqa: N806 - a class
+    topics = [
+        Topic(
+            name=topic.name,
+            partitions=[
+                Row(one.partition_index, code or codes[topic.name, one.partition_index])
+                for one in topic.partitions
+            ],
+        )
+        for topic in asked.topics
+    ]
+    return call.answer(OffsetCommitResponse(topics=topics))
+
+
+def _fault_of(services: Services, key: Key, metadata: str) -> ErrorCode:
+    topic = services.topics.get(key[0])
+    if topic is None or key[1] not in topic.partitions:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if len(metadata.encode()) > services.config.offset_metadata_max_bytes:
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE
+    return ErrorCode.NONE
+
+
+def _commit(call: Call, asked: Any, wanted: dict[Key, Committed]) -> ErrorCode:
+    generation = asked.generation_id_or_member_epoch
+    try:
+        return call.services.groups.commit(
+            asked.group_id, asked.member_id, asked.group_instance_id, generation, wanted
+        )
+    except CoordinatorError as error:
+        if error.code is ErrorCode.GROUP_ID_NOT_FOUND and call.request.version < MISSING_FROM:
+            return ErrorCode.ILLEGAL_GENERATION
+        return error.code
+
+
+def answer_fetch(call: Call) -> Answer:
+    """Return committed offsets; -1 where there is none."""
+    asked = call.request.message()
+    if call.request.version < GROUPS_FROM:
+        Topic = OffsetFetchResponse.OffsetFetchResponseTopic  # noqa: N806 - a class
+        Row = OffsetFetchResponse.OffsetFetchResponsePartition  # noqa: N806 - a class
+        code, topics = _fetch(call.services, asked.group_id, asked.topics, Topic, Row)
+        if code and call.request.version >= CODE_FROM:
+            topics = []
+        return call.answer(OffsetFetchResponse(topics=topics, error_code=code))
+    Group = OffsetFetchResponse.OffsetFetchResponseGroup  # noqa: N806 - a class
+    Topic = OffsetFetchResponse.OffsetFetchResponseTopics  # noqa: N806 - a class
+    Row = OffsetFetchResponse.OffsetFetchResponsePartitions  # noqa: N806 - a class
+    groups = []
+    for one in asked.groups:
+        code, topics = _fetch(call.services, one.group_id, one.topics, Topic, Row)
+        groups.append(Group(one.group_id, [] if code else topics, code))
+    return call.answer(OffsetFetchResponse(groups=groups))
+
+
+def _fetch(
+    services: Services,
+    group: str,
+    topics: Sequence[Any] | None,
+    topic_kind: Any,
+    row_kind: Any,
+) -> tuple[ErrorCode, list[Any]]:
+    """Return what one group has committed: of the topics that are named, or of all."""
+    code, known = _offsets_of(services, group)
+    if topics is None:
+        names: dict[str, list[int]] = {}
+        for name, partition in known:
+            names.setdefault(name, []).append(partition)
+    else:
+        names = {topic.name: list(topic.partition_indexes) for topic in topics}
+    rows = []
+    for name, partitions in names.items():
+        found = [(number, known.get((name, number), NOTHING)) for number in partitions]
+        rows.append(
+            topic_kind(
+                name=name,
+                partitions=[
+                    row_kind(number, one.offset, one.leader_epoch, one.metadata, code)
+                    for number, one in found
+                ],
+            )
+        )
+    return code, rows
+
+
+def _offsets_of(services: Services, group: str) -> tuple[ErrorCode, dict[Key, Committed]]:
+    try:
+        return ErrorCode.NONE, services.groups.offsets_of(group)
+    except CoordinatorError as error:
+        return error.code, {}
+
+
+def answer_delete(call: Call) -> Answer:
+    """Delete offsets of topics to which no member of the group has subscribed."""
+    services, asked = call.services, call.request.message()
+    Topic = OffsetDeleteResponse.OffsetDeleteResponseTopic  # noqa: N806 - a class
+    Row = OffsetDeleteResponse.OffsetDeleteResponsePartition  # noqa: N806 - a class
+    codes: dict[Key, ErrorCode] = {}
+    if not asked.group_id:
+        return call.answer(OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID))
+    try:
+        with services.groups.using(asked.group_id) as (shard, hosted):
+            group = hosted.group
+            has_members, subscribed = group.state is not State.EMPTY, topics_of(group)
+            if has_members and group.protocol_type != CONSUMERS:
+                raise CoordinatorError(ErrorCode.NON_EMPTY_GROUP)
+            for topic in asked.topics:
+                is_used = has_members and (subscribed is None or topic.name in subscribed)
+                code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_used else ErrorCode.NONE
+                for one in topic.partitions:
+                    key = (topic.name, one.partition_index)
+                    codes[key] = code or _fault_of(services, key, "")
+            gone = [key for key, code in codes.items() if not code and key in hosted.offsets]
+            services.groups.delete_offsets(shard, hosted, gone)
+    except CoordinatorError as error:
+        return call.answer(OffsetDeleteResponse(error_code=error.code))
+    topics = [
+        Topic(
+            topic.name,
+            [
+                Row(one.partition_index, codes[topic.name, one.partition_index])
+                for one in topic.partitions
+            ],
+        )
+        for topic in asked.topics
+    ]
+    return call.answer(OffsetDeleteResponse(topics=topics))

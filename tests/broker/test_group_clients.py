@@ -1,0 +1,256 @@
+"""Groups of consumers, as Kafka's clients run them: shares, commits, deaths, restarts."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import aiokafka
+import confluent_kafka
+import pytest
+
+from broker import Broker
+from support.kafka_client import KafkaClient
+
+SECONDS = 30.0
+PARTITIONS, COUNT = 4, 400
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker.start(config={"group_min_session_timeout_ms": 500}) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def servers(broker: Broker) -> str:
+    return broker.bootstrap_servers
+
+
+def filled(servers: str, topic: str, start: int = 0) -> None:
+    """Make a topic with records in all partitions, or add further ones."""
+    if not start:
+        with KafkaClient(servers) as client:
+            client.create(topic, PARTITIONS)
+    producer = confluent_kafka.Producer({"bootstrap.servers": servers})
+    for number in range(start, start + COUNT):
+        producer.produce(topic, b"%d" % number, partition=number % PARTITIONS)
+    assert producer.flush(SECONDS) == 0
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    """Call a condition, which polls, until it holds."""
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, what
+
+
+class Confluent:
+    """A consumer of librdkafka, with what it was assigned and has read."""
+
+    def __init__(self, servers: str, group: str, topic: str, **config: Any) -> None:
+        self.read: list[int] = []
+        self.changes: list[tuple[str, list[int]]] = []
+        self.consumer = confluent_kafka.Consumer(
+            {
+                "bootstrap.servers": servers, "group.id": group, "auto.offset.reset": "earliest",
+                "session.timeout.ms": 2000, "heartbeat.interval.ms": 200,
+            } | {key.replace("_", "."): value for key, value in config.items()}
+        )  # fmt: skip
+
+        def note(what: str) -> Callable[[Any, Any], None]:
+            return lambda _, parts: self.changes.append((what, [one.partition for one in parts]))
+
+        self.consumer.subscribe([topic], on_assign=note("assign"), on_revoke=note("revoke"))
+
+    def poll(self) -> bool:
+        """Read what is there; returns False, to be followed by `or` and a condition."""
+        for message in self.consumer.consume(500, 0.05):
+            assert message.error() is None
+            self.read.append(int(message.value()))
+        return False
+
+    @property
+    def share(self) -> list[int]:
+        """The partitions that it has."""
+        return sorted(part.partition for part in self.consumer.assignment())
+
+
+@pytest.mark.parametrize("strategy", ["range", "roundrobin", "cooperative-sticky"])
+def test_two_confluent_consumers_share_a_topic(servers: str, strategy: str) -> None:
+    """Each partition has one reader; when one leaves, the other one has all, from the commits."""
+    topic = f"confluent-{strategy}"
+    filled(servers, topic)
+    one, two = (
+        Confluent(servers, topic, topic, partition_assignment_strategy=strategy) for _ in "12"
+    )
+
+    def is_shared() -> bool:
+        one.poll()
+        two.poll()
+        return sorted(one.share + two.share) == [0, 1, 2, 3] and len(one.share) == 2
+
+    wait_until(is_shared, "a share each")
+    wait_until(lambda: is_shared() and len({*one.read, *two.read}) == COUNT, "all records")
+    two.consumer.close()  # which commits
+    wait_until(lambda: one.poll() or one.share == [0, 1, 2, 3], "all partitions")
+    one.read.clear()
+    filled(servers, topic, COUNT)
+    wait_until(lambda: one.poll() or len(one.read) >= COUNT, "the further records")
+    assert Counter(one.read) == Counter(range(COUNT, 2 * COUNT))
+    one.consumer.close()
+
+
+def test_a_static_member_restarts_without_a_rebalance(servers: str) -> None:
+    """The other member keeps its share and hears nothing; the old one is fenced."""
+    topic = "static"
+    filled(servers, topic)
+    one = Confluent(servers, topic, topic, group_instance_id="one", session_timeout_ms=10_000)
+    two = Confluent(servers, topic, topic, group_instance_id="two", session_timeout_ms=10_000)
+
+    def is_shared() -> bool:
+        one.poll()
+        two.poll()
+        return len(one.share) == len(two.share) == 2
+
+    wait_until(is_shared, "a share each")
+    share, changes = two.share, len(one.changes)
+    two.consumer.close()  # a static member does not leave
+    again = Confluent(servers, topic, topic, group_instance_id="two", session_timeout_ms=10_000)
+    wait_until(lambda: again.poll() or one.poll() or len(again.share) == 2, "its share again")
+    assert again.share == share and len(one.changes) == changes
+    again.consumer.close()
+    one.consumer.close()
+
+
+def test_a_consumer_that_is_killed_loses_its_share(servers: str, tmp_path: Path) -> None:
+    """After its session timeout; what it had not committed is read again, nothing is missing."""
+    topic = "killed"
+    filled(servers, topic)
+    program = f"""
+        import confluent_kafka
+        consumer = confluent_kafka.Consumer({{
+            "bootstrap.servers": "{servers}", "group.id": "{topic}", "session.timeout.ms": 1000,
+            "auto.offset.reset": "earliest", "heartbeat.interval.ms": 100,
+            "enable.auto.commit": False,
+        }})
+        consumer.subscribe(["{topic}"])
+        while not consumer.assignment():
+            consumer.poll(0.1)
+        print("assigned", flush=True)
+        while True:
+            consumer.poll(0.1)
+    """
+    words = [sys.executable, "-c", textwrap.dedent(program)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as victim:
+        assert victim.stdout is not None
+        assert victim.stdout.readline() == "assigned\n"
+        one = Confluent(servers, topic, topic)
+        wait_until(lambda: one.poll() or len(one.share) == 2, "a share")
+        victim.send_signal(signal.SIGKILL)
+        wait_until(lambda: one.poll() or len(set(one.read)) == COUNT, "all records")
+    assert one.share == [0, 1, 2, 3]
+    one.consumer.close()
+
+
+def test_aiokafka(servers: str) -> None:
+    """Two consumers share a topic; a third one continues from what they committed."""
+    topic = "aiokafka-group"
+    filled(servers, topic)
+
+    async def consumer() -> Any:
+        made = aiokafka.AIOKafkaConsumer(
+            topic, bootstrap_servers=servers, group_id=topic, auto_offset_reset="earliest",
+            heartbeat_interval_ms=200, enable_auto_commit=False,
+        )  # fmt: skip
+        await made.start()
+        return made
+
+    async def run() -> None:
+        one = await consumer()
+        two = await consumer()
+        found: list[int] = []
+        async with asyncio.timeout(SECONDS):
+            while len(set(found)) < COUNT or len(one.assignment()) != 2:
+                for reader in (one, two):
+                    for batch in (await reader.getmany(timeout_ms=50)).values():
+                        found += [int(record.value) for record in batch]
+                        await reader.commit()
+        assert sorted(part.partition for part in one.assignment() | two.assignment()) == [
+            0,
+            1,
+            2,
+            3,
+        ]
+        await one.stop()
+        await two.stop()
+        filled(servers, topic, COUNT)
+        three, more = await consumer(), set[int]()
+        async with asyncio.timeout(SECONDS):
+            while len(more) < COUNT:
+                for batch in (await three.getmany(timeout_ms=50)).values():
+                    more |= {int(record.value) for record in batch}
+        assert more == set(range(COUNT, 2 * COUNT))
+        await three.stop()
+
+    asyncio.run(run())
+
+
+@pytest.mark.filterwarnings(r"ignore:(read|open)_text is deprecated:DeprecationWarning")
+def test_kafka_python(servers: str) -> None:
+    """Two consumers share a topic, and their group's offsets are listed, and it is deleted."""
+    import kafka  # it warns while it is imported
+
+    topic = "kafka-python-group"
+    filled(servers, topic)
+
+    def consumer() -> Any:
+        return kafka.KafkaConsumer(
+            topic, bootstrap_servers=servers, group_id=topic, auto_offset_reset="earliest",
+            heartbeat_interval_ms=200, session_timeout_ms=2000, enable_auto_commit=False,
+        )  # fmt: skip
+
+    one, two, found = consumer(), consumer(), list[int]()
+
+    def is_shared() -> bool:
+        for reader in (one, two):
+            for batch in reader.poll(timeout_ms=50).values():
+                found.extend(int(record.value) for record in batch)
+        return len(one.assignment()) == len(two.assignment()) == 2
+
+    wait_until(lambda: is_shared() and len(set(found)) == COUNT, "all records, and a share each")
+    one.commit()
+    two.commit()
+    admin = kafka.KafkaAdminClient(bootstrap_servers=servers)
+    offsets = admin.list_group_offsets(topic)
+    offsets = offsets.get(topic, offsets)
+    assert sum(one.offset for one in offsets.values()) == COUNT
+    one.close()
+    two.close()
+    assert admin.delete_groups([topic])
+    admin.close()
+
+
+def test_groups_go_on_after_a_restart_of_the_broker(tmp_path: Path) -> None:
+    """A consumer keeps its share and its place; nothing is read twice."""
+    with Broker.start(tmp_path) as broker:
+        servers = broker.bootstrap_servers
+        filled(servers, "restart")
+        name, long = "restart", {"session_timeout_ms": 10_000, "enable_auto_commit": False}
+        consumer = Confluent(servers, name, name, **long)
+        wait_until(lambda: consumer.poll() or len(consumer.read) == COUNT, "all records")
+        consumer.consumer.commit(asynchronous=False)
+    with Broker.start(tmp_path, config={"listeners": f"PLAINTEXT://{servers}"}) as broker:
+        filled(servers, "restart", COUNT)
+        wait_until(lambda: consumer.poll() or len(consumer.read) >= 2 * COUNT, "the new records")
+        assert Counter(consumer.read) == Counter(range(2 * COUNT))
+        assert [what for what, _ in consumer.changes] == ["assign"]
+        consumer.consumer.close()
