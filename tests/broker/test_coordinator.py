@@ -45,7 +45,16 @@ def test_groups_and_offsets_are_there_after_a_restart(tmp_path: Path) -> None:
         assert bench.sync("g", *member, {}).one.assignment == b"part"
         assert (bench.offset("g"), bench.offset("simple")) == (5, 7)
         assert bench.commit("g", 6, member) is ErrorCode.NONE
-        bench.scheduler.until(bench.scheduler.seconds + 10.0)  # a session that was loaded ends too
+
+
+def test_a_member_that_does_not_return_after_a_restart_expires(tmp_path: Path) -> None:
+    """Its session begins with the loading, and needs no request to end."""
+    with Bench([tmp_path / "a"]) as bench:
+        member = bench.load().member("g")
+    with Bench([tmp_path / "a"]) as bench:
+        bench.load("other").scheduler.until(bench.scheduler.seconds + 9.9)
+        assert bench.group("g").state is State.STABLE
+        bench.scheduler.until(bench.scheduler.seconds + 0.1)
         assert bench.beat("g", *member) is STRANGER
 
 
@@ -219,6 +228,26 @@ def test_offsets_are_deleted_after_their_retention(tmp_path: Path) -> None:
         assert [bench.offset(name) for name in ("old", "g", "young")] == [None, 2, 3]
 
 
+def test_the_retention_runs_on_over_a_restart(tmp_path: Path) -> None:
+    """Of two offsets of a program, each ends after its own commit, the last with the group."""
+    with Bench([tmp_path / "a"]) as bench:
+        bench.load().commit("simple", 1)
+        bench.scheduler.until(bench.scheduler.seconds + 100.0)
+        bench.commit("simple", 2, topic="later")
+        began = bench.scheduler.seconds
+    with Bench([tmp_path / "a"]) as bench:
+        bench.scheduler.seconds = began + 500.0
+        bench.load("new")
+        for seconds, offsets in ((900.0, (None, 2)), (1000.0, (None, None))):
+            bench.scheduler.seconds = began + seconds
+            bench.upkeep.delete_expired()
+            assert (bench.offset("simple"), bench.offset("simple", "later")) == offsets
+        assert bench.groups.shards()[0].all() == []
+    with Bench([tmp_path / "a"]) as bench:
+        bench.load("new")
+        assert bench.groups.shards()[0].all() == []
+
+
 def test_a_deleted_group_does_not_return(tmp_path: Path) -> None:
     """Neither its members nor its offsets, and its timer is gone."""
     with Bench([tmp_path / "a"]) as bench:
@@ -247,6 +276,16 @@ def test_a_group_has_one_timer(bench: Bench) -> None:
     assert bench.beat("g", *member) is ErrorCode.NONE
     bench.scheduler.until(bench.scheduler.seconds + 10.0)
     assert bench.beat("g", *member) is STRANGER
+
+
+def test_commits_keep_a_member(bench: Bench) -> None:
+    """Each begins its session anew, and none sets a timer beside the one that is set."""
+    member = bench.member("g")
+    for number in range(30):
+        bench.scheduler.until(bench.scheduler.seconds + 9.0)
+        for _ in range(10):
+            assert bench.commit("g", number, member) is ErrorCode.NONE
+    assert bench.scheduler.timers_made < 100
 
 
 def test_a_group_that_nobody_needs_is_forgotten(bench: Bench) -> None:

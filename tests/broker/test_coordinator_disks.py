@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -121,6 +122,45 @@ def test_an_assignment_that_is_not_written_is_not_given(
     assert bench.beat("g", first[0], 2) is ErrorCode.ILLEGAL_GENERATION
 
 
+def test_an_assignment_on_a_full_disk(bench: Bench, broken: Callable[[int], None]) -> None:
+    """15 for the members; the group in memory is that of the log again."""
+    first = bench.member("g")
+    second, again = bench.join("g"), bench.join("g", first[0])
+    broken(errno.ENOSPC)
+    leads = bench.sync("g", first[0], 2, {})
+    assert (second.code, again.code, leads.code) == (ErrorCode.NONE, ErrorCode.NONE, AWAY)
+    broken(0)
+    bench.scheduler.run()
+    assert bench.beat("g", *first) is LOADING
+    bench.scheduler.run()
+    assert bench.beat("g", *first) is ErrorCode.NONE and bench.group("g").generation == 1
+
+
+def test_groups_end_although_a_disk_holds_one(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The requests of the others are answered at once, and nothing is read before all ended."""
+    one = bench.member("one")
+    bench.member("other")
+    waiter = bench.join("other")
+    (shard,) = bench.groups.shards()
+    monkeypatch.setattr(group_coordinator, "LOCK_SECONDS", 0.05)
+    with hang(monkeypatch, bench.store.log_dirs[0], "pwritev", "pwrite") as disk:
+        held = Caller(lambda: bench.commit("one", 5, one))
+        assert disk.began.wait(30.0)
+        shard.leave("a test")
+        ends = Caller(bench.scheduler.run)
+        deadline, pause = time.monotonic() + 30.0, threading.Event()
+        while not waiter.said:
+            assert time.monotonic() < deadline
+            pause.wait(0.01)
+        assert waiter.code is NOT_HERE and shard.phase is Phase.LEAVING
+    assert held.outcome() is ErrorCode.NONE
+    assert ends.outcome() is None
+    bench.load()
+    assert bench.offset("one") == 5  # it was acknowledged although the groups were given up
+
+
 def test_a_disk_that_hangs_holds_one_group(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """The others of the partition are answered; this one gets 14 until the disk is back."""
     one, other = bench.member("one"), bench.member("other")
@@ -131,7 +171,9 @@ def test_a_disk_that_hangs_holds_one_group(bench: Bench, monkeypatch: pytest.Mon
         for _ in range(20):
             assert bench.beat("other", *other) is ErrorCode.NONE
         assert bench.offset("other") is None
+        began = time.monotonic()
         assert bench.beat("one", *one) is LOADING and bench.join("one").code is LOADING
+        assert time.monotonic() < began + 10.0
     assert caller.outcome() is ErrorCode.NONE and bench.offset("one") == 5
     assert bench.beat("one", *one) is ErrorCode.NONE
 

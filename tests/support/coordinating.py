@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,14 +29,15 @@ class Scheduler:
         self.seconds = 1000.0
         self.tasks: list[Callable[[], None]] = []
         self.timers: list[tuple[float, int, list[Callable[[], None] | None]]] = []
-        self._numbers = itertools.count()
+        self.timers_made = 0
 
     def submit(self, task: Callable[[], None]) -> None:
         self.tasks.append(task)
 
     def call_at(self, deadline: float, task: Callable[[], None]) -> object:
         timer: list[Callable[[], None] | None] = [task]
-        heapq.heappush(self.timers, (deadline, next(self._numbers), timer))
+        self.timers_made += 1
+        heapq.heappush(self.timers, (deadline, self.timers_made, timer))
         return timer
 
     def cancel(self, timer: Any) -> None:
