@@ -116,7 +116,8 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("coordinator", type=Path, help="kafka-group-coordinator, as `newest`")
     parser.add_argument("--target", type=Path, default=TARGET)
     options = parser.parse_args(arguments)
-    options.target.write_text(document(options.newest, options.older, options.coordinator), encoding="utf-8")
+    text = document(options.newest, options.older, options.coordinator)
+    options.target.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
