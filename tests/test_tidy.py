@@ -53,6 +53,7 @@ LAYERS = [
     {"broker.requests"},
     {"broker.server"},
     {"broker"},  # the list of public names
+    {"broker.metrics"},
     {"broker.cli", "broker.pytest_plugin"},
 ]
 # An edge that rooms below may call, but only inside a function: it imports an extra.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import AbstractContextManager, nullcontext
 
 import click
 
@@ -22,6 +23,17 @@ from logstore.cli.output import progress_bar
 LISTENERS = "PLAINTEXT://127.0.0.1:9092"
 
 
+def _metrics(running: Broker, port: int | None) -> AbstractContextManager[object]:
+    """Serve the metrics, if a port is given."""
+    if port is None:
+        return nullcontext()
+    from broker.metrics import serve
+
+    endpoint = serve(running, port)
+    click.echo(f"serving metrics at http://127.0.0.1:{endpoint.port}/metrics")
+    return endpoint
+
+
 @click.command("broker", short_help="Serve the store to Kafka's clients.")
 @log_dirs_option
 @click.option(
@@ -37,7 +49,18 @@ LISTENERS = "PLAINTEXT://127.0.0.1:9092"
     metavar="NAME://HOST:PORT[,...]",
     help="Addresses that clients are given for these listeners, if they differ.",
 )
-def broker(log_dirs: tuple[str, ...], listeners: str, advertised_listeners: str) -> None:
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="Serve Prometheus metrics at http://127.0.0.1:PORT/metrics; 0 means a free port.",
+)
+def broker(
+    log_dirs: tuple[str, ...],
+    listeners: str,
+    advertised_listeners: str,
+    metrics_port: int | None,
+) -> None:
     """Serve the store to Kafka's clients, until Ctrl-C or SIGTERM.
 
     A new store is created if the log dirs are new. On the first signal, the broker answers what is
@@ -61,7 +84,10 @@ def broker(log_dirs: tuple[str, ...], listeners: str, advertised_listeners: str)
             )
         with store:
             tell_of_opening(store)
-            with Broker.start(config=config, store=store) as running:
+            with (
+                Broker.start(config=config, store=store) as running,
+                _metrics(running, metrics_port),
+            ):
                 for endpoint in running.endpoints:
                     click.echo(f"serving {len(store)} partitions at {endpoint}")
                 try:

@@ -75,6 +75,8 @@ class BrokerConfig:
             So a client that stopped reading does not keep deleted segments on the disk.
         request_stuck_ms: if a request runs longer than this, its disk hangs, and its connection is
             closed.
+        slow_request_ms: a request that takes longer than this, apart from the time that it waits,
+            is logged.
         max_worker_threads: the number of requests that run at the same time.
         max_incremental_fetch_session_cache_slots: the number of fetch sessions.
         fetch_max_bytes: the most bytes of records in one answer.
@@ -104,6 +106,7 @@ class BrokerConfig:
     request_arrival_ms: int = 30_000
     response_progress_ms: int = 30_000
     request_stuck_ms: int = 30_000
+    slow_request_ms: int = 1_000
     max_worker_threads: int = 2_000
     max_incremental_fetch_session_cache_slots: int = 1_000
     fetch_max_bytes: int = 55 << 20

@@ -15,6 +15,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from broker.config import BrokerConfig, Endpoint
+from broker.machines.request_times import ApiTimes
+from broker.machines.traffic import TopicTraffic
 from broker.net.server import Server
 from broker.requests.dispatcher import Dispatcher
 from broker.requests.services import Services
@@ -59,7 +61,7 @@ class Broker:
             raise
         self._withdraw = store.on_close(self.stop)
         store.add_listener(self._on_event)
-        self._services.start(self._server)
+        self._services.start(self._server.tasks)
         self._server.start()
 
     @classmethod
@@ -140,6 +142,26 @@ class Broker:
     def running_count(self) -> int:
         """The number of connections whose request is being executed."""
         return self._server.running_count
+
+    def request_times(self) -> dict[int, ApiTimes]:
+        """Return how long requests took so far, by the number of their API."""
+        return self._server.request_times.snapshot()
+
+    def traffic(self) -> dict[str, TopicTraffic]:
+        """Return what clients have appended and read so far, by topic."""
+        return self._services.traffic.snapshot()
+
+    def counts(self) -> dict[str, int]:
+        """Return how many connections, threads, groups and partitions there are now."""
+        server = self._server
+        return {
+            "connection_count": server.connection_count,
+            "running_count": server.running_count,
+            "thread_count": server.thread_count,
+            "memory_bytes": server.memory_bytes,
+            "group_count": self._services.groups.count,
+            "partition_count": len(self.store),
+        }
 
     def stop(self, timeout: float = STOP_SECONDS) -> None:
         """Stop serving: answer what is under way, and close all connections. The store stays open.

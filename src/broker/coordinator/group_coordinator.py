@@ -82,6 +82,11 @@ class GroupCoordinator:
         """Return all partitions of `__consumer_offsets`; none if there is no such topic."""
         return [self._shard(number) for number in range(self.topic.partition_count)]
 
+    @property
+    def count(self) -> int:
+        """How many groups are loaded."""
+        return sum(shard.count for shard in list(self._shards.values()))
+
     def _shard(self, number: int) -> Shard:
         shard = self._shards.get(number)
         if shard is None:

@@ -108,6 +108,11 @@ class Shard:
             if self._groups.get(hosted.group.name) is hosted:
                 del self._groups[hosted.group.name]
 
+    @property
+    def count(self) -> int:
+        """How many groups are loaded."""
+        return len(self._groups)
+
     def all(self) -> list[Hosted]:
         """Return the groups that are loaded.
 

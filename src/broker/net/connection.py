@@ -12,10 +12,12 @@ import os
 import socket
 import struct
 import threading
+import time
 from collections import deque
 from contextlib import suppress
 
 from broker.machines.exchange import Answer, Client, Pending, Piece
+from broker.machines.request_times import RequestClock
 from broker.machines.timers import Timer
 from broker.wire.fetch import FileRange
 from broker.wire.frames import FrameSplitter
@@ -65,6 +67,8 @@ class Connection:
         sent_bytes: how many bytes were sent to the client in all.
         sent_since: when the last of them were sent.
         arriving_since: when the first byte of an incomplete frame arrived.
+        received_at: when bytes arrived last.
+        clock: the times of the request that is not answered yet.
         has_memory: whether it has reserved memory for a large request.
     """
 
@@ -84,6 +88,8 @@ class Connection:
         self.timer: Timer[object] | None = None
         self.sent_bytes = 0
         self.sent_since = self.arriving_since = now
+        self.received_at = now
+        self.clock: RequestClock | None = None
         self.has_memory = False
         self.fd = sock.fileno()
         self._lock = threading.Lock()
@@ -132,6 +138,7 @@ class Connection:
             return False
         if not data:
             raise EndOfStreamError
+        self.received_at = time.monotonic()
         self.frames.extend(splitter.feed(data))
         return True
 

@@ -19,13 +19,13 @@ import threading
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 from broker.config import BrokerConfig
-from broker.machines.complaints import Complaints
 from broker.machines.exchange import Client, CloseConnectionError, Handler, Pending
 from broker.machines.memory_budget import MemoryBudget
+from broker.machines.request_times import RequestClock, RequestTimes, slowness_of
 from broker.net.acceptor import Acceptor
+from broker.net.complaint_log import ComplaintLog
 from broker.net.connection import (
     RECEIVED_BYTES,
     Connection,
@@ -35,8 +35,10 @@ from broker.net.connection import (
 )
 from broker.net.listener import Listener
 from broker.net.poller import GONE, HUNG_UP, ONCE, READABLE, WRITABLE, Polled, Poller
-from broker.net.workers import Task, Workers
+from broker.net.tasks import Tasks
+from broker.net.workers import Workers
 from broker.wire.byte_cursor import WireError
+from broker.wire.schemas import api_names
 
 LOG = logging.getLogger("broker")
 CUT_SECONDS = 1.0  # how long a stop waits for the threads of connections that it cut
@@ -46,7 +48,7 @@ ARRIVAL_BYTES_PER_SECOND = 64 << 10
 class Server:
     """The listeners, connections and threads of a broker.
 
-    Threads: `_lock` guards the set of connections, the memory and the complaints.
+    Threads: `_lock` guards the set of connections and the memory.
     """
 
     def __init__(self, config: BrokerConfig, handler: Handler) -> None:
@@ -57,9 +59,12 @@ class Server:
         self._all_closed = threading.Condition(self._lock)
         self._connections: set[Connection] = set()
         self._memory: MemoryBudget[Connection] = MemoryBudget(config.queued_max_request_bytes)
-        self._complaints = Complaints()
+        self._complain = ComplaintLog().warn
         self._poller = Poller(self._on_event, self._on_timer, self._on_tick)
         self._workers = Workers(config.max_worker_threads, self._poller.call_later)
+        self.tasks = Tasks(self._poller, self._workers)
+        self.request_times = RequestTimes()
+        self._slow_seconds = config.slow_request_ms / 1000
         self._is_stopping = False
         self._acceptor = Acceptor(config, self._poller, self._take, self._complain)
         self.listeners = self._acceptor.listeners
@@ -133,20 +138,6 @@ class Server:
     def _snapshot(self) -> Sequence[Connection]:
         with self._lock:
             return list(self._connections)
-
-    # --- tasks of others ------------------------------------------------------------------------
-
-    def submit(self, task: Task) -> None:
-        """Call a task soon, in a thread; it must not raise."""
-        self._workers.submit(task)
-
-    def call_at(self, deadline: float, task: Task) -> object:
-        """Call a task at a time of `time.monotonic`; returns what cancels it."""
-        return self._poller.set_timer(deadline, task)
-
-    def cancel(self, timer: Any) -> None:
-        """Forget a task that was not called yet; None is allowed."""
-        self._poller.cancel(timer)
 
     # --- events, in the poller's thread ---------------------------------------------------------
 
@@ -275,18 +266,26 @@ class Server:
         return self._receive(connection)
 
     def _handle(self, connection: Connection, frame: memoryview) -> None:
-        connection.busy_since = time.monotonic()
+        now = time.monotonic()
+        key = int.from_bytes(frame[:2])
+        clock = connection.clock = RequestClock(key, connection.received_at, now)
+        connection.busy_since = now
         try:
             answer = self._handler(frame, connection.client)
         finally:
             connection.busy_since = 0.0
             del frame
             self._release_memory(connection)
+        now = time.monotonic()
         if isinstance(answer, Pending):
+            clock.wait(now)
             connection.pending = answer
             answer.watch(partial(self._wake, connection))
         else:
+            clock.decide(now)
             connection.put(answer)
+            if not answer:
+                self._finish(connection, now)
 
     def _look(self, connection: Connection, pending: Pending) -> bool:
         """Look at the request that waits: put its answer, or rest."""
@@ -301,6 +300,8 @@ class Server:
             pending.wakeup.end()
             pending.close()
             connection.pending = None
+            if connection.clock is not None:
+                connection.clock.decide(time.monotonic())
             connection.put(answer)
             return True
         if connection.timer is None or connection.timer.item is None:
@@ -317,11 +318,23 @@ class Server:
     def _send(self, connection: Connection) -> bool:
         before = connection.sent_bytes
         is_done = connection.send()
+        now = time.monotonic()
         if not before or connection.sent_bytes != before:
-            connection.sent_since = time.monotonic()
-        if not is_done:
+            connection.sent_since = now
+        if is_done:
+            self._finish(connection, now)
+        else:
             self._park(connection, Phase.OUTPUT)
         return is_done
+
+    def _finish(self, connection: Connection, now: float) -> None:
+        """Count a request that is answered, and log it if it was slow."""
+        clock, connection.clock = connection.clock, None
+        if clock is not None:
+            self.request_times.note(clock.key, phases := clock.phases(now))
+            if slowness := slowness_of(phases, self._slow_seconds):
+                name = api_names().get(clock.key, str(clock.key))
+                self._complain("slow request", f"{name} of {connection.client.address}: {slowness}")
 
     def _receive(self, connection: Connection) -> bool:
         splitter = connection.splitter
@@ -384,10 +397,3 @@ class Server:
         """End the streams of a connection that another thread owns: that thread closes it."""
         self._complain("cut", f"the connection of {connection.client.address} is cut: {reason}")
         connection.cut()
-
-    def _complain(self, kind: str, text: str) -> None:
-        with self._lock:
-            left_out = self._complaints.take(kind, time.monotonic())
-        if left_out is not None:
-            more = f" ({left_out} more such warnings were left out)" if left_out else ""
-            LOG.warning("%s%s", text, more)

@@ -116,6 +116,9 @@ class _Fetch:
             session_id, results = services.sessions.answer(
                 self._opened, self.results, services.clock()
             )
+        for _, data in results:
+            if isinstance(data.records, FileRange):
+                services.traffic.read(data.records.file.topic, data.records.size_bytes)
         is_by_id = request.version >= BY_ID
         Topic = FetchResponse.FetchableTopicResponse  # noqa: N806 - a class
         topics = []
@@ -133,10 +136,14 @@ class _Fetch:
 
     def _log_of(self, key: Key) -> Log | None:
         """Find a log; None: no topic has the id. Raises LogStoreError."""
-        topic, partition = key
-        topics = self._call.services.topics
-        name = topics.name_of(topic) if isinstance(topic, bytes) else topic
-        return None if name is None else topics.log(name, partition)
+        name = self._name_of(key[0])
+        return None if name is None else self._call.services.topics.log(name, key[1])
+
+    def _name_of(self, topic: str | bytes) -> str | None:
+        """Find the name of a topic; None: no topic has the id."""
+        if isinstance(topic, str):
+            return topic
+        return self._call.services.topics.name_of(topic)
 
     def _read_one(self, key: Key, wanted: Any, left: int, *, is_first: bool) -> Any:
         """Read one partition; an error is part of the result."""
@@ -147,6 +154,7 @@ class _Fetch:
             return self._read_log(log, wanted, left, is_first=is_first)
         except LogStoreError as error:
             code = code_of(error)
+            self._call.services.traffic.refused(self._name_of(key[0]), is_fetch=True)
             old = self._call.request.version < STORAGE_ERROR_FROM
             if code is ErrorCode.KAFKA_STORAGE_ERROR and old:
                 code = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -186,6 +194,7 @@ class _SentRange:
     def __init__(self, log: Log, found: LogRange) -> None:
         self._log = log
         self._found = found
+        self.topic = log.topic
         self.fileno = found.fileno
         self.close = found.close
 

@@ -79,7 +79,9 @@ def _append(
             return _failed(index, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, COLUMNAR)
         info = log.append_encoded(records)
     except (LogStoreError, ValueError) as error:
+        services.traffic.refused(name, is_fetch=False)
         return _refused(index, records, error)
+    services.traffic.appended(name, len(records), len(info))
     row = Result(index, 0, info.base_offset, info.log_append_time, info.log_start_offset)
     return _Appended(row, log, info.last_offset + 1)
 

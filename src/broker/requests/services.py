@@ -18,6 +18,7 @@ from broker.coordinator.upkeep import OffsetUpkeep
 from broker.groups.group import GroupSettings
 from broker.machines.exchange import Answer, Client, Scheduler
 from broker.machines.fetch_sessions import FetchSessions
+from broker.machines.traffic import Traffic
 from broker.wire.frames import Request, encode_response
 from broker.wire.versions import ApiVersions
 from logstore import LogStore
@@ -45,6 +46,7 @@ class Services:
         self.leadership = SoleBroker(store.config.broker_id, store.cluster_id)
         self.topics = TopicCatalog(store)
         self.producer_ids = ProducerIds(store)
+        self.traffic = Traffic()
         self.settings = DynamicSettings(store)
         self.groups = GroupCoordinator(
             self.topics,

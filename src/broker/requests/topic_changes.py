@@ -189,4 +189,5 @@ def _delete(services: Services, name: str | None, topic_id: bytes) -> Any:
     except LogStoreError as error:
         return Row(topic.name, topic.id, code_of(error), str(error))
     services.upkeep.forget_topic(topic.name)
+    services.traffic.forget(topic.name)
     return Row(topic.name, topic.id, ErrorCode.NONE, None)

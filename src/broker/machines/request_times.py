@@ -1,0 +1,106 @@
+"""Measure how long requests take, in Kafka's phases, and name the slow ones.
+
+queue    from its last byte until a thread executes it
+local    while it is executed
+remote   while it waits for something else: records, members, replicas
+send     until the client has taken the answer
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left
+from typing import NamedTuple
+
+# Upper ends in seconds; requests that took longer are counted in one more bucket.
+BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+PHASES = ("queue", "local", "remote", "send")
+
+
+class RequestClock:
+    """The times of one request, which is not answered yet.
+
+    Attributes:
+        key: the number of its API.
+        arrived: when its last byte came. begun: when a thread had it. decided: when its answer was
+            known. waiting_since: when it began to wait; 0.0 if it does not.
+    """
+
+    __slots__ = ("arrived", "begun", "decided", "key", "remote", "waiting_since")
+
+    def __init__(self, key: int, arrived: float, now: float) -> None:
+        self.key = key
+        self.arrived = arrived
+        self.begun = self.decided = now
+        self.remote = self.waiting_since = 0.0
+
+    def wait(self, now: float) -> None:
+        """Note that it has to wait."""
+        self.waiting_since = now
+
+    def decide(self, now: float) -> None:
+        """Note that its answer is known."""
+        self.decided = now
+        if self.waiting_since:
+            self.remote = now - self.waiting_since
+
+    def phases(self, now: float) -> tuple[float, float, float, float]:
+        """Return the seconds of each phase, if its answer was sent now."""
+        local = self.decided - self.begun - self.remote
+        return self.begun - self.arrived, local, self.remote, now - self.decided
+
+
+class ApiTimes(NamedTuple):
+    """What was counted for one API.
+
+    Attributes:
+        counts: requests by their total time: one number for each of `BOUNDS`, and one above.
+        seconds: the sum of each of `PHASES`.
+    """
+
+    counts: tuple[int, ...]
+    seconds: tuple[float, ...]
+
+
+class RequestTimes:
+    """The times of all requests, by API.
+
+    Threads: any thread may call any method. `_lock` is held for moments.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._apis: dict[int, tuple[list[int], list[float]]] = {}
+
+    def note(self, key: int, phases: tuple[float, float, float, float]) -> None:
+        """Count a request that was answered."""
+        queue, local, remote, send = phases
+        bucket = bisect_left(BOUNDS, queue + local + remote + send)
+        with self._lock:
+            known = self._apis.get(key)
+            if known is None:
+                known = self._apis[key] = [0] * (len(BOUNDS) + 1), [0.0] * len(PHASES)
+            counts, seconds = known
+            counts[bucket] += 1
+            seconds[0] += queue
+            seconds[1] += local
+            seconds[2] += remote
+            seconds[3] += send
+
+    def snapshot(self) -> dict[int, ApiTimes]:
+        """Return what was counted so far, by the number of the API."""
+        with self._lock:
+            apis = [(key, (*counts,), (*seconds,)) for key, (counts, seconds) in self._apis.items()]
+        return {key: ApiTimes(counts, seconds) for key, counts, seconds in apis}
+
+
+def slowness_of(phases: tuple[float, float, float, float], limit_seconds: float) -> str:
+    """Describe a request that took longer than a limit; "" if it did not.
+
+    The time that it waited for something else does not count: a consumer waits as long as it likes.
+    """
+    queue, local, _, send = phases
+    if queue + local + send <= limit_seconds:
+        return ""
+    parts = [f"{name} {seconds:.3f} s" for name, seconds in zip(PHASES, phases, strict=True)]
+    return ", ".join(parts)

@@ -1,0 +1,125 @@
+"""Export the metrics of a broker to Prometheus (extra `metrics`), if possible by Kafka's names.
+
+    registry.register(Collector(broker))     beside the program's other metrics
+    with serve(broker, 9308): ...            on an endpoint of its own, with those of the store
+
+The names are those that Prometheus' exporter for Java gives to Kafka's own metrics. A scrape reads
+only memory, so a disk that hangs does not delay it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import accumulate
+
+# `logstore.metrics` raises an ImportError that names the extra if this is not installed.
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector as Collecting
+
+from broker.machines.request_times import BOUNDS, PHASES, ApiTimes
+from broker.server import Broker
+from broker.wire.schemas import api_names
+from logstore import metrics as store_metrics
+
+TOPIC_METRICS = {
+    "bytes_in": ("bytesin", "Bytes of records that clients appended."),
+    "messages_in": ("messagesin", "Records that clients appended."),
+    "bytes_out": ("bytesout", "Bytes of records that were sent to clients."),
+    "produce_requests": ("totalproducerequests", "Batches that were appended."),
+    "fetch_requests": ("totalfetchrequests", "Partitions with records in answers to Fetch."),
+    "failed_produce_requests": ("failedproducerequests", "Batches that were refused."),
+    "failed_fetch_requests": ("failedfetchrequests", "Partitions that could not be read."),
+}
+PHASE_METRICS = {
+    "queue": ("requestqueuetimems", "Until a thread executed the request."),
+    "local": ("localtimems", "While the request was executed."),
+    "remote": ("remotetimems", "While the request waited for something else."),
+    "send": ("responsesendtimems", "Until the client had taken the answer."),
+}
+
+
+class Collector(Collecting):
+    """Collect the metrics of one broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def describe(self) -> list[Metric]:
+        """Return nothing, because the metrics are read only at a scrape."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Take one snapshot."""
+        yield from self._requests()
+        yield from self._topics()
+        counts = self._broker.counts()
+        for name, text in (
+            ("connection_count", "Open connections."),
+            ("running_count", "Connections whose request is executed."),
+            ("thread_count", "Threads that execute requests, or wait for one."),
+            ("memory_bytes", "Memory that large requests have reserved."),
+            ("group_count", "Consumer groups that are loaded."),
+            ("partition_count", "Partitions, also those that do not serve."),
+        ):
+            yield GaugeMetricFamily(f"logstore_broker_{name}", text, counts[name])
+
+    def _topics(self) -> Iterator[Metric]:
+        traffic = self._broker.traffic()
+        for field, (name, text) in TOPIC_METRICS.items():
+            metric = CounterMetricFamily(
+                f"kafka_server_brokertopicmetrics_{name}", text, labels=("topic",)
+            )
+            for topic, counts in traffic.items():
+                metric.add_metric((topic,), getattr(counts, field))
+            yield metric
+
+    def _requests(self) -> Iterator[Metric]:
+        times = {_name(key): found for key, found in self._broker.request_times().items()}
+        total = HistogramMetricFamily(
+            "kafka_network_requestmetrics_totaltime_seconds",
+            "How long requests took in all.",
+            labels=("request",),
+        )
+        for name, found in times.items():
+            total.add_metric((name,), _buckets(found), sum(found.seconds))
+        yield total
+        for number, phase in enumerate(PHASES):
+            kafka, text = PHASE_METRICS[phase]
+            metric = CounterMetricFamily(
+                f"kafka_network_requestmetrics_{kafka}", f"Milliseconds. {text}",
+                labels=("request",),
+            )  # fmt: skip
+            for name, found in times.items():
+                metric.add_metric((name,), found.seconds[number] * 1000)
+            yield metric
+
+
+def _name(key: int) -> str:
+    return api_names().get(key, str(key))
+
+
+def _buckets(found: ApiTimes) -> list[tuple[str, float]]:
+    """Return the counts as Prometheus wants them: each bucket has those of all smaller ones."""
+    ends = [*map(str, BOUNDS), "+Inf"]
+    return list(zip(ends, map(float, accumulate(found.counts)), strict=True))
+
+
+def serve(broker: Broker, port: int, host: str = "127.0.0.1") -> store_metrics.Endpoint:
+    """Serve the metrics of a broker and its store at `http://HOST:PORT/metrics`, until closed.
+
+    Args:
+        port: the port to listen on. 0 chooses a free port; `Endpoint.port` shows which one.
+
+    Raises:
+        OSError: the port is taken, or the host is not an address of this machine.
+    """
+    registry = CollectorRegistry()
+    registry.register(store_metrics.Collector(broker.store))
+    registry.register(Collector(broker))
+    return store_metrics.Endpoint(*start_http_server(port, host, registry))

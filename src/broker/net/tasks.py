@@ -1,0 +1,28 @@
+"""Call tasks of other rooms in the threads of the server, now or later."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.net.poller import Poller
+from broker.net.workers import Task, Workers
+
+
+class Tasks:
+    """The scheduler of a server (`broker.machines.exchange.Scheduler`)."""
+
+    def __init__(self, poller: Poller, workers: Workers) -> None:
+        self._poller = poller
+        self._workers = workers
+
+    def submit(self, task: Task) -> None:
+        """Call a task soon, in a thread; it must not raise."""
+        self._workers.submit(task)
+
+    def call_at(self, deadline: float, task: Task) -> object:
+        """Call a task at a time of `time.monotonic`; returns what cancels it."""
+        return self._poller.set_timer(deadline, task)
+
+    def cancel(self, timer: Any) -> None:
+        """Forget a task that was not called yet; None is allowed."""
+        self._poller.cancel(timer)

@@ -1,0 +1,69 @@
+"""A scrape gives the metrics of a broker and its store, under Kafka's names."""
+
+from __future__ import annotations
+
+import urllib.request
+
+import pytest
+
+from broker import Broker
+from broker.machines.traffic import Traffic
+from broker.metrics import serve
+from support.kafka_client import KafkaClient, batch_of
+
+
+def scraped(port: int) -> dict[str, float]:
+    """Scrape; returns the values by name and labels."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+        lines = answer.read().decode().splitlines()
+    rows = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    return {name: float(value) for name, value in rows}
+
+
+def test_a_scrape(broker: Broker, client: KafkaClient) -> None:
+    """Bytes and records by topic, requests by API, connections, groups, and those of the store."""
+    client.create("seen")
+    batch = batch_of(b"one", b"two", b"three")
+    client.produce("seen", batch)
+    client.produce("seen", batch[:-1] + b"?")  # its checksum is wrong now
+    client.fetch("seen", 0)
+    client.fetch("seen", 99)  # beyond the end
+    client.call("FindCoordinator", coordinator_keys=["g"])
+    with serve(broker, 0) as endpoint:
+        found = scraped(endpoint.port)
+    topic = "kafka_server_brokertopicmetrics_{}_total" + '{{topic="seen"}}'
+    expected = {
+        "bytesin": len(batch), "messagesin": 3, "bytesout": len(batch), "totalproducerequests": 1,
+        "totalfetchrequests": 1, "failedproducerequests": 1, "failedfetchrequests": 1,
+    }  # fmt: skip
+    assert {name: found[topic.format(name)] for name in expected} == expected
+    name = "kafka_network_requestmetrics_totaltime_seconds_count"
+    assert found[name + '{request="Produce"}'] == 2
+    bucket = "kafka_network_requestmetrics_totaltime_seconds_bucket"
+    assert found[bucket + '{le="+Inf",request="Produce"}'] == 2
+    assert found['kafka_network_requestmetrics_localtimems_total{request="Fetch"}'] > 0
+    assert found["logstore_broker_connection_count"] == 1
+    assert found["logstore_broker_partition_count"] == len(broker.store)
+    assert found["logstore_offline_log_directory_count"] == 0
+
+
+def test_a_deleted_topic_is_forgotten() -> None:
+    """Counters do not grow with topics that come and go; refusals of unknown ones do not count."""
+    traffic = Traffic()
+    traffic.refused("unknown", is_fetch=True)
+    traffic.appended("t", 10, 1)
+    traffic.refused("t", is_fetch=True)
+    assert traffic.snapshot()["t"].failed_fetch_requests == 1
+    traffic.forget("t")
+    assert traffic.snapshot() == {}
+
+
+@pytest.mark.parametrize("port", [0])
+def test_metrics_of_the_command(port: int) -> None:
+    """The endpoint of a broker that is closed can be scraped no more."""
+    with Broker.start() as broker:
+        endpoint = serve(broker, port)
+        assert scraped(endpoint.port)["logstore_broker_group_count"] == 0
+        endpoint.close()
+        with pytest.raises(OSError, match="refused"):
+            scraped(endpoint.port)
