@@ -14,7 +14,7 @@ WRITE_SECONDS_MAX = 2.0  # a log dir that takes longer is left out
 
 def largest(store: LogStore, fact: str) -> int:
     """Return the largest number that a log dir which serves remembers; 0 if none does."""
-    found = [value for value in _values(store, fact) if isinstance(value, int)]
+    found = [value for value in values(store, fact) if isinstance(value, int)]
     return max(found, default=0)
 
 
@@ -22,22 +22,23 @@ def newest(store: LogStore, fact: str) -> tuple[int, int]:
     """Return the pair of a time and a number with the latest time; (0, 0) if there is none."""
     pairs = [
         (value[0], value[1])
-        for value in _values(store, fact)
+        for value in values(store, fact)
         if isinstance(value, list) and [type(one) for one in value] == [int, int]
     ]
     return max(pairs, default=(0, 0))
 
 
-def _values(store: LogStore, fact: str) -> list[Any]:
-    values = []
+def values(store: LogStore, fact: str) -> list[Any]:
+    """Return what each log dir that serves remembers."""
+    found = []
     for path in store.log_dirs:
         with suppress(LogStoreError):  # it does not serve
-            values.append(store.facts(path).get(fact))
-    return values
+            found.append(store.facts(path).get(fact))
+    return found
 
 
-def remember(store: LogStore, fact: str, number: int | list[int]) -> None:
-    """Write a number, or a time and a number, to all log dirs at once; one is enough.
+def remember(store: LogStore, fact: str, value: int | list[Any]) -> None:
+    """Write a number, or a list, to all log dirs at once; one is enough.
 
     Raises:
         LogStoreError: no log dir has written it.
@@ -47,7 +48,7 @@ def remember(store: LogStore, fact: str, number: int | list[int]) -> None:
 
     def write(path: str) -> None:
         try:
-            store.facts(path)[fact] = number
+            store.facts(path)[fact] = value
             done.append(path)
         except LogStoreError as error:
             failures[path] = error

@@ -7,10 +7,13 @@ deleted, or a log dir returned; until then, requests use the same list.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from typing import NamedTuple
 
+from broker.catalog import unfinished_topic
+from broker.catalog.unfinished_topic import UnfinishedTopic
 from logstore import (
     Log,
     LogConfig,
@@ -21,6 +24,7 @@ from logstore import (
     UnknownPartitionError,
 )
 
+LOG = logging.getLogger("broker")
 NO_ID = bytes(16)
 # Kafka keeps the state of groups and transactions in topics of these names.
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
@@ -108,15 +112,38 @@ class TopicCatalog:
         Raises:
             PartitionExistsError: the topic exists. LogStoreError: no log dir takes it.
         """
+        topic_id = os.urandom(16)
         try:
             with self._changing:
-                # Also while a log dir is offline: the store knows which partitions are on it.
-                logs = self.store.create_topic(
-                    name, partitions, config=config, is_new=True, topic_id=os.urandom(16)
-                )
+                self._create(UnfinishedTopic(name, partitions, topic_id), config)
         finally:
             self._is_stale = True
-        return Topic(name, logs[0].topic_id, tuple(range(partitions)))
+        return Topic(name, topic_id, tuple(range(partitions)))
+
+    def _create(self, topic: UnfinishedTopic, config: LogConfig) -> None:
+        """Create all partitions or none, also if the process dies meanwhile."""
+        store, name, partitions, topic_id = self.store, *topic
+        if partitions > 1:
+            unfinished_topic.remember(store, topic)
+        try:
+            # Also while a log dir is offline: the store knows which partitions are on it.
+            store.create_topic(name, partitions, config=config, is_new=True, topic_id=topic_id)
+        except LogStoreError:
+            for log in unfinished_topic.logs_of(store, topic):
+                self._delete(name, log.partition)
+            raise
+        if partitions > 1:
+            unfinished_topic.forget(store)
+
+    def complete(self) -> None:
+        """Create the partitions that a crash has left out of the last topic."""
+        try:
+            with self._changing:
+                unfinished_topic.complete(self.store)
+        except LogStoreError as error:
+            LOG.warning("a topic lacks partitions that could not be created: %s", error)
+        finally:
+            self._is_stale = True
 
     def add_partitions(self, topic: Topic, count: int) -> None:
         """Add partitions to a topic until it has `count`, with the settings of its first one.
