@@ -111,7 +111,7 @@ fuzz-broker: $(VENV)/stamp-test ## 1,000,000 mutated requests on the sockets of 
 
 crash: $(VENV)/stamp-test ## power cuts: 60 histories, 1,000,000 in moves, 3,000 on ext4 and on XFS
 	@LOGSTORE_HISTORIES=60 LOGSTORE_MOVE_STATES=1000000 LOGSTORE_COMPACTION_CUTS=40 \
-	  LOGSTORE_HISTORY_CUTS=10000 LOGSTORE_REAL_CUTS=3000 $(PYTEST) tests/crash -s
+	  LOGSTORE_HISTORY_CUTS=10000 LOGSTORE_REAL_CUTS=3000 LOGSTORE_BROKER_CUTS=1000 $(PYTEST) tests/crash -s
 
 kill-moves: $(VENV)/stamp-test ## a move killed at each of its system calls on files (strace)
 	@LOGSTORE_MOVE_KILLS=strace $(PYTEST) tests/kill/test_move_kills.py -s

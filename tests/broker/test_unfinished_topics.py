@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from broker.catalog.topics import TopicCatalog
-from broker.catalog.unfinished_topic import FACT
+from broker.catalog.unfinished_topic import CREATED, DELETED
 from broker.config import KAFKA_LOG_CONFIG
 from logstore import LogDirFullError, LogStore
 from support.inside import abandon
@@ -58,12 +58,12 @@ def test_a_crash_leaves_a_whole_topic_or_none(
     abandon(store)
     with LogStore.open(dirs) as store:
         catalog = TopicCatalog(store)
-        catalog.complete()
+        catalog.finish()
         assert partitions_of(store, "t") == ([0, 1, 2, 3] if count else [])
         logs = [store.log("t", number) for number in partitions_of(store, "t")]
         assert len({log.topic_id for log in logs}) <= 1
         assert all(log.config == CONFIG for log in logs)
-        assert {tuple(store.facts(path)[FACT]) for path in store.log_dirs} == {()}
+        assert {tuple(store.facts(path)[CREATED]) for path in store.log_dirs} == {()}
         catalog.close()
 
 
@@ -93,7 +93,45 @@ def test_an_old_note_does_no_harm(dirs: list[Path]) -> None:
             ["gone", 4, "00" * 16], ["t", 4, "00" * 16], ["t", 2, topic.id.hex()],
             ["t", "4", topic.id.hex()], ["t", 4, "no id"], [4], 7, None, {"t": 4},
         ):  # fmt: skip
-            store.facts(store.log_dirs[0])[FACT] = note
-            catalog.complete()
+            store.facts(store.log_dirs[0])[CREATED] = note
+            if note != ["t", 2, topic.id.hex()]:
+                store.facts(store.log_dirs[1])[DELETED] = note
+            catalog.finish()
             assert partitions_of(store, "t") == [0, 1] and partitions_of(store, "gone") == []
+        catalog.close()
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 4])
+def test_a_crash_leaves_no_part_of_a_deleted_topic(
+    dirs: list[Path], monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """The next start deletes the rest; a topic of the same name that came later stays."""
+    store = LogStore.open(dirs)
+    catalog = TopicCatalog(store)
+    topic = catalog.create("t", 4, CONFIG)
+    delete, left = store.delete, [count]
+
+    def delete_some(name: str, partition: int) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise DeathError
+        delete(name, partition)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LogStore, "delete", staticmethod(delete_some))
+        if count < 4:
+            with pytest.raises(DeathError):
+                catalog.delete(topic)
+        else:
+            catalog.delete(topic)
+    abandon(store)
+    with LogStore.open(dirs) as store:
+        catalog = TopicCatalog(store)
+        note = [path for path in store.log_dirs if store.facts(path)[DELETED]]
+        assert bool(note) == (count < 4)
+        catalog.finish()
+        assert partitions_of(store, "t") == []
+        catalog.create("t", 4, CONFIG)
+        catalog.finish()
+        assert partitions_of(store, "t") == [0, 1, 2, 3]
         catalog.close()

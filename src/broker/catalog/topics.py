@@ -7,7 +7,6 @@ deleted, or a log dir returned; until then, requests use the same list.
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from typing import NamedTuple
@@ -24,7 +23,6 @@ from logstore import (
     UnknownPartitionError,
 )
 
-LOG = logging.getLogger("broker")
 NO_ID = bytes(16)
 # Kafka keeps the state of groups and transactions in topics of these names.
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
@@ -124,7 +122,7 @@ class TopicCatalog:
         """Create all partitions or none, also if the process dies meanwhile."""
         store, name, partitions, topic_id = self.store, *topic
         if partitions > 1:
-            unfinished_topic.remember(store, topic)
+            unfinished_topic.remember(store, unfinished_topic.CREATED, topic)
         try:
             # Also while a log dir is offline: the store knows which partitions are on it.
             store.create_topic(name, partitions, config=config, is_new=True, topic_id=topic_id)
@@ -133,15 +131,13 @@ class TopicCatalog:
                 self._delete(name, log.partition)
             raise
         if partitions > 1:
-            unfinished_topic.forget(store)
+            unfinished_topic.forget(store, unfinished_topic.CREATED)
 
-    def complete(self) -> None:
-        """Create the partitions that a crash has left out of the last topic."""
+    def finish(self) -> None:
+        """Finish the creation and the deletion of a topic that a crash has cut."""
         try:
             with self._changing:
-                unfinished_topic.complete(self.store)
-        except LogStoreError as error:
-            LOG.warning("a topic lacks partitions that could not be created: %s", error)
+                unfinished_topic.finish(self.store)
         finally:
             self._is_stale = True
 
@@ -165,15 +161,24 @@ class TopicCatalog:
         Raises:
             LogStoreError: a partition could not be deleted; some others may be deleted.
         """
-        failure: LogStoreError | None = None
         try:
             with self._changing:
-                for partition in topic.partitions:
-                    failure = self._delete(topic.name, partition) or failure
+                self._delete_all(topic)
         finally:
             self._is_stale = True
+
+    def _delete_all(self, topic: Topic) -> None:
+        failure: LogStoreError | None = None
+        is_large = len(topic.partitions) > 1
+        if is_large:
+            note = UnfinishedTopic(topic.name, topic.partitions[-1] + 1, topic.id)
+            unfinished_topic.remember(self.store, unfinished_topic.DELETED, note)
+        for partition in topic.partitions:
+            failure = self._delete(topic.name, partition) or failure
         if failure is not None:
             raise failure
+        if is_large:
+            unfinished_topic.forget(self.store, unfinished_topic.DELETED)
 
     def _delete(self, name: str, partition: int) -> LogStoreError | None:
         try:

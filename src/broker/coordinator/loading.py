@@ -18,6 +18,18 @@ LOG = logging.getLogger("broker")
 TRANSACTIONAL = 0x10  # bit of a batch's attributes
 
 
+def mend(log: Log) -> None:
+    """Repair a log whose only damage is in what was never flushed, as a power cut leaves it.
+
+    Offsets are not flushed with each commit. If blocks of the unflushed part are missing, the log
+    stays read-only until a repair. Its groups need not wait for that: the repair keeps every whole
+    record, and moves the rest to another file. Damage of flushed records is left to the user.
+    """
+    problems = log.recovery.problems
+    if problems and all(one.offset >= log.recovery_point for one in problems):
+        LOG.warning("%s is repaired after a power cut: %s", log, log.repair())
+
+
 def batches_of(log: Log) -> Iterator[RecordBatch]:
     """Yield what counts: without transactions that were aborted, or that are still open.
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 
 from broker.coordinator.errors import CoordinatorError
 from broker.coordinator.hosted import Hosted
-from broker.coordinator.loading import load
+from broker.coordinator.loading import load, mend
 from broker.groups.exchange import Now
 from broker.groups.group import Group, GroupSettings
 from broker.wire.error_codes import ErrorCode
@@ -159,6 +159,7 @@ class Shard:
     def _load(self) -> None:
         try:
             log = self._find_log()
+            mend(log)
             groups = load(log, self._settings, self._draw_id, self._now)
         except Exception as error:  # a phase that never ends would hold all clients
             if not isinstance(error, LogStoreError):

@@ -68,7 +68,7 @@ class Services:
 
     def start(self, scheduler: Scheduler) -> None:
         """Begin what is done without a request."""
-        self.topics.complete()
+        self.topics.finish()
         self.settings.start()
         self.groups.start(scheduler)
         self.upkeep.start(scheduler)
