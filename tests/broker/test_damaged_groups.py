@@ -1,4 +1,4 @@
-"""Damage in the log of groups: the trace of a power cut is mended, flushed records are not touched."""
+"""Damage in the log of groups: what a power cut left is mended, flushed records are left alone."""
 
 from __future__ import annotations
 
