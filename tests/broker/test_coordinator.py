@@ -9,7 +9,7 @@ import pytest
 
 from broker.coordinator.errors import CoordinatorError
 from broker.coordinator.offsets_topic import NAME, java_hash, partition_of
-from broker.groups import records
+from broker.groups import records, sessions
 from broker.groups.group import State
 from broker.groups.offsets import Committed
 from broker.wire.error_codes import ErrorCode
@@ -331,3 +331,25 @@ def test_a_group_is_in_the_same_partition_as_in_kafka() -> None:
     assert partition_of("polygenelubricants", 50) == 0
     assert java_hash("console-consumer") < 0
     assert partition_of("console-consumer", 50) == -java_hash("console-consumer") % 50
+
+
+def test_an_unexpected_error_costs_no_waiting_member_its_answer(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The groups are read again from the log, which has all that was acknowledged."""
+    member = bench.member("g")
+    waiter = bench.join("g")
+    assert not waiter.said
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sessions, "next_deadline", fail)
+        with pytest.raises(ZeroDivisionError):
+            bench.commit("g", 5, member)
+    bench.scheduler.run()
+    assert waiter.code is ErrorCode.NOT_COORDINATOR
+    assert bench.code_of("g") is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    bench.scheduler.run()
+    assert bench.beat("g", *member) is ErrorCode.NONE and bench.offset("g") == 5

@@ -126,8 +126,14 @@ class GroupCoordinator:
         with self._locked(hosted):
             if hosted.group.state is State.DEAD:  # it has just ended
                 raise CoordinatorError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-            yield shard, hosted
-            self._settle(shard, hosted)
+            try:
+                yield shard, hosted
+                self._settle(shard, hosted)
+            except CoordinatorError:
+                raise
+            except Exception:  # nobody knows how far the change went: the log does
+                shard.leave("an unexpected error")
+                raise
 
     @contextmanager
     def _locked(self, hosted: Hosted) -> Iterator[None]:
