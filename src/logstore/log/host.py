@@ -65,7 +65,7 @@ def oldest_under_pressure(log: Log) -> int | None:
 
 
 def drop_oldest(log: Log) -> bool:
-    """Drop that segment; returns whether it was dropped. Raises LogStoreError."""
+    """Drop the segment that `oldest_under_pressure` found; returns whether it was dropped."""
     from logstore.log.removal import retention
 
     return retention.drop_oldest(log._state)

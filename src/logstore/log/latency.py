@@ -43,7 +43,7 @@ class Timing(NamedTuple):
 
 
 def quantile(counts: list[int], part: float) -> float | None:
-    """Give the latency that a fraction `part` of all do not exceed; None if nothing was counted."""
+    """Give the value that a fraction `part` of the latencies does not exceed; None without any."""
     left = part * sum(counts)
     for number, count in enumerate(counts):
         left -= count

@@ -39,7 +39,7 @@ class Log(ReplicatedLog, ReadableLog):
     # --- closing -------------------------------------------------------------------------
 
     def close(self, flush: bool = True) -> None:
-        """Flush, write the active segment's indexes and release every file; twice is allowed."""
+        """Flush, write the active segment's indexes and release all files; can be repeated."""
         state = self._state
         if state.unavailable is not None:
             return
@@ -60,7 +60,7 @@ class Log(ReplicatedLog, ReadableLog):
 
     @property
     def is_closed_whole(self) -> bool:
-        """Whether a close flushed everything: no work is left for this log then."""
+        """Whether a close flushed everything, so that no work is left for this log."""
         return self._state.is_closed_whole
 
     # --- appending ------------------------------------------------------------------------------
@@ -80,8 +80,8 @@ class Log(ReplicatedLog, ReadableLog):
             value: None makes a tombstone.
             timestamp: ms since the epoch, or a datetime with a zone; now by default.
             headers: pairs of (name, value), or a mapping.
-            durable: return only once the record is on the disk; such appends of many threads share
-                their syncs.
+            durable: return only once the record is on the disk. Durable appends of many threads
+                share their syncs.
 
         Raises:
             LogDirFullError: retriable; nothing was written.
@@ -110,12 +110,12 @@ class Log(ReplicatedLog, ReadableLog):
         """Append records as one batch, all or none, and give their offsets.
 
         Args:
-            values: bytes or None; or Records, whose keys, timestamps and headers are taken too.
+            values: bytes or None; or Records, whose keys, timestamps and headers are appended, too.
             keys, headers: one for each value. timestamps: one for each value, or one for all; now
             by default.
 
         Raises:
-            As `append` does.
+            The errors that `append` raises.
         """
         flag(durable, "durable")
         columns = appending.columns_of(values, keys, timestamps, headers)
@@ -144,7 +144,7 @@ class Log(ReplicatedLog, ReadableLog):
 
         Args:
             linger: seconds that a record waits for further records.
-            max_bytes: a batch of this size is sent.
+            max_bytes: a batch is sent when it has this size.
             durable: a future is done once its record is on the disk. One sync covers a batch and
                 everything appended before it. If the sync fails, every future of the batch raises;
                 `close` waits for the syncs.
@@ -157,44 +157,48 @@ class Log(ReplicatedLog, ReadableLog):
 
     @property
     def recovery_point(self) -> int:
-        """Below it everything is flushed."""
+        """The offset below which everything is flushed."""
         return self._state.recovery_point
 
     def flush(self) -> int:
         """Make every record appended so far durable; returns the new recovery point.
 
         Raises:
-            LogDirOfflineError: the sync failed, so the log dir is offline now; it is not retried.
+            LogDirOfflineError: the sync failed, so the log dir is offline now; the sync is not
+                retried.
         """
         return flush.flush_all(self._state)
 
     def flush_if_due(self, now_ms: int) -> bool:
-        """Flush if `flush_ms` has passed or sealed segments wait; returns whether it did."""
+        """Flush if `flush_ms` has passed or a sealed segment is unflushed; True if it flushed."""
         return flush.flush_if_due(self._state, now_ms)
 
     def roll_if_due(self, now_ms: int) -> bool:
-        """Roll if the active segment is older than `segment_ms`; returns whether it did."""
+        """Roll if the active segment is older than `segment_ms`; returns True if it rolled."""
         return roll.roll_if_due(self._state, now_ms)
 
     def checkpoint(self, *, is_closing: bool = False) -> None:
-        """Record what is flushed, so that an open after a crash need not scan it."""
+        """Record which part is flushed, so that an open after a crash need not scan that part."""
         seal.checkpoint(self._state, is_closing=is_closing)
 
     def subscribe(self, callback: Callable[[LogEvent], object]) -> Subscription:
         """Call back whenever the log changes, until the subscription is closed or dropped.
 
-        Subscribe first, then look at `log_end_offset`, then wait: so nothing is missed. An event
-        says what to look at again; it counts nothing. The subscription survives a move of the
-        replica. After `CLOSED`, its last event, ask the store for the log again.
+        Subscribe first, then look at `log_end_offset`, and then wait: in this order, no change is
+        missed. An event only says what to look at again, not how much has changed. The subscription
+        survives a move of the replica. After `CLOSED`, its last event, ask the store for the log
+        again.
 
         Args:
-            callback: runs in the thread that changed the log, after that released the log's
-                locks, and in several threads at once. It must return at once (set a flag, wake a
-                loop) and must not append to the log, flush it or change it: a durable append
-                still holds its turn. What it raises is logged.
+            callback: runs in the thread that changed the log, after that thread released the log's
+                locks. It may run in several threads at the same time. It must return at once (set a
+                flag, wake a loop) and must not append to the log, flush it or change it, because a
+                durable append still holds `GroupCommit.commit_lock`. If the callback raises an
+                exception, the exception is logged.
 
         Returns:
-            What keeps the subscription: if it is dropped, nothing is called any more.
+            The subscription. Keep a reference to it: if it is dropped, `callback` is not called any
+            more.
 
         Raises:
             LogStoreError: the log was closed or deleted, or its log dir is offline.
@@ -212,7 +216,7 @@ class Log(ReplicatedLog, ReadableLog):
 
         return configuration.set_config(self._state, change)
 
-    # --- what removes records, and what looks after them ------------------------------------------
+    # --- removing records, compacting, checking and repairing -------------------------------------
 
     def truncate_to(self, offset: int) -> None:
         """Drop every record at or after `offset`; durable on return.
@@ -225,7 +229,7 @@ class Log(ReplicatedLog, ReadableLog):
         truncate_to(self._state, whole(offset, "offset"))
 
     def delete_records_before(self, offset: int) -> None:
-        """Drop every record before `offset`; durable on return. Whole segments free their space.
+        """Drop every record before `offset`; durable on return. Only whole segments free space.
 
         Raises:
             OffsetOutOfRangeError: the offset is after the log end.
@@ -241,14 +245,14 @@ class Log(ReplicatedLog, ReadableLog):
         return apply_retention(self._state)
 
     def compact(self) -> CompactionReport:
-        """Keep only the latest record of each key, as far as the configuration allows; now.
+        """Compact the log now: keep only the latest record of each key, as the configuration says.
 
-        Offsets stay. Only sealed segments are compacted, up to the recovery point. If another
-        thread compacts the log, this waits for it first.
+        Records keep their offsets. Only sealed segments are compacted, up to the recovery point. If
+        another thread is compacting the log, this call first waits for that thread.
 
         Raises:
             ValueError: `cleanup_policy` does not say that the log is compacted.
-            CorruptRecordBatchError: a batch is damaged; nothing from there on was replaced.
+            CorruptRecordBatchError: a batch is damaged; nothing from that batch on was replaced.
             LogDirFullError: there is no room for a new segment beside the old ones.
         """
         from logstore.log.compaction.compaction import compact

@@ -181,13 +181,13 @@ class PartitionMetadata(NamedTuple):
         return self._replace(extra={k: v for k, v in self.extra.items() if k != DELETION})
 
     def with_move_record(self, record: MoveRecord | None) -> Self:
-        """Give the metadata of a `.move` directory; if `record` is None, of any other directory."""
+        """Give the metadata of a `.move` directory, or of another directory if `record` is None."""
         left_out = {*MoveRecord._fields, MOVE_RATES}
         extra = {key: value for key, value in self.extra.items() if key not in left_out}
         return self._replace(extra=extra | (record._asdict() if record else {}))
 
     def with_superseded_by(self, superseded: Superseded | None) -> Self:
-        """Give the metadata of a copy that another one will replace; None: no copy replaces it."""
+        """Give the metadata of a copy that another copy will replace; None: no copy replaces it."""
         extra = {key: value for key, value in self.extra.items() if key != "superseded_by"}
         if superseded is not None:
             extra["superseded_by"] = superseded._asdict()

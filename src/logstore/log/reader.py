@@ -69,7 +69,7 @@ class ReadableLog:
 
     @property
     def topic_id(self) -> bytes:
-        """16 bytes that distinguish this topic from a later one of the same name."""
+        """16 bytes that distinguish this topic from a later topic of the same name."""
         return self._state.metadata.topic_id
 
     @property
@@ -271,12 +271,12 @@ class ReadableLog:
         zero_copy: bool = False,
         isolation_level: str = "read_uncommitted",
     ) -> Iterator[RecordBatch]:
-        """Yield `offset..end_offset` as batches of columns; each is verified at its first read.
+        """Yield `offset..end_offset` as batches of columns; a batch is verified at its first read.
 
         Args:
             offset: the first offset to read; the log start by default.
-            end_offset: the offset after the last one to read; by default, all that the isolation
-                level allows at the call is read.
+            end_offset: the offset after the last record to read. By default, the read ends where
+                the isolation level ends reads at the time of the call.
             zero_copy: give views of the mapped file instead of copies of the bytes. The views stay
                 valid while the log grows. If the disk fails, an access to a view kills the process.
             isolation_level: as in `read`.
@@ -287,7 +287,7 @@ class ReadableLog:
     def __iter__(self) -> Iterator[Record]:
         """Iterate over all records from `log_start_offset` to the current end.
 
-        Records that retention has deleted are not reported; for that, use `log[offset:]`.
+        Records that retention deleted are left out; `log[offset:]` raises an error for them.
         """
         batches_now = batches_of(self._state, None, None)  # this call sets the end of the range
         return (r for batch in batches_now for r in batch.records(self.topic, self.partition))

@@ -178,7 +178,7 @@ def point_to(
         state.producers.snapshots = () if snapshot_offset is None else (snapshot_offset,)
         state.unflushed, state.names_changed = [], 0
         state.activate(segments, state.foreign_magic)  # the bytes are the same, so nothing is read
-        if state.is_left_by_dir:  # the old disk failed after the last step of the swap there
+        if state.is_left_by_dir:  # the old disk failed after the last step of the swap on it
             state.unavailable, state.is_left_by_dir = None, False
     state.note_flushed(max(end, metadata.log_start_offset))
     state.flushed_ms = state.now_ms()

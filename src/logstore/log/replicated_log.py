@@ -26,7 +26,7 @@ def _number(given: int, name: str, low: int, end: int) -> int:
 
 
 class ReplicatedLog:
-    """Take the batches of clients and leaders, and say what replicas have of the log."""
+    """Appends the batches of clients and leaders, and reports what is replicated."""
 
     _state: LogState
 
@@ -37,19 +37,19 @@ class ReplicatedLog:
     ) -> range:
         """Append whole encoded batches unchanged, with the offsets and epochs that they carry.
 
-        All or none are appended; their records are checked as in `append_encoded`. Every exception
-        says by `is_written` whether they are in the log.
+        Either all batches are appended, or none. Their records are checked as in `append_encoded`.
+        The attribute `is_written` of an exception says whether the batches are in the log.
 
         Args:
-            leader_epoch: of the leader that sent them; no batch may have a larger one. None: no
-                batch may have a smaller one than the log's.
-            durable: return only once they are on the disk.
+            leader_epoch: the epoch of the leader that sent the batches; no batch may have a larger
+                epoch. If it is None, no batch may have a smaller epoch than the log has.
+            durable: return only once the batches are on the disk.
 
         Raises:
-            ValueError: the bytes are no whole, sound batches.
-            RecordExpansionError: one needs more memory than the store allows for a batch.
-            OffsetOutOfRangeError: they do not begin at the log end offset (an empty log accepts
-                any).
+            ValueError: the bytes are not whole, sound batches.
+            RecordExpansionError: a batch needs more memory than the store allows.
+            OffsetOutOfRangeError: the batches do not begin at the log end offset. An empty log
+                accepts batches that begin later.
             FencedLeaderEpochError: the log knows a newer leader.
         """
         from logstore.log.encoded import follower_appends
@@ -67,29 +67,34 @@ class ReplicatedLog:
     ) -> AppendInfo:
         """Append whole encoded batches with this log's next offsets and its leader epoch.
 
-        All or none are appended, whatever fails; every exception says by `is_written` which. Their
-        records are decoded and checked first, so every reader can read an accepted batch. With
-        `message_timestamp_type="LogAppendTime"` they get the time of this call.
+        Either all batches are appended, or none. The attribute `is_written` of an exception says
+        whether they are in the log. Their records are decoded and checked first, so every reader
+        can read an accepted batch. With `message_timestamp_type="LogAppendTime"` the records get
+        the time of this call.
 
-        If a batch has a producer (id, epoch, sequence), the log appends it once: if it is one of
-        the producer's last five, the answer says where it is, and nothing is written (KIP-98).
+        If a batch has a producer (id, epoch, sequence), the log appends it only once. If the batch
+        is one of the producer's last five batches, nothing is written, and the result says where
+        the batch is (KIP-98).
 
         Args:
-            leader_epoch: the epoch in which this log leads. It becomes the log's if it is larger.
-            durable: return only once they are on the disk.
+            leader_epoch: the epoch in which this replica leads. If it is larger than the log's
+                epoch, it becomes the log's epoch.
+            durable: return only once the batches are on the disk.
             token: from `transaction_token`, if the coordinator says that the transaction of these
                 batches is ongoing. None: the transactions of batches are not verified.
 
         Raises:
-            ValueError: the bytes are no whole, sound batches; or the log has some of them already
-                and others not.
-            OutOfOrderSequenceError: a producer's batch is missing before one of these.
+            ValueError: the bytes are not whole, sound batches; or the log already has some of the
+                batches, but not all.
+            OutOfOrderSequenceError: before one of these batches, a batch of the same producer is
+                missing.
             ProducerFencedError: the producer has a newer epoch.
             InvalidTransactionStateError: a batch is outside of its producer's transaction, or
-                would begin one that `token` does not permit.
-            RecordExpansionError: one needs more memory than the store allows for a batch.
-            RecordTooLargeError: one is larger than `max_message_bytes`.
-            InvalidTimestampError: a record is too far from now (`message_timestamp_after_max_ms`).
+                would begin a transaction that `token` does not permit.
+            RecordExpansionError: a batch needs more memory than the store allows.
+            RecordTooLargeError: a batch is larger than `max_message_bytes`.
+            InvalidTimestampError: the timestamp of a record is too far from now (see
+                `message_timestamp_after_max_ms` and `message_timestamp_before_max_ms`).
             FencedLeaderEpochError: the log knows a newer leader.
         """
         try:
@@ -120,12 +125,14 @@ class ReplicatedLog:
         """Append the marker that ends a transaction of a producer (KIP-98; extra `kafka`).
 
         Args:
-            epoch: of the producer. A larger one than the log's begins that epoch.
+            epoch: the epoch of the producer. If it is larger than the epoch that the log knows, the
+                new epoch begins.
             commit: False: the records of the transaction count as aborted.
-            coordinator_epoch: of the coordinator that decided it.
+            coordinator_epoch: the epoch of the coordinator that ended the transaction.
             leader_epoch, durable: as for `append_encoded`.
             is_epoch_raised: the coordinator raises the producer's epoch with each transaction
-                (KIP-890), so a marker of the open transaction's own epoch is a late one.
+                (KIP-890), so a marker with the epoch of the open transaction is a late marker of an
+                earlier transaction.
 
         Raises:
             ProducerFencedError: the marker is of an earlier epoch or transaction.
@@ -149,7 +156,7 @@ class ReplicatedLog:
         )
 
     def producer_states(self) -> list[ProducerState]:
-        """Give what the log knows of each producer, by their ids.
+        """List what the log knows about each producer, in the order of the producer ids.
 
         Raises:
             LogStoreError: the log does not serve.
@@ -159,12 +166,12 @@ class ReplicatedLog:
     def transaction_token(self, producer_id: int, epoch: int, sequence: int) -> int:
         """Begin to verify a transaction whose first batch is to be appended (KIP-890).
 
-        Ask for it, then ask the coordinator, then append the batch with the token. If a marker
-        ended the transaction meanwhile, the append is refused. 0: the transaction is open in this
-        log already, so the coordinator need not be asked.
+        First ask for the token, then ask the coordinator, and then append the batch with the token.
+        If a marker ended the transaction meanwhile, the append is refused. The token 0 means that
+        the transaction is already open in this log, so the coordinator need not be asked.
 
         Args:
-            sequence: of the batch.
+            sequence: the first sequence number of the batch.
 
         Raises:
             LogStoreError: the log does not serve.
@@ -177,11 +184,11 @@ class ReplicatedLog:
         )
 
     def idempotent_producer(self, name: str) -> IdempotentProducer:
-        """Give what appends records under a name, each once, also after a crash of the caller.
+        """Make a producer that appends each record of a source once, even if the caller crashes.
 
         Args:
-            name: of one source of records. The log remembers it, and the number of its last record,
-                as long as the log exists.
+            name: the name of the source. As long as the log exists, it remembers the name and the
+                number of the source's last record.
         """
         from logstore.log.encoded.idempotent_producer import IdempotentProducer
 
@@ -190,8 +197,8 @@ class ReplicatedLog:
     def aborted_transactions(self, offset: int, end_offset: int) -> list[tuple[int, int]]:
         """List the aborted transactions with records in a range: producer id, first offset.
 
-        A reader of encoded batches that leaves out aborted records needs them, in the order of
-        their first offsets. Only transactions before the last stable offset are known.
+        A reader of encoded batches needs this list to leave out aborted records. The list is in the
+        order of the first offsets. Only transactions before the last stable offset are known.
 
         Raises:
             LogStoreError: the log does not serve.
@@ -211,9 +218,9 @@ class ReplicatedLog:
 
     @property
     def largest_timestamp(self) -> int:
-        """The largest timestamp of its records; -1 if it has none.
+        """The largest timestamp of the log's records; -1 if the log has no records.
 
-        It comes from what is known of each segment, so no record is read.
+        The largest timestamp of each segment is known, so no record is read.
         """
         segments = self._state.segments
         return max((s.max_timestamp for s in segments if s.size_bytes), default=-1)
@@ -228,8 +235,9 @@ class ReplicatedLog:
     def leader_epoch(self) -> int:
         """The epoch that appended batches carry; it only grows while the log is open.
 
-        It is kept with the records: if none carries it, as after a truncation, the next start gives
-        the epoch of the last one. A cluster keeps the epoch elsewhere, and sets it anew.
+        The epoch is stored only with the records. If no record has it, as after a truncation, the
+        next start sets the epoch of the last record. A cluster stores the epoch elsewhere and sets
+        it again.
         """
         return self._state.replication.leader_epoch
 
@@ -240,28 +248,29 @@ class ReplicatedLog:
 
     @property
     def leader_epochs(self) -> tuple[tuple[int, int], ...]:
-        """Each leader epoch of the records, and its first offset; both rise."""
+        """Each leader epoch of the records with its first offset, in rising order."""
         return tuple(self._state.replication.epochs.entries)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """Give the largest epoch of the records that is not after `epoch`, and where it ended.
+        """Give the largest epoch of the log up to `epoch`, and the offset at which it ended.
 
-        A follower truncates to it, or to its own end of that epoch (KIP-101, KIP-279). The last
-        epoch ends at the log end. (-1, -1): the log has no record of `epoch` or an earlier one, so
-        the follower begins anew at the log start.
+        A follower truncates to that offset, or to the end of that epoch in its own log (KIP-101,
+        KIP-279). The last epoch ends at the log end. (-1, -1) means that the log has no record of
+        `epoch` or of an earlier epoch. Then the follower begins again at the log start.
         """
         state, epoch = self._state, whole(epoch, "epoch", -1)
-        with state.lock:  # a batch of a new epoch, or a truncation, changes both
+        with state.lock:  # an append or a truncation may change the epochs and the log end
             state.check()
             return state.replication.epochs.end_offset_for(epoch, state.log_end_offset)
 
     def advance_high_watermark(self, offset: int) -> int:
         """Say that all in-sync replicas have the records before `offset`; give the high watermark.
 
-        Until the first call it is the log end; from then on it rises by this method alone, at most
-        to the log end, and only `truncate_to` lowers it. An earlier offset changes nothing. Neither
-        retention nor `delete_records_before` removes records at or above it. Reads end at it if
-        their `isolation_level` says so. After a crash it may be that of the last checkpoint.
+        Until the first call, the high watermark is the log end. From then on, only this method
+        raises it, at most to the log end, and only `truncate_to` lowers it. An earlier offset
+        changes nothing. Neither retention nor `delete_records_before` removes records at or above
+        the high watermark. Reads end there if their `isolation_level` says so. After a crash, the
+        high watermark may be the value in the last checkpoint.
 
         Raises:
             LogStoreError: the log does not serve, or, at the first call, its disk failed.

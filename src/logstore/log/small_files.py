@@ -65,7 +65,7 @@ class SmallFiles(NamedTuple):
     warnings: list[str]
 
     def start_within(self, first_base: int, end_offset: int) -> int:
-        """Give the log start; this is after the log end only if two files name so late a start."""
+        """Give the log start; it is after the log end only if two files name that log start."""
         if self.start.offset <= end_offset or self.start.is_confirmed:
             return self.start.offset
         within = [word for word in self.words if word is not None and word <= end_offset]

@@ -93,7 +93,7 @@ class LogState(Replica):
         flushed_ms: when the last flush was; only the keeper of the log dir reads it.
         is_closed_whole: a close has flushed everything, so no work is left for this log.
 
-        Written under both:
+        Written under both locks:
         rules: the part of the configuration that appends use.
         refusal: why nothing can be appended although the log can be read; "" if records can be
             appended.

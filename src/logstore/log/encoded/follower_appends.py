@@ -41,7 +41,7 @@ def append_as_follower(
                 flush.flush_appended(state, offsets.stop)
         return offsets
     except BaseException as error:
-        mark(error, bool(begun))  # if it is not marked yet, it came before the write or after it
+        mark(error, bool(begun))  # not marked yet: it was raised before or after the write
         raise
 
 
@@ -52,7 +52,7 @@ def _append(
 
     Args:
         begun: gets an item when the write begins.
-        may_begin: an empty log may begin at the first batch; the flush lock is held then.
+        may_begin: whether an empty log may begin at the first batch; if so, the flush lock is held.
     """
     with state.lock, keeping(state, "lock"):
         state.check_appendable()
@@ -90,7 +90,7 @@ def _verbatim(data: Buffer, header: BatchHeader) -> PlacedBatch:
 
 
 def _check_order(state: LogState, batches: Found, expected: int) -> None:
-    """Refuse batches that do not follow one another, the first one from `expected` on."""
+    """Refuse batches that are not contiguous, or that do not begin at the offset `expected`."""
     for _, header in batches:
         if header.base_offset != expected:
             raise OffsetOutOfRangeError(
@@ -106,10 +106,10 @@ def _check_order(state: LogState, batches: Found, expected: int) -> None:
 
 
 def _check_epochs(state: LogState, batches: Found, leader_epoch: int | None) -> None:
-    """Refuse batches whose epochs fall, or are above that of the leader who has them.
+    """Refuse batches whose epochs fall, or are higher than the epoch of their leader.
 
-    A leader sends batches of its predecessors, too. If its own epoch is not given, a batch of an
-    older epoch than the log's may be from a leader that was replaced.
+    A leader sends batches of its predecessors, too. If the leader's own epoch is not given, a batch
+    with a lower epoch than the log's may come from a leader that was replaced.
     """
     replication = state.replication
     epoch = replication.leader_epoch if leader_epoch is None else max(replication.epochs.latest, 0)
@@ -122,11 +122,12 @@ def _check_epochs(state: LogState, batches: Found, leader_epoch: int | None) -> 
 
 
 def _start_empty_at(state: LogState, offset: int) -> None:
-    """Let an empty log begin at the offset where its leader's begins; the lock is held.
+    """Let an empty log begin at the offset where the leader's log begins; the lock is held.
 
-    If its new segment cannot be begun, the log start goes back to its old value. Otherwise records
-    that are appended before it would count as deleted at the next start. If this is interrupted
-    after that, the remaining steps still run: a segment with nothing before it would look damaged.
+    If the new segment cannot be created, the log start goes back to its old value. Otherwise,
+    records that are appended at earlier offsets would count as deleted at the next start. If this
+    is interrupted after the segment was created, the remaining steps still run. Otherwise, the
+    offsets before the new segment would look as if they were lost.
     """
     old, start = state.active, state.log_start_offset
     try:
@@ -147,7 +148,7 @@ def _leave(state: LogState, old: Segment, offset: int) -> None:
     from logstore.log.removal.retention import _remove_files
 
     state.activate([state.active])
-    state.unflushed = []  # after a recovery it names the empty segment too, whose file goes now
+    state.unflushed = []  # after a recovery it names the empty segment, too
     state.log_start_offset = offset
     state.note_flushed(offset)
     old.is_dropped = True

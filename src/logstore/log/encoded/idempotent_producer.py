@@ -1,12 +1,13 @@
-"""Append records under a name, each once, although the caller may crash and append it again.
+"""Append each record of a named source once, even if the caller crashes and appends it again.
 
 Each record has a sequence number: 0, 1, 2, ... The log keeps the last number of each name together
-with the records. So a caller that crashed asks for `next_sequence` and continues there, or it
-numbers its records itself and appends them again: what the log has is answered with its offsets.
+with the records. After a crash, a caller asks for `next_sequence` and continues there. Or it
+numbers its records itself and appends them again: a record that the log already has is not written,
+and its offset is returned.
 
-    number of a record      epoch of its batch x 2^31 + sequence in its batch
+    number of a record      epoch of its batch x 2^31 + sequence of the record in that epoch
 
-The producer id is derived from the name, from a range that no broker gives out. Such a producer
+The producer id is derived from the name, and is in a range that no broker uses. Such a producer
 does not expire.
 """
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class LastAppend(NamedTuple):
-    """Say which record was appended last under a name, and where it is."""
+    """The record that was appended last under a name, and its offset."""
 
     sequence: int
     offset: int
@@ -39,7 +40,7 @@ class LastAppend(NamedTuple):
 class IdempotentProducer:
     """Appends records under a name; made by `Log.idempotent_producer`.
 
-    Threads: any number may use it, and any number of producers may have the same name.
+    Any number of threads may use it, and any number of producers may have the same name.
     """
 
     def __init__(self, state: LogState, name: str) -> None:
@@ -52,7 +53,7 @@ class IdempotentProducer:
 
     @property
     def last(self) -> LastAppend | None:
-        """The last record under this name, durable or not; None if there was none."""
+        """The last record under this name, durable or not; None if there is no record."""
         known = self._known()
         if known is None or not known.batches:
             return None
@@ -60,7 +61,7 @@ class IdempotentProducer:
 
     @property
     def next_sequence(self) -> int:
-        """The number that the next record gets: how many were appended under this name."""
+        """The sequence number of the next record: how many records have been appended so far."""
         return _next_sequence(self._known())
 
     def append(
@@ -76,11 +77,12 @@ class IdempotentProducer:
         """Append one record, if the log does not have it, and give its offset.
 
         Args:
-            sequence: its number. If the log has this number already, nothing is written. None: it
-                is a new record, and gets the next number.
+            sequence: the sequence number of the record. If the log already has a record with this
+                number, nothing is written. If it is None, the record is new and gets the next
+                number.
 
         Raises:
-            As `extend` does.
+            The errors that `extend` raises.
         """
         keys = None if key is None else [key]
         return self.extend(
@@ -98,17 +100,18 @@ class IdempotentProducer:
         headers: Iterable[encode.HeadersLike | None] | None = None,
         durable: bool = False,
     ) -> range:
-        """Append records at once, all or none, if the log does not have them; give their offsets.
+        """Append all records or none, unless the log already has them; give their offsets.
 
         Args:
             values, keys, timestamps, headers, durable: as for `Log.extend`.
             sequence: the number of the first record, as for `append`.
 
         Raises:
-            OutOfOrderSequenceError: records with smaller numbers are missing; or the log has these,
-                but they are not within one of the last five appends, so it does not know where.
-            ValueError: the log has some of them, and not the last one.
-            LogStoreError, TypeError: as from `Log.extend`.
+            OutOfOrderSequenceError: records with smaller numbers are missing. Or the log has these
+                records, but they are not within one of the last five appends, so the log does not
+                know their offsets.
+            ValueError: the log has only the first of these records.
+            LogStoreError, TypeError: as for `Log.extend`.
         """
         given = None if sequence is None else whole(sequence, "sequence", 0)
         flag(durable, "durable")
@@ -144,7 +147,7 @@ class IdempotentProducer:
             return appends.current(self._state).state_of(self.producer_id)
 
     def _encode(self, columns: appending.Columns, first: int) -> Iterator[bytes]:
-        """Encode records as one batch, or as two where an epoch's numbers end."""
+        """Encode records as one batch, or as two batches if the numbers of an epoch end between."""
         start, count = 0, len(columns.values)
         while start < count:
             epoch, sequence = divmod(first + start, SEQUENCES)

@@ -2,9 +2,9 @@
 
 check    the bytes, without the log's lock: frames, checksums, records, timestamps
 fence    under the lock: a leader that was replaced appends nothing
-compare  with what their producers sent before: a batch that the log has is not written again
+compare  with the earlier batches of the same producers: a batch that the log has is not written
 write    with one call, if the batches fit into one segment
-answer   where they are, or an exception that says whether they are in the log
+answer   the offsets of the batches, or an exception that says whether they are in the log
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ def append_encoded(
     """Append batches with new offsets; see `Log.append_encoded`.
 
     Args:
-        takes_known: answer batches that the log has already; False: refuse them as out of order.
-        is_checked: refuse timestamps that the configuration does not allow, and in a compacted log
-            records without a key.
+        takes_known: accept batches that the log already has; False: refuse them as out of order.
+        is_checked: whether to refuse timestamps that the configuration does not allow, and, in a
+            compacted log, records without a key.
     """
     is_begun = False
     try:
@@ -98,7 +98,7 @@ def append_encoded(
 
 
 def _look_at(batches: Found) -> tuple[int, bool]:
-    """Give the latest timestamp of batches, and whether the log has to know a producer of them."""
+    """Give the latest timestamp of batches, and whether the log has to know a producer."""
     latest, is_watched = batches[0][1].max_timestamp if batches else NO_TIMESTAMP, False
     for _, header in batches:
         latest = max(latest, header.max_timestamp)
@@ -127,7 +127,7 @@ def write_and_take(
     """Write batches, and record what their producers sent; the lock is held.
 
     Args:
-        known: the producers of the log; None: the batches have no producer.
+        known: the producers of the log; None if the batches have no producer.
     """
     offset = state.active.end_offset
     try:
@@ -191,7 +191,7 @@ def _stamped(data: Buffer, header: BatchHeader, now_ms: int) -> tuple[Buffer, Ba
 
 
 def _check_keys(batches: Found, rules: AppendRules) -> None:
-    """Refuse a record without a key; the number in the error counts within its batch."""
+    """Refuse a record without a key; the error has the number of the record in its batch."""
     for data, header in batches:
         if header.record_count and not bits_of(header) & CONTROL:
             batch = layouts.decoder_of(data, 0, "", rules.expansion_bytes_max)(data, 0, header)
@@ -202,7 +202,7 @@ def _check_keys(batches: Found, rules: AppendRules) -> None:
 
 
 def _check_timestamps(batches: Found, rules: AppendRules, now_ms: int) -> None:
-    """Refuse a record that is too far from now, as Kafka does; -1 is no timestamp."""
+    """Refuse a timestamp that is too far from now, as Kafka does; -1 means no timestamp."""
     before, after = rules.before_max_ms, rules.after_max_ms
     least = None if before is None else now_ms - before
     most = None if after is None else now_ms + after

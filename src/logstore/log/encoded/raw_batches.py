@@ -23,10 +23,10 @@ from logstore.log.write.batch_group import PlacedBatch
 Run = list[tuple[int, BatchHeader]]
 Found = list[tuple[Buffer, BatchHeader]]
 
-# From 2 to this many batches get a quick check each, and only those that fail it are checked
-# together. A larger number is faster if all are checked together at once.
+# If there are 2 to this many batches, each gets a quick check, and only the batches that fail it
+# are checked together. If there are more, it is faster to check all of them together at once.
 APART_MAX = 8
-OFFSETS_MAX = 2**62  # after it there would be no room to continue in 64 bits
+OFFSETS_MAX = 2**62  # after this offset, later offsets might not fit into 64 bits
 
 
 def parse(
@@ -37,9 +37,9 @@ def parse(
     """Split encoded batches and check them, and the records in them.
 
     Raises:
-        RecordTooLargeError: one is larger than `max_message_bytes`; none was decoded.
-        RecordExpansionError: one needs more memory than allowed. TypeError, ValueError: they are no
-        whole, sound batches.
+        RecordTooLargeError: a batch is larger than `max_message_bytes`; no batch was decoded.
+        RecordExpansionError: a batch needs more memory than allowed.
+        TypeError, ValueError: the bytes are not whole, sound batches.
     """
     look = _view_of(raw)
     run: Run = []
@@ -57,7 +57,7 @@ def parse(
             raise ValueError(f"there is no whole batch at position {position}: {reason}")
         if header.attributes & CODEC_MASK not in CODEC_NAMES:
             number = header.attributes & CODEC_MASK
-            raise ValueError(f"the batch at position {position} is of codec {number}, not known")
+            raise ValueError(f"the batch at position {position} has the unknown codec {number}")
         run.append((position, header))
         position += header.size_bytes
     for _, header in run:
@@ -79,7 +79,7 @@ def parse(
 
 
 def _view_of(raw: Buffer) -> memoryview:
-    """View bytes that nothing can change after they were checked; others are copied first."""
+    """View the bytes; bytes that could still change after the check are copied first."""
     if type(raw) is bytes:
         return memoryview(raw)
     if not isinstance(raw, bytes | bytearray | memoryview):
@@ -90,7 +90,7 @@ def _view_of(raw: Buffer) -> memoryview:
 
 
 def _check_records(look: memoryview, run: Run, expansion_bytes_max: int) -> None:
-    """Check the records of batches, all together if none is faulty; raises ValueError."""
+    """Check the records of all batches together, or singly if one is faulty; raises ValueError."""
     with suppress(ValueError):
         layouts.check_run(look, run, expansion_bytes_max, is_strict=True, checks_claims=True)
         return
