@@ -3,9 +3,9 @@
     current   under `lock`, before the write: the state, rebuilt if an append was interrupted
     take      under `lock`, after the write
 
-Between the two, `is_torn` is set. So an interrupt leaves no batch in the log that the next one is
-not compared with. What only a log with producers needs is imported in functions: `import logstore`
-stays cheap, and an open imports all of it.
+Between `current` and `take`, `is_torn` is set. So after an interrupt, the next batch is still
+compared with every batch in the log. Modules that only a log with producers needs are imported in
+functions, so that `import logstore` stays cheap. An open imports all of them.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def snapshot(state: LogState) -> Snapshot:
 
 
 def states(state: LogState) -> list[ProducerState]:
-    """Give what the log knows of each producer; they are listed without its lock."""
+    """List what the log knows about each producer; the list is made without the log's lock."""
     from logstore.log.producers.producer_state import Producers
 
     return Producers(snapshot(state)).states()

@@ -1,9 +1,9 @@
-"""Take over the producers that a broker knows of a log, and write those of a log for a broker.
+"""Find the producers of a log that a broker or another process writes.
 
-A replay of the log finds each producer that still has a batch in it. But a producer is known for
-longer than that: retention deletes batches, and the producer counts on. Only a snapshot has those.
-Kafka's has one batch of each producer, and no name of its log. So what a replay finds goes before
-what the snapshot says.
+A replay of the log finds each producer that still has a batch in the log. If retention has deleted
+all batches of a producer, the producer may still continue its sequence. Only a snapshot has such a
+producer. Kafka's snapshot has only one batch of each producer, and does not name its log. So if
+both a replay and Kafka's snapshot have a producer, the state from the replay is used.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ SUFFIX = ".snapshot"
 def of_broker(state: Replica) -> Snapshot | None:
     """Give the producers at the end of a broker's log, if the broker knows any; see `found`.
 
-    If it knows none, the log is not read: an open of the copy finds what there is.
+    If the broker knows no producer, the log is not read. When the copy is opened, the producers in
+    its batches are found.
     """
     theirs = _newest_of_kafka(state, files.names(state.directory), state.log_end_offset)
     return found(state) if theirs is not None and len(theirs) else None
@@ -40,7 +41,7 @@ def of_broker(state: Replica) -> Snapshot | None:
 def found(state: Replica) -> Snapshot | None:
     """Find the producers at the end of a log that a broker or another process writes.
 
-    Batches that are appended meanwhile are not looked at.
+    Batches that are appended meanwhile are ignored.
 
     Returns:
         None if there are no producers.
@@ -73,7 +74,7 @@ def _newest_of_ours(state: Replica, names: list[str], end: int) -> Snapshot | No
 
 
 def _newest_of_kafka(state: Replica, names: list[str], end: int) -> Rows | None:
-    """Read the newest of a broker's snapshots that is whole; `verify` reports damaged ones."""
+    """Read the newest undamaged snapshot of a broker; `verify` reports damaged snapshots."""
     now_ms = state.environment.clock.now_ms()
     for offset in snapshot_offsets(names, end, SUFFIX):
         from logstore.format.kafka.snapshots import decode_snapshot
@@ -87,7 +88,7 @@ def _newest_of_kafka(state: Replica, names: list[str], end: int) -> Rows | None:
 
 
 def _with_missing(rows: Rows, theirs: Rows, producers_max: int) -> Rows:
-    """Add producers that a replay did not find; if they are too many, those used last."""
+    """Add producers that a replay did not find; if there are too many, add the last used ones."""
     missing = theirs[~np.isin(theirs["producer_id"], rows["producer_id"])]
     newest_first = np.argsort(-missing["batches"]["last_offset"][:, 0], kind="stable")
     kept = missing[newest_first[: max(producers_max - len(rows), 0)]]

@@ -1,7 +1,8 @@
-"""Hold the producers of a log that this process writes, and say which snapshots are on its disk.
+"""Hold the producers of a log that this process writes, and list the snapshots on the disk.
 
 Invariant: if the log has a batch of a producer below its recovery point, it has a snapshot. So an
-open that finds no snapshot looks for producers only in what recovery scans anyway.
+open that finds no snapshot looks for producers only in the part of the log that recovery scans
+anyway.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ class LogProducers:
     Attributes:
         known: their state; None until the log has a batch of a producer. Written under `lock`.
         is_torn: the log may have a batch that `known` lacks, because an append was interrupted
-            between the two. The next use of `known` rebuilds it first. Written under `lock`.
+            after the write and before `known` was changed. The next use of `known` first rebuilds
+            it. Written under `lock`.
         snapshots: the offsets of the snapshots on the disk, in order. Written under `flush_lock`.
     """
 
@@ -35,6 +37,6 @@ class LogProducers:
         return self.known is not None or self.is_torn
 
     def replace(self, known: Producers | None) -> None:
-        """Take a state that is as the log is; `lock` is held."""
+        """Set a state that agrees with the log; `lock` is held."""
         self.known = known
         self.is_torn = False

@@ -21,7 +21,7 @@ class Ended(NamedTuple):
     Attributes:
         last_offset: the offset of its marker.
         last_stable_offset: the first offset of the oldest transaction that was still open after
-            the marker; without one, the offset after the marker.
+            the marker; if there was none, the offset after the marker.
     """
 
     producer_id: int
@@ -62,7 +62,7 @@ class OpenTransactions:
     ) -> None:
         self.open = OrderedDict(sorted(begun, key=lambda each: each[1]))
         # First offset and marker; both rise. A transaction is left out if a transaction that ended
-        # later began before it: the other one keeps the log undecided from an earlier offset on,
+        # later began before it: that later one keeps the log undecided from an earlier offset on,
         # and for longer.
         self._undecided = deque(undecided)
         self._verifications: dict[int, Verification] = {}

@@ -35,7 +35,7 @@ from logstore.log.producers.table import (
 )
 
 if TYPE_CHECKING:
-    from logstore.format.kafka.markers import Marker  # needs the extra `kafka`, and a marker too
+    from logstore.format.kafka.markers import Marker  # needs the extra `kafka`, as markers do
 
 EXPIRATION_MS = 24 * 3600 * 1000  # Kafka's default of producer.id.expiration.ms
 PRODUCERS_MAX = 100_000
@@ -63,7 +63,7 @@ class ProducerState(NamedTuple):
     """What a log knows of one producer.
 
     Attributes:
-        timestamp: that of its last batch or marker.
+        timestamp: the timestamp of its last batch or marker.
         open_offset: where its open transaction begins; -1 if no transaction is open.
         batches: its last five batches, the newest first.
     """
@@ -131,8 +131,8 @@ class Producers:
 
         Args:
             headers: in the order of the append; only their spans matter, not their offsets.
-            token: from `verification`. None if there is no coordinator; transactions are not
-                verified then.
+            token: from `verification`. None if there is no coordinator; then transactions are not
+                verified.
 
         Raises:
             OutOfOrderSequenceError, ProducerFencedError, InvalidTransactionStateError: see
@@ -236,11 +236,11 @@ class Producers:
     # --- after an append --------------------------------------------------------------------------
 
     def take(self, header: BatchHeader, base_offset: int, now_ms: int) -> None:
-        """Record a batch that was appended. It is not checked: a follower has what its leader has.
+        """Record an appended batch without a check: a follower takes each batch of its leader.
 
         Args:
             header: only the span of its offsets matters, not the offsets. For a marker, call
-                `take_marker`; of any other control batch, nothing is recorded.
+                `take_marker`; for any other control batch, nothing is recorded.
             base_offset: the offset of the batch in the log.
         """
         old_base, _, _, magic, attributes, _, old_last, _, _, timestamp, producer_id, epoch, \
@@ -349,8 +349,7 @@ class Producers:
         """Copy the state; the copy can be encoded and written without the lock.
 
         Args:
-            end_offset: of the log, if the batches after the last one that was taken have no
-                producer.
+            end_offset: the log end, if the batches after the last recorded batch have no producer.
         """
         if end_offset is not None:
             self.end_offset = max(self.end_offset, end_offset)

@@ -1,8 +1,8 @@
 """Rebuild the producers of a log from a snapshot and the batches after it.
 
-The newest snapshot that is whole is read, and the headers from its offset on are replayed. If all
-are damaged, everything from the log start on is replayed. A log without snapshots has no batch of a
-producer below its recovery point (see `log_producers`).
+The newest undamaged snapshot is read, and the headers from its offset on are replayed. If all
+snapshots are damaged, all headers from the log start on are replayed. A log without snapshots has
+no batch of a producer below its recovery point (see `log_producers`).
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ class Rebuilt(NamedTuple):
     """The producers of a log as they are before an offset.
 
     Attributes:
-        producers: after the last whole batch before the offset.
-        cut: the part before the offset of the batch that contains it, if a producer sent it.
+        producers: the producers after the last batch that ends before the offset.
+        cut: the header of the batch that contains the offset, shortened to the part before the
+            offset; None if no producer sent such a batch.
     """
 
     producers: Producers
@@ -52,10 +53,10 @@ def made(state: Replica, snapshot: Snapshot | None = None) -> Producers:
 def until(state: LogState, end: int, since: int) -> Rebuilt:
     """Rebuild the producers as they are before an offset.
 
-    The log does not get shorter meanwhile: one of its locks is held, or it is being opened.
+    The log must not get shorter meanwhile: the caller holds one of its locks, or is opening it.
 
     Args:
-        since: there is no batch of a producer before it, if the log has no snapshot.
+        since: if the log has no snapshot, no batch of a producer is before this offset.
 
     Raises:
         CorruptRecordBatchError: a batch is damaged.
@@ -100,7 +101,7 @@ def mend(state: LogState) -> None:
 def take_recovered(state: LogState, recovered: Recovered, entry: RecoveryEntry) -> None:
     """Take the producers of a log that is being opened; raises OSError.
 
-    If a batch is damaged, the log is corrupt, as if its recovery had found that.
+    If a batch is damaged, the report says so, as if recovery had found the damage.
     """
     producers, end = state.producers, state.log_end_offset
     producers.replace(None)

@@ -2,7 +2,7 @@
 
 After a crash or a truncation, the newest snapshot whose offset is not after the log end is read,
 and the headers from that offset on are replayed. If a snapshot is damaged, an older one is used. If
-there is none, all headers are replayed from the log start.
+there is no usable snapshot, all headers are replayed from the log start.
 """
 
 from __future__ import annotations

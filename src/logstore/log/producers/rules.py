@@ -28,7 +28,7 @@ class Known(NamedTuple):
     """What a log knows of a producer that matters for the next batch.
 
     Attributes:
-        last_sequence: that of its last record in this epoch; -1 if there was none.
+        last_sequence: the sequence of its last record in this epoch; -1 if it has no record.
         is_open: whether the producer has an open transaction.
     """
 
@@ -45,8 +45,8 @@ class Known(NamedTuple):
 def is_watched(header: BatchHeader) -> bool:
     """Check whether a log has to know the producer of a batch.
 
-    If a batch has a producer id and no epoch, the program that appended it finds it by itself. The
-    commits of Spark are such batches, each of another producer.
+    If a batch has a producer id and no epoch, only the program that appended it uses the producer
+    id, to find the batch. Each commit of Spark is such a batch, with a producer id of its own.
     """
     if header.producer_epoch < 0 and not bits_of(header):
         return False
@@ -61,13 +61,14 @@ def bits_of(header: BatchHeader) -> int:
 def last_sequence_of(sequence: int, offset_delta: int) -> int:
     """Give the sequence of a batch's last record; after 2^31 - 1 comes 0 (KIP-98).
 
-    The span of offsets counts, not the records: compaction removes records and keeps the span.
+    The sequence depends on the span of offsets, not on the number of records: compaction removes
+    records, but keeps the span.
     """
     return (sequence + offset_delta) & SEQUENCE_MAX if sequence >= 0 else NO_SEQUENCE
 
 
 def after(known: Known | None, header: BatchHeader, *, is_verified: bool) -> Known:
-    """Check a batch that is no duplicate, and give what is known of its producer after it.
+    """Check a batch that is no duplicate; give what is known of its producer after the batch.
 
     Args:
         known: None if the log does not know the producer: it is new or has expired, or its records
@@ -79,7 +80,7 @@ def after(known: Known | None, header: BatchHeader, *, is_verified: bool) -> Kno
         OutOfOrderSequenceError: the sequence is not the next one, or a new epoch does not begin
             at 0 (KIP-98, KIP-360).
         InvalidTransactionStateError: the batch is outside of its producer's open transaction, or
-            would begin one that is not verified.
+            would begin a transaction that is not verified.
     """
     bits, epoch, is_open = bits_of(header), header.producer_epoch, False
     last = last_sequence_of(header.base_sequence, header.last_offset - header.base_offset)
@@ -98,7 +99,7 @@ def after(known: Known | None, header: BatchHeader, *, is_verified: bool) -> Kno
 
 
 def check_epoch(producer_id: int, epoch: int, current_epoch: int) -> None:
-    """Refuse a producer or marker of a lower epoch (KIP-98)."""
+    """Refuse a producer or marker with a lower epoch than the known epoch (KIP-98)."""
     if epoch < current_epoch:
         raise ProducerFencedError(producer_id=producer_id, epoch=epoch, current_epoch=current_epoch)
 

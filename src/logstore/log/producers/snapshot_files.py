@@ -1,7 +1,8 @@
 """Read, write and remove the `.producers` files of a log (docs/FORMAT.md, section 9).
 
-A snapshot after the end of the log is poison: another history may be appended there. So a
-truncation removes it durably before it removes a record, and an open before the log serves.
+A snapshot after the end of the log is dangerous: other records may be appended before its offset,
+and then the snapshot is wrong. So a truncation durably removes such a snapshot before it removes a
+record, and an open removes such a snapshot before the log serves.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """Write a snapshot of a log's producers when one is due: at a flush, and at an orderly close.
 
     due    under `lock`: copy the state, together with the end of the log
-    put    under `flush_lock`, when all before that end is durable: write the file, remove old ones
+    put    under `flush_lock`, when all records before that end are durable: write the file, and
+           remove old snapshots
 
-A flush writes one if the log has none yet, or was rolled since the last one. So after a crash at
-most about one segment is replayed.
+A flush writes a snapshot if the log has none yet, or was rolled since the last snapshot. So after a
+crash at most about one segment is replayed.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from logstore.log.producers.producer_state import Producers
     from logstore.log.state import LogState
 
-KEPT = 2  # if the newest one is damaged, the one before it is read
+KEPT = 2  # if the newest snapshot is damaged, the previous one is read
 
 
 def copy(state: LogState) -> Snapshot | None:
@@ -45,8 +46,8 @@ def due(state: LogState) -> Snapshot | None:
 def put(state: LogState, snapshot: Snapshot) -> None:
     """Write a snapshot durably, then remove the oldest ones; `flush_lock` is held.
 
-    A full disk only delays a snapshot, except the first one of a log (see `log_producers`): then
-    nothing counts as flushed.
+    If the disk is full, a snapshot is only delayed. But if the log has no snapshot yet, the error
+    is raised, and nothing counts as flushed (see `log_producers`).
 
     Raises:
         LogStoreError: the disk failed.
@@ -72,8 +73,8 @@ def _put(state: LogState, snapshot: Snapshot) -> None:
 def put_before(state: LogState, offset: int) -> Producers | None:
     """Give the producers as they are before an offset at which a truncation will cut the log.
 
-    A snapshot of them is written first: the truncation removes those that are later. Both locks are
-    held. Raises OSError.
+    First, a snapshot of these producers is written, because the truncation removes all later
+    snapshots. Both locks are held. Raises OSError.
     """
     if not state.producers.are_known:
         return None
@@ -89,8 +90,8 @@ def put_before(state: LogState, offset: int) -> Producers | None:
 def forget(state: LogState) -> None:
     """Forget all producers of an empty log that will begin at a later offset; both locks are held.
 
-    The markers of their transactions may be among the records that it passes over, and without
-    them it would never be decided again.
+    The markers of open transactions may be among the records that the log skips. Without these
+    markers, the log would stay undecided forever.
 
     Raises:
         LogStoreError: the disk failed.
@@ -107,9 +108,9 @@ def forget(state: LogState) -> None:
 
 
 def remove_after(state: LogState, offset: int) -> None:
-    """Remove all snapshots after an offset; a sync of the directory makes it durable.
+    """Remove all snapshots after an offset; a sync of the directory makes that durable.
 
-    An interrupt may have left one that is not in the list of them. Raises OSError.
+    An interrupt may have left a snapshot that is not in `producers.snapshots`. Raises OSError.
     """
     found = map(producer_file.offset_of, files.names(state.directory))
     snapshot_files.remove(

@@ -15,9 +15,8 @@ def kept_last_stable_offset(state: Replica) -> int | None:
     """
     if not isinstance(state, LogState) or state.refusal:
         return None
-    end = (
-        state.high_watermark
-    )  # read before the producers: a batch that is appended from now on is not below it
+    # Read before the producers: a batch that is appended from now on is not below this offset.
+    end = state.high_watermark
     if not state.producers.are_known:
         return end
     with state.lock:

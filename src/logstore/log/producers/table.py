@@ -34,7 +34,7 @@ _BATCHES = struct.Struct("<" + "qqiI" * 5)
 
 
 class ProducerBatch(NamedTuple):
-    """A batch that a producer sent; `last_sequence` is that of its last record."""
+    """A batch that a producer sent; `last_sequence` is the sequence of its last record."""
 
     last_offset: int
     timestamp: int
@@ -92,7 +92,7 @@ class ProducerTable:
         _pack_used(self.rows, place + USED_AT, now_ms)
 
     def marker(self, place: int) -> tuple[int, int, int, int]:
-        """Give `used_ms`, after offset, timestamp and coordinator epoch of the last marker."""
+        """Give the offset, timestamp and coordinator epoch of the last marker, and `used_ms`."""
         return _MARKER_AND_USED.unpack_from(self.rows, place + MARKER_AT)
 
     def batches(self, place: int) -> list[ProducerBatch]:
@@ -123,12 +123,12 @@ class ProducerTable:
         return [producer_id for producer_id in ids if producer_id not in spared][:count_max]
 
     def last_offsets(self) -> NDArray[np.int64]:
-        """Give the last offset of each producer's newest batch; that of its marker without one."""
+        """Give the last offset of each producer's newest batch; without a batch, of its marker."""
         view = np.frombuffer(self.rows, ROW)
         last, markers = view["batches"]["last_offset"][:, 0], view["marker_offset"]
         found = np.where(last >= 0, last, markers)
         return np.sort(found[found >= 0])
 
     def copy(self) -> Rows:
-        """Copy all rows, with the free ones among them."""
+        """Copy all rows, including the free rows."""
         return np.frombuffer(bytearray(self.rows), ROW)

@@ -1,4 +1,4 @@
-"""Walk over the batches of producers in a log, from one offset to another, by their headers."""
+"""Walk over the headers of the batches that producers sent, from one offset to another."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from logstore.log.replica import Replica
 from logstore.log.segments.segment import Segment
 
 if TYPE_CHECKING:
-    from logstore.format.kafka.markers import Marker  # needs the extra `kafka`, and a marker too
+    from logstore.format.kafka.markers import Marker  # needs the extra `kafka`, as markers do
 
 WINDOW_BYTES = 1 << 20
 
@@ -23,7 +23,7 @@ Found = tuple[BatchHeader, "Marker | None"]
 
 
 def marker_of(data: Buffer, at: int, header: BatchHeader) -> Marker | None:
-    """Read what a batch says if it is a marker; None for any other batch."""
+    """Read the marker in a batch; None if the batch is not a marker."""
     if not rules.bits_of(header) & CONTROL:
         return None
     from logstore.format.kafka.markers import read_marker
@@ -32,10 +32,10 @@ def marker_of(data: Buffer, at: int, header: BatchHeader) -> Marker | None:
 
 
 def batches_of_producers(state: Replica, start: int, end: int) -> Iterator[Found]:
-    """Yield the headers of the batches that a producer sent, in order, and what markers say.
+    """Yield the headers of the batches that producers sent, in order; markers are read.
 
-    The first one may begin before `start`, and the last one may end after `end`. Records that are
-    deleted meanwhile are passed over.
+    The first batch may begin before `start`, and the last batch may end after `end`. Records that
+    are deleted meanwhile are skipped.
 
     Raises:
         CorruptRecordBatchError: a batch is damaged.
