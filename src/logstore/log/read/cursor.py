@@ -199,7 +199,7 @@ class Cursor:
         return False
 
     def _resume(self, position: int, reason: str, liar: BatchHeader | None = None) -> None:
-        """Move the cursor to after the damage if `offset` is there; else raise an error.
+        """Move the cursor past the damage if `offset` is after it; otherwise raise an error.
 
         If batches were skipped without a check, instead begin the walk again, and check every
         batch.
@@ -221,7 +221,7 @@ class Cursor:
         self.position, self._expected = found
 
     def _is_vouched_for(self, found: tuple[int, int], liar: BatchHeader, least: int) -> bool:
-        """Check that the liar's base offset is wrong, and that of the next found batch is not.
+        """Check that the liar's base offset is wrong, and the next batch's base offset is right.
 
         The liar's base offset is wrong if the batch after these two also contradicts the liar. It
         is also wrong if no offsets are missing between the batches.

@@ -1,7 +1,7 @@
-"""Note that the end of a log went back, for readers that stay: a chain of cuts.
+"""Record each time at which the end of a log went back, so that readers notice it later.
 
-A reader keeps the last cut that it knows. A later cut is linked from that one, and nothing else
-refers to a cut. So Python drops a cut when the last reader that has not seen it is gone.
+A reader keeps the last cut that it knows. Each cut refers to the next cut, and a log refers to its
+last cut. So Python drops a cut when no reader is left that still has to see it.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def isolated(
     """Yield the batches of `offset..end_offset` that a reader of an isolation level sees.
 
     Args:
-        options: those of `records.batches_of`.
+        options: further arguments of `records.batches_of`.
     """
     check_level(level)
     if level == READ_COMMITTED:

@@ -30,7 +30,7 @@ def record_in(state: Replica, block: Block, offset: int) -> Record:
 
 
 def segment_at(state: Replica, offset: int) -> Segment:
-    """Give the segment that contains an offset; raise for a gap only if two looks find it."""
+    """Give the segment that contains an offset; raise for a gap only if it is found twice."""
     while True:
         seen = state.view
         try:

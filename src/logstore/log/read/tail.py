@@ -62,7 +62,7 @@ def _follow(
                 batch = found
                 yield from batch.records(state.topic, state.partition)
             else:
-                # In this order: a log that is as long again was cut before.
+                # In this order, because a log may be as long as before again after a cut.
                 is_whole = end_of(state, level) >= end and cut.later is None
         except OffsetOutOfRangeError:
             if cut.later is None:

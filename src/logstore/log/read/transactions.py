@@ -2,8 +2,8 @@
 
 A transaction is the batches of one producer up to its marker, a control batch with a commit or an
 abort (KIP-98). One walk over the headers of each segment finds the markers; its result is kept
-until the segment grows. The last stable offset is that of the first batch whose transaction has no
-marker yet: from there on, nothing is decided.
+until the segment grows. The last stable offset is the offset of the first batch whose transaction
+has no marker yet. No record from this offset on is decided.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def decided_now(state: Replica) -> Decided:
 def committed(
     state: Replica, offset: int | None, end_offset: int | None, options: dict[str, Any]
 ) -> Iterator[RecordBatch]:
-    """Yield the batches of `offset..end_offset` that are decided, without aborted ones."""
+    """Yield the batches of `offset..end_offset` that are decided, without aborted batches."""
     facts = decided_now(state)
     wanted = state.high_watermark if end_offset is None else end_offset
     end = min(wanted, facts.last_stable_offset)

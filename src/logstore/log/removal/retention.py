@@ -183,7 +183,7 @@ def _leave_out(state: LogState, gone: tuple[Segment, ...]) -> None:
 
 
 def _remove_files(state: LogState, gone: tuple[Segment, ...]) -> None:
-    for segment in gone:  # all of them before any removal, because the disk may fail at any file
+    for segment in gone:  # first all segments, because the removal of any file may fail
         segment.forget(state.environment)
     try:
         for segment in gone:

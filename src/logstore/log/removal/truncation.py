@@ -4,7 +4,7 @@ No file is ever shortened under a reader: the kept part of a segment is written 
 is renamed over the old one. The segments before it are synced first, because otherwise a crash
 could leave a hole before the new file, which is durable. Next, the files that describe the dropped
 bytes are removed. So a crash at any point leaves a log that ends between the new end and the old
-one, and no file that claims more.
+end, and no file that describes records after that.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _truncate_and_tell(state: LogState, offset: int, go_on: Callable[[], None]) 
             _truncate(state, offset, go_on)
         finally:
             if state.view is not view:
-                state.arrivals.wake()  # a tail that waits after the new end must not wait for more
+                state.arrivals.wake()  # a tail may wait for an offset after the new end
                 tell(state.subscriptions, LogEvent.TRUNCATED)
 
 
@@ -207,7 +207,8 @@ def _forget_epochs(state: LogState, offset: int) -> None:
 def _carry_out(state: LogState, offset: int, replacement: _Replacement) -> None:
     """Replace the dropped segments with the new file; opens no file. Raises OSError."""
     kept, gone, new, magic, temporary, directory, producers = replacement
-    # First, so that a log dir that fails during the truncation is no old copy when it returns.
+    # This is done first. Otherwise, a log dir that fails during the truncation would count as an
+    # old copy when it returns.
     state.recovery_point = min(state.recovery_point, offset)
     state.replication.lower_to(offset)
     state.cut_offset = min(state.cut_offset, offset)
@@ -257,7 +258,7 @@ def _write_empty(new: Segment, temporary: str) -> None:
 def _write_kept_part(
     state: LogState, segment: Segment, offset: int, new: Segment, temporary: str
 ) -> int:
-    """Write the batches before `offset`; the batch that contains it is cut and encoded anew.
+    """Write the batches before `offset`; the batch that contains it is cut and encoded again.
 
     Returns the layout of the batches.
     """

@@ -1,6 +1,6 @@
 """Gather small appends into batches: `log.appender()`.
 
-A batch is sent (that is, appended to the log) when its records have `max_bytes`, when `linger` is
+A batch is sent (that is, appended to the log) when its records reach `max_bytes`, when `linger` is
 over, at `flush` and at `close`. A future costs two words of memory and no lock. A caller that asks
 a future for its offset waits until the batch was sent.
 
@@ -322,7 +322,7 @@ class Appender:
         self._cut(self._batch)
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
-            # a second interrupt in a `join` would block the next one
+            # a second interrupt in a `join` would block the next `join`
             uninterrupted(lambda _: thread.join())
 
     def __enter__(self) -> Appender:

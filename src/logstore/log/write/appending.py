@@ -75,7 +75,7 @@ def append_record(
 
 
 class Columns(NamedTuple):
-    """What a caller gave for each record."""
+    """The arguments of an append, with one item for each record."""
 
     values: Sequence[Any]
     keys: Sequence[Any] | None
@@ -101,7 +101,7 @@ def columns_of(
     timestamps: encode.Timestamps,
     headers: Iterable[Any] | None,
 ) -> Columns:
-    """List what a caller gave; Records have everything in them. Raises TypeError, ValueError."""
+    """Make columns of a caller's arguments or Records; raises TypeError, ValueError."""
     cells = encode.as_list(values, "values")
     if cells and isinstance(cells[0], Record):
         if keys is not None or timestamps is not None or headers is not None:

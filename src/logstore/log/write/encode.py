@@ -81,7 +81,7 @@ def magic_of(payload: layouts.AnyPayload) -> int:
 
 
 def check_keys(keys: Sequence[bytes | None] | None, count: int) -> None:
-    """Refuse records of which one has no key; raises MissingKeyError."""
+    """Raise MissingKeyError if a record has no key."""
     if keys is None:
         if count:
             raise MissingKeyError(number=0)

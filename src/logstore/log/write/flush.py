@@ -1,8 +1,8 @@
 """Make appended records durable: the syncs of a flush, in order of offset, then the seals.
 
-A sync that failed is never retried (R6), even if an interrupt hid its error. If a flush was
-interrupted, or a shortage of the process or a full disk stopped it before any sync failed, it
-leaves all of its work to the next one.
+A sync that failed is never retried (R6), even if an interrupt hid its error. A flush may be
+interrupted. It may also stop before any sync has failed, because the disk is full or the process
+has no descriptor left. In these cases, it leaves all of its work to the next flush.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def flush_to(state: LogState, offset: int) -> None:
-    """Sync in order of offset what is not durable below `offset`; share a running sync."""
+    """Sync, in order of offset, all that is unflushed below `offset`; share a running sync."""
     if state.recovery_point < offset or state.names_changed:
         _flush_to(state, offset)
 
@@ -48,7 +48,7 @@ def flush_all(state: LogState) -> int:
 
 
 def flush_appended(state: LogState, offset: int) -> None:
-    """Make what was just appended durable; after an error, do not append it again."""
+    """Make the records just appended durable; after an error, do not append them again."""
     timing = state.timing
     started = 0.0 if timing is None else time.perf_counter()
     try:
@@ -69,7 +69,7 @@ def flush_appended(state: LogState, offset: int) -> None:
 
 
 def flush_if_due(state: LogState, now_ms: int) -> bool:
-    """Flush if `flush_ms` has passed or sealed segments wait; returns whether it did."""
+    """Flush if `flush_ms` has passed or a sealed segment is unflushed; True if it flushed."""
     flush_ms = state.config.flush_ms
     is_due = flush_ms is not None and now_ms - state.flushed_ms >= flush_ms
     if not state.unflushed and not (is_due and state.writer is not None):
@@ -79,7 +79,7 @@ def flush_if_due(state: LogState, now_ms: int) -> bool:
 
 
 def _flush_to(state: LogState, offset: int) -> None:
-    """Flush under the flush lock, unless another thread did meanwhile."""
+    """Flush under the flush lock, unless another thread has flushed meanwhile."""
     outer = sys.exc_info()[1]
     # Not `held`: each call to the disk below registers by itself.
     with state.flush_lock:
@@ -99,7 +99,7 @@ def _flush_to(state: LogState, offset: int) -> None:
 
 
 def unflushed_paths(state: LogState) -> list[str]:
-    """Name the segments that may be partly unflushed, whatever a flush does meanwhile."""
+    """List the segments that may be partly unflushed; a flush may run at the same time."""
     segments, bases = state.view
     ends = [*bases[1:], state.log_end_offset]
     point = state.recovery_point
@@ -107,10 +107,10 @@ def unflushed_paths(state: LogState) -> list[str]:
 
 
 def _flush(state: LogState, outer: BaseException | None) -> None:
-    """Sync all there is; `flush_lock` is held.
+    """Sync all unflushed segments; `flush_lock` is held.
 
-    What is unflushed stays noted as such until it is synced. So an interrupt may come anywhere, a
-    second one too, and the next flush still knows what to sync.
+    An unflushed segment is forgotten only after its sync. So one or more interrupts may come at any
+    point, and the next flush still knows what to sync.
     """
     pending: list[Unflushed] = []
     try:
@@ -160,10 +160,10 @@ def _put_snapshot(state: LogState, snapshot: Snapshot) -> None:
 def _note_synced(
     state: LogState, sizes: Mapping[int, int], names_changed: int, epochs_changed: int
 ) -> None:
-    """Forget what is durable now, but for what changed during the sync; the lock is held.
+    """Forget the changes that are durable now, but not changes during the sync; lock held.
 
     Args:
-        sizes: of the synced segments, as they were before; by identity.
+        sizes: the size of each synced segment before the sync, by the segment's `id`.
     """
     state.unflushed = [
         pair for pair in state.unflushed if sizes.get(id(pair[0])) != pair[0].size_bytes
@@ -180,10 +180,10 @@ def _note_synced(
 
 
 def sync_segments(state: LogState, segments: Sequence[Segment]) -> None:
-    """Sync the sealed ones of some segments that are not durable yet, in order of offset.
+    """Sync the given segments that are sealed and not durable yet, in order of offset.
 
-    Needed by a change that is durable itself and comes after them in the log; `flush_lock` and
-    `lock` are held. Their seals are left to the next flush. Raises OSError.
+    A change that is durable itself needs this for the segments before it. `flush_lock` and `lock`
+    are held. The next flush writes the seals of these segments. Raises OSError.
     """
     wanted = {id(segment) for segment in segments}
     for segment, handle in state.unflushed:
@@ -224,7 +224,7 @@ def _sync(
                 if handle is not None:
                     files.sync_data(handle.fd)
                     synced.append((segment, handle))
-                else:  # nothing is kept open, so the spare is there again for the next call
+                else:  # the file is closed again, so the next call can use the spare
                     state.log_dir.spare.use(partial(_sync_closed, segment.log_path))
             state.log_dir.count_flush(time.monotonic() - began)
         segment = None
@@ -240,7 +240,7 @@ def _sync(
         raise failure from error
     if epochs_changed:
         write_epochs(state)
-    # it failed meanwhile, as another log found: do not acknowledge (R6)
+    # The log dir may have failed in a call of another log: then do not acknowledge (R6).
     if state.log_dir.is_offline:
         state.log_dir.check()
     return synced
@@ -281,15 +281,16 @@ def write_epochs(state: LogState) -> None:
 def set_metadata(state: LogState, *, end_offset: int | None = None, **changes: Any) -> None:
     """Replace `partition.metadata` durably; a new log start is first written to the epochs' file.
 
-    After a crash between the two the old start holds: no caller has seen the new one. The file of a
-    replicated log also gets a high watermark, below which everything is flushed.
+    After a crash between the two writes, the log has the old log start: no caller has seen the new
+    one. The file of a replicated log also gets a high watermark, below which everything is flushed.
 
     Args:
-        end_offset: where a truncation is about to end the log; its high watermark is not higher.
+        end_offset: the log end after a truncation that is about to begin. The high watermark is not
+            set above this offset.
     """
     metadata = state.metadata._replace(**changes)
     if state.replication.replicated_to is not None:
-        # After a crash, the recovery point is lower than the one that the file was written with.
+        # After a crash, the recovery point is lower than it was when the file was written.
         flushed = max(state.recovery_point, metadata.extra.get(HIGH_WATERMARK, 0))
         bound = flushed if end_offset is None else min(flushed, end_offset)
         metadata = metadata.with_high_watermark(min(state.high_watermark, bound))

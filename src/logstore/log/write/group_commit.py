@@ -222,7 +222,7 @@ class GroupCommit:
                 offset = appending.append_payload(state, payload)
                 flush.flush_appended(state, offset + len(group.records))
                 group.offset, group.error = offset, None
-        except Exception as error:  # noqa: BLE001 - everyone in the group raises it
+        except Exception as error:  # noqa: BLE001 - every thread in the group raises it
             group.error = error
         except BaseException:
             group.error = LogStoreError(
