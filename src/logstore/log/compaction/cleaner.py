@@ -211,7 +211,7 @@ class Cleaner:
         return copies
 
     def _is_superseded(self, group: Group, offsets: Numbers) -> Steps[Mask]:
-        """Find records before the noted range without a key, or with a key that is in the range."""
+        """Find records before the noted range that have no key, or whose key is in the range."""
         found = np.zeros(len(offsets), np.bool_)
         latest = self._rules.latest
         old = np.flatnonzero(offsets < latest.first_offset)

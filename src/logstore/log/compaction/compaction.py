@@ -225,7 +225,7 @@ class Compaction:
                     latest.seal()
                     return latest, set(producers.values())
                 self._pace(len(window.data))
-        latest.end_offset = planned.end_offset  # no record follows the last noted one
+        latest.end_offset = planned.end_offset  # no record follows the last noted record
         latest.seal()
         return latest, set(producers.values())
 
@@ -250,7 +250,7 @@ class Compaction:
         return facts._replace(magic=magic, index_bytes=index_bytes)
 
     def _ends_of(self, group: Sequence[Segment]) -> set[int]:
-        """Give the last offset of a group in Kafka's layout, where a batch has to stay."""
+        """Give the last offset of a group: in Kafka's layout, a batch has to stay there."""
         filled = [segment for segment in group if segment.size_bytes]
         if not filled:
             return set()

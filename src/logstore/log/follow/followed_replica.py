@@ -172,7 +172,7 @@ class FollowedReplica(Replica):
             raise self.failed(error) from error
 
     def _follow_move(self) -> bool:
-        """Continue in the directory to which a move took the replica; False if none did."""
+        """Continue in the directory to which a move took the replica; False if no move did."""
         found = self.find_anew()
         if found is None or found.metadata.topic_id != self.metadata.topic_id:
             return False
@@ -233,9 +233,9 @@ class FollowedReplica(Replica):
                 self.cut = last_cut.later = cut
 
     def _cut_by(self, segments: list[Segment]) -> Cut | None:
-        """Note from where on the files were replaced; None if segments only came or were deleted.
+        """Make a cut at the first replaced file; None if segments were only added or deleted.
 
-        A truncation may have replaced them, or a compaction, a move or a seal.
+        A truncation, a compaction, a move or a seal may have replaced files.
         """
         ids, first_base = set(map(id, segments)), segments[0].base_offset if segments else 0
         gone = [one.base_offset for one in self.segments if id(one) not in ids]

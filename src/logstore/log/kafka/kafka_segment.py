@@ -4,7 +4,7 @@ Kafka's indexes are only hints for where to read. If a compaction is unfinished,
 are chosen that Kafka would choose when it finishes the compaction.
 
     X.log                 a segment; X is its base offset
-    X.log.swap            a compacted segment that is about to replace those with the same offsets
+    X.log.swap            a compacted segment, about to replace the segments with its offsets
     X.log.cleaned         an unfinished compacted segment; not read
     X.log.deleted         a segment that is about to be removed; not read
     X.index X.timeindex   hints
@@ -122,9 +122,8 @@ def list_kafka_segments(directory: str) -> list[tuple[SegmentFiles, str]]:
             rows[SWAP if is_swap else LOG][row.base_offset] = row
     found = {base: (row, LOG) for base, row in rows[LOG].items()}
     for base, row in rows[SWAP].items():
-        if (
-            base >= unfinished
-        ):  # a later part of a split segment whose first part is unfinished (KAFKA-6264)
+        # A later part of a split segment whose first part is unfinished (KAFKA-6264).
+        if base >= unfinished:
             continue
         end = _end_offset(os.path.join(directory, f"{base:020d}{SWAP}"), row)
         for covered in [other for other in found if base <= other < end]:

@@ -191,7 +191,7 @@ class KafkaFiles(PartitionFiles):
         return problems
 
     def _verify_end(self, state: Replica) -> list[Problem]:
-        """Report missing records, and bytes that no broker leaves that stops in order."""
+        """Report missing records, and bytes that a broker never leaves if it stops in order."""
         known, path = self.known_end
         end, segments = state.log_end_offset, state.segments
         torn = state.recovery.cut_bytes

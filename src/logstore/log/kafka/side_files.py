@@ -1,8 +1,8 @@
 """Compare the files that a broker keeps beside the segments with the batches in the segments.
 
 An aborted transaction has an entry in the `.txnindex` of the segment with its marker. The leader
-epochs of the batches must be those in `leader-epoch-checkpoint`. Compaction removes batches and
-markers. So if offsets are missing, fewer entries are expected.
+epochs of the batches must be the epochs in `leader-epoch-checkpoint`. Compaction removes batches
+and markers. So if offsets are missing, fewer entries are expected.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from logstore.log.recovery.recovered import Recovered
     from logstore.log.state import LogState
 
-# For this many epochs, the latest ones, the first offset is compared with the batches.
+# The first offsets of this many of the latest epochs are compared with the batches.
 LOOKED_UP_MAX = 16
 
 

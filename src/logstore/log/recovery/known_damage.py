@@ -2,10 +2,10 @@
 
     start beyond end        partition.metadata names a log start that no record reaches
     falling epochs          in leader-epoch-checkpoint, or in the batches, an epoch is followed by
-                            an earlier one
-    resurrected partition   version 0.1.0 wrote the files, and there is no record, a log start above
-                            0, and no leader-epoch-checkpoint: a power cut has undone a part of the
-                            partition's removal
+                            an earlier epoch
+    resurrected partition   version 0.1.0 wrote the files, and the log start is above 0, but there
+                            is no record and no leader-epoch-checkpoint: a power cut has undone a
+                            part of the partition's removal
     lost configuration      partition.metadata was lost, and no configuration was set since
 
 None of these kinds of damage loses a record. A partition also looks resurrected if all its records

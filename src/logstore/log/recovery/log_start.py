@@ -6,7 +6,7 @@ into M, and some time later into C. So normally E is never below M, and C is nev
 of these relations does not hold, one of the files is old, or belongs to an earlier topic of the
 same name or to another log.
 
-| what the files name | believed |
+| what the files name | log start that is chosen |
 |---|---|
 | M = E | M |
 | E > M: a crash came between the writes, or M is old | M; if C > M too, the smaller of E and C |
@@ -132,7 +132,7 @@ def choose_topic_id(
 def topic_ids_of_segments(
     directory: str, partition: int, rows: Sequence[SegmentFiles]
 ) -> list[bytes]:
-    """Read topic ids from index files: those of the last two segments with valid index files."""
+    """Read the topic ids from the last two index files that are valid."""
     found: list[bytes] = []
     for row in reversed(rows):
         path = Segment(directory, row.base_offset).index_path

@@ -1,4 +1,4 @@
-"""Create a log, or open one: metadata, recovery, epochs, the active segment."""
+"""Create or open a log: metadata, recovery, epochs, the active segment."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def begin(state: LogState, base_offset: int, *, is_durable: bool = True) -> None
     """Create the first segment of a log.
 
     Args:
-        is_durable: sync the file and its name now. If False, the next flush does that before any
-            record in the segment is durable.
+        is_durable: whether to sync the file and its name now. If False, the next flush syncs them
+            before any record in the segment is durable.
     """
     segment = Segment(state.directory, base_offset)
     segment.begin_indexes()
@@ -119,8 +119,8 @@ def open_log(
         entry.findings += [lost] if lost is not None else []
         if is_clean or (recovery_point is not None and limited == recovery_point):
             # Remove the limit of a truncation if the checkpoint was written after the truncation,
-            # or is below the limit. The log end shows neither: a killed process may have appended
-            # without a flush.
+            # or is below the limit. The log end does not show this, because a killed process may
+            # have appended without a flush.
             state.metadata = without_recovery_point_limit(state.metadata)
         if is_wrong or small.to_write:
             _write_small_files(state)
@@ -167,8 +167,9 @@ def load(
     if not recovered.segments:
         begin(state, max(start, recovery_point or 0))
     elif recovered.segments[-1].end_offset < start and is_confirmed and not entry.problems:
-        # A crash lost deleted records before their flush. The log begins anew at its recorded
-        # start: no offset is given twice. After a crash here, the next recovery does the rest.
+        # A crash lost deleted records before their flush. The log begins again at its recorded
+        # start, so that no offset is given twice. After a crash here, the next recovery completes
+        # this step.
         found = known_damage.start_beyond_end(state.directory, recovered.segments, start)
         entry.findings += [found] if found is not None else []
         begin(state, start)
@@ -193,7 +194,7 @@ def load(
 
 
 def _activate(state: LogState, recovered: Recovered) -> None:
-    """Use the segments; what is known of the last one is neither read nor written again."""
+    """Use the segments; known facts about the last segment are neither read nor written again."""
     magic = recovered.magic
     foreign_magic = None if not magic else 0 if magic == state.rules.magic else magic
     state.activate(recovered.segments, foreign_magic)
@@ -213,7 +214,7 @@ def _refusal_of(state: LogState, entry: RecoveryEntry) -> str:
 def _epochs_of(
     state: LogState, small: SmallFiles | None, entry: RecoveryEntry
 ) -> LeaderEpochs | None:
-    """Give the epochs of the file; if it is not used, add the damage that this indicates."""
+    """Give the epochs in the file; if the file is not used, add the damage that this shows."""
     epochs = _read_epochs(state) if small is None else small.epochs
     if epochs is None:
         entry.findings += known_damage.in_epochs(state, entry.findings)
@@ -274,7 +275,8 @@ def _start_within(state: LogState, small: SmallFiles, recovered: Recovered) -> b
 def _write_small_files(state: LogState) -> None:
     """Rewrite the small files if one of them was not used; raises OSError, LogStoreError."""
     _check_awaited(state.log_dir)
-    flush.write_epochs(state)  # first, so that its log start is never below the other one
+    # First this file, so that it never names an earlier log start than `partition.metadata`.
+    flush.write_epochs(state)
     state.metadata.write(state.directory, state.log_dir.replacing)
 
 

@@ -139,7 +139,7 @@ class Recovery:
     # --- one segment --------------------------------------------------------------------------
 
     def _take(self, row: SegmentFiles, next_base: int) -> None:
-        """Add a segment with its trailer's facts, and scan the part that these do not cover."""
+        """Add a segment with its trailer's facts, and scan the part that they do not cover."""
         is_last = next_base == NEVER
         segment = Segment(self.directory, row.base_offset)
         segment.is_sparse = bool(self.metadata.extra.get(SPARSE_OFFSETS))
@@ -185,7 +185,7 @@ class Recovery:
     def _own_trailer(
         self, segment: Segment, row: SegmentFiles, is_last: bool
     ) -> tuple[trailers.Trailer | None, bool]:
-        """Read a segment's trailer if it is this log's; say if the segment is another log's."""
+        """Read a segment's own trailer; also give whether the segment belongs to another log."""
         if is_last:  # indexes that grow are needed at once
             self._entries, trailer = trailers.read_growing(segment.index_path, row.index_bytes)
         else:
@@ -273,7 +273,7 @@ class Recovery:
     def _damage(self, segment: Segment, damage: Damage) -> None:
         self.damages.setdefault(segment.base_offset, []).append(damage)
 
-    # --- all of them --------------------------------------------------------------------------
+    # --- all segments -------------------------------------------------------------------------
 
     def _cut_torn_tail(self) -> None:
         """Cut the bytes after the last whole batch, if they are only a torn tail."""

@@ -1,11 +1,10 @@
 """Remove damage from a log so that the log can be written again; keep every removed byte.
 
-A segment with damage is rewritten without the damage. A batch without records takes the lost
-offsets, and another one takes the offsets of a missing segment. So records keep their offsets, and
-the offsets are contiguous again. The old file stays beside the new one as `*.quarantine`. The
-header of a batch may have a wrong largest timestamp, or a leader epoch that is lower than an
-earlier epoch. If the batch has no other damage, the batch keeps its records, and the header is
-corrected.
+A segment with damage is rewritten without the damage. Batches without records take the lost offsets
+and the offsets of missing segments. So records keep their offsets, and the offsets are contiguous
+again. The old file stays beside the new one as `*.quarantine`. The header of a batch may have a
+wrong largest timestamp, or a leader epoch that is lower than an earlier epoch. If the batch has no
+other damage, the batch keeps its records, and the header is corrected.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ REMEDIES = {
         "did not, logstore repair {0} {1} (or promote, if it is incomplete) accepts it as it is"
     ),
     DamageName.LOST_CONFIGURATION: (
-        "every record is kept; logstore alter {0} {1} KEY=VALUE... sets one again, or logstore "
-        "repair {0} {1} accepts the default one"
+        "every record is kept; logstore alter {0} {1} KEY=VALUE... sets the configuration again, "
+        "or logstore repair {0} {1} accepts the default configuration"
     ),
 }
 

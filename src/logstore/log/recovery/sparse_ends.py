@@ -2,7 +2,7 @@
 
 The compaction of this library keeps the last batch of a segment, so the end of the segment shows in
 the file. A segment that Kafka compacted may end before the next segment begins. A crash can leave
-that too: the records at the end of a segment are lost, and the next segment was created already.
+the same files: the records at the end of a segment are lost, but the next segment already exists.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def lacks_end(
 
     Args:
         next_base: the base offset of the next segment.
-        recovery_point: everything below this offset was flushed, so no crash took it.
+        recovery_point: everything below this offset was flushed, so no crash has lost it.
         last_filled: the base offset of the last segment that is not empty.
     """
     if next_base <= max(recovery_point, metadata.cleaned.end_offset):

@@ -22,8 +22,8 @@ class SegmentFiles(NamedTuple):
     """The sizes of one segment's files; -1 for a missing file.
 
     Attributes:
-        inode, mtime_ns: of the `.log`. If another file replaces the `.log`, its size, inode or time
-            differs.
+        inode, mtime_ns: the inode and the time of the `.log`. If another file replaces the `.log`,
+            its size, inode or time differs.
     """
 
     base_offset: int

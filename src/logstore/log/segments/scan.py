@@ -366,7 +366,7 @@ def find_batch(
 
 
 def _behind_claimed(fd: int, position: int, end: int) -> int:
-    """Give where to begin the search: after the damaged batch, if the batch's size is known.
+    """Give the position to search from: after the damaged batch, if the batch's size is known.
 
     The search must not begin inside a batch, because a record's value may contain a whole, sound
     batch of another log. A batch's header has the batch's size twice. If both sizes are equal, they

@@ -172,7 +172,7 @@ class Segment:
         self._verified[at] |= 1 << (position >> 5 & 7)
 
     def sound_until(self, position: int) -> int:
-        """Give where the sound bytes at `position` end; 0 if the byte at `position` is not sound.
+        """Give the end of the sound bytes at `position`; 0 if the byte at `position` is not sound.
 
         Sound bytes are bytes that this process has verified or written. The result may be after the
         end of the file.
