@@ -33,9 +33,9 @@ from logstore.disk.failures import Verdict, reason_of, refuse_shortage, verdict_
 from logstore.disk.log_dir import LogDir
 from logstore.names import TopicPartition
 
-# A catalog file is rewritten if it has more lines than this plus twice the number of entries.
+# A catalog file is rewritten if it has more lines than SPARE_LINES plus two for each entry.
 SPARE_LINES = 1000
-LEFT = "it is left until a start with all log dirs: only it may name the replicas on bad log dirs"
+LEFT = "it is left until a start with all log dirs: perhaps only it names replicas on bad log dirs"
 
 
 class Catalog:
@@ -62,7 +62,7 @@ class Catalog:
         # rewritten.
         self._pending: dict[str, list[bytes] | None] = {}
 
-    # --- what is known ----------------------------------------------------------------------------
+    # --- lookups ----------------------------------------------------------------------------------
 
     def directory_of(self, key: TopicPartition) -> str | None:
         """Give the id of a replica's log dir; None if the replica is deleted or unknown."""
@@ -73,7 +73,7 @@ class Catalog:
         """List the replicas that are in a log dir."""
         return sorted(k for k, place in list(self._places.items()) if place[1] == directory_id)
 
-    # --- what changes -----------------------------------------------------------------------------
+    # --- changes ----------------------------------------------------------------------------------
 
     def note(self, key: TopicPartition, directory_id: str | None) -> None:
         """Record the log dir that a replica is in now; None records that it was deleted."""
@@ -131,7 +131,7 @@ class Catalog:
         return [f"{path}: damaged; {done}" for path in damaged]
 
     def _take_newer(self, read: Iterable[CatalogFile]) -> bool:
-        """Take over entries that are newer than the known ones; returns whether there were any."""
+        """Take over entries that are newer than the known entries; return whether there are any."""
         is_any = False
         for found in read:
             for key, place in found.places.items():
@@ -146,7 +146,7 @@ class Catalog:
         """Bring the catalog file of one log dir up to date, durably.
 
         Raises:
-            OSError: the disk failed; the next call of this rewrites the file.
+            OSError: the disk failed; the next call rewrites the file.
         """
         with self._writing.setdefault(log_dir.path, threading.Lock()):
             self._write(log_dir)

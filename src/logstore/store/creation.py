@@ -1,7 +1,7 @@
 """Create and delete partitions.
 
-A new partition goes to the log dir that `placement` chooses. If that log dir fails, the next one is
-tried. To delete a partition, the deletion is recorded in its metadata, and then its directory is
+A new partition goes to the log dir that `placement` chooses. If that log dir fails, another log dir
+is tried. To delete a partition, the deletion is recorded in its metadata, and then its directory is
 renamed. After a crash there is either the partition, or a directory that the next start purges.
 """
 
@@ -52,7 +52,7 @@ NEVER_THERE = "; if it never existed, create it with is_new=True (logstore creat
 
 
 def check_absent(replicas: Replicas, key: TopicPartition, *, is_new: bool) -> None:
-    """Raise if a partition exists; unless `is_new`, also if it may exist on a bad log dir."""
+    """Raise if a partition exists; unless `is_new`, raise also if it may be on a bad log dir."""
     replica = replicas.opened.get(key) or replicas.incomplete.get(key) or replicas.offline.get(key)
     if replica is not None:
         replica.log_dir.check()
@@ -189,7 +189,7 @@ def check_takes_replicas(replicas: Replicas, log_dir: LogDir) -> None:
 
 
 def candidates(replicas: Replicas) -> tuple[list[DirFigures], LogDirError | None]:
-    """List the log dirs that take new replicas; give the reason why another log dir does not.
+    """List the log dirs that take new replicas; also give a reason why another log dir takes none.
 
     A retriable reason is preferred: for example, a full disk is reported rather than a broken disk.
     """
@@ -212,7 +212,7 @@ def wished_dir(log_dirs: Sequence[LogDir], key: TopicPartition) -> LogDir | None
 
 
 def forget_wish(replicas: Replicas, key: TopicPartition) -> None:
-    """Remove the preferences for a partition that was created; a failure of this is harmless."""
+    """Remove the preferences for a partition that was created; it is harmless if this fails."""
     for log_dir in replicas.log_dirs:
         settings = log_dir.settings
         if key in settings.preferred and not log_dir.is_refusing:
@@ -243,7 +243,7 @@ def _create_on(
         replicas.add(key, log, log_dir)
     except PartitionExistsError:
         raise
-    except BaseException:  # also if memory ran out: a start would open the incomplete log
+    except BaseException:  # MemoryError too: a start would open the incomplete log
         is_known = any(log is one for one in replicas.on(log_dir))
         if not is_known and not log_dir.is_offline:
             remove_unfinished(replicas, log_dir, path, key)
@@ -327,7 +327,7 @@ def _delete_incomplete(replicas: Replicas, key: TopicPartition) -> tuple[LogDir,
     acceptance.check_decidable(replicas, log_dir)
     try:
         name = ReplicaDirName(*key, facts.kind, "")
-        metadata = metadata_or_stand_in(facts.path, name)  # this file may be lost
+        metadata = metadata_or_stand_in(facts.path, name)  # the metadata file may be lost
         metadata.with_deletion().write(facts.path)
         acceptance.settle(replicas, log_dir, key)  # the replica is readable until this is durable
         facts = make_deleted(log_dir, facts)

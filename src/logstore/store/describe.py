@@ -32,7 +32,7 @@ class LogDirDescription(NamedTuple):
     Attributes:
         error: why the log dir does not serve: it is offline, or it is not a log dir of this store.
         reason: why the log dir is in its state, and what to do. If the log dir is online, the
-            reason is None, unless the log dir is an old copy of itself.
+            reason is None, unless the log dir is an old copy.
         since_ms: when the log dir entered its state, in ms since the epoch.
     """
 

@@ -1,8 +1,8 @@
 """Give packages above the store access to the store: `LogStore.host`.
 
-A mover, and later a broker, works on a store. Such a package reserves replicas, asks for
-directories to be purged, and must stop before the logs are closed. For these purposes, the package
-uses only this class and public methods.
+A mover or a broker works on a store. Such a package reserves replicas, asks for directories to be
+purged, and must stop before the logs are closed. For these purposes, the package uses only this
+class and public methods.
 """
 
 from __future__ import annotations

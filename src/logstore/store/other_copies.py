@@ -9,7 +9,7 @@
     `deletions`    directories that are removed in a fixed order
 
 If a replica is deleted, its copies are removed first, and the record of the deletion last. Without
-that record, a start would treat a copy, even a half removed copy, as the rest of the replica.
+that record, a start would serve a copy that remains, even if the copy is half removed.
 
 Threads: entries change one by one. A thread that iterates over the entries copies them first.
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Doomed(NamedTuple):
-    """A directory to remove. A record of a user's deletion is removed only if no log dir is bad."""
+    """A directory to remove. If it records a user's deletion, it stays while a log dir is bad."""
 
     log_dir: LogDir
     path: str
@@ -100,7 +100,7 @@ class OtherCopies:
                 self.superseded.pop(path, None)
 
     def forget_move(self, key: TopicPartition, paths: Sequence[str]) -> None:
-        """Forget the copy of an unfinished move if a new decision is about one of `paths`."""
+        """Forget a replica's unfinished move if its copy is one of `paths`, decided about anew."""
         found = self.moves.get(key)
         if found is not None and found.path in paths:
             self.moves.pop(key, None)

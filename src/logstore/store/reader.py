@@ -28,12 +28,12 @@ class StoreReader:
     """The methods of every open store: look up, iterate, describe, measure, verify, close.
 
     Args:
-        close: a function that closes everything in order. Each call of the method `close` calls it
+        close: a function that closes everything in order. The method `close` calls this function
             with the timeout.
     """
 
     def __init__(self, state: StoreState, partitions: Partitions, close: Close) -> None:
-        """Use `LogStore.open`."""
+        """Make a store of its parts. Users call `LogStore.open` instead."""
         self._state = state
         self._partitions = partitions
         self._close = close
@@ -139,8 +139,8 @@ class StoreReader:
         """Read and check every batch of some or all logs; changes nothing.
 
         Args:
-            progress: a function that is called before each log is read. Its arguments are the log,
-                the log's number, and the number of logs.
+            progress: a function that is called before each log is read. Its arguments are the log's
+                topic and partition, the number of logs before this log, and the number of all logs.
         """
         return self._partitions.verify(topic, partition, progress)
 

@@ -47,8 +47,8 @@ class RecoveryReport:
         lost: the replicas that were on a disk which was replaced by an empty disk.
         damaged_files: only for a broker's log dirs: the damaged files that belong to no partition,
             each with its damage.
-        warnings: sentences about files that are not the store's, about checkpoints that were not
-            used, and about everything else that was unexpected.
+        warnings: sentences about files that do not belong to the store, about checkpoints that were
+            not used, and about everything else that was unexpected.
         listed_count: how many partitions a view has found; None for an owner. A view opens a log
             only when the log is first used.
         was_clean: whether every serving log dir had been closed in order before the opening.

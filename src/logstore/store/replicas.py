@@ -1,16 +1,16 @@
-"""Know where each replica is: opened, incomplete, offline by itself, or on an offline log dir.
+"""Know where each replica is: opened, incomplete, offline in a good log dir, or in a bad log dir.
 
     opened        the log was opened; after that, its log dir may have gone offline
     incomplete    a copy of the replica is readable, but may lack records
     offline       the log dir serves, but the replica in it cannot be opened
     absent        the catalog names the replica in a log dir that does not serve
 
-Only `Replicas` changes the first three. These are records, not states of a partition: a partition
-that is opened in an offline log dir can be incomplete in another log dir.
+Only `Replicas` changes the first three. They are records, not states: a partition can have several
+records. For example, it can be opened in an offline log dir, and incomplete in another log dir.
 
-Threads: the dicts change entry by entry, each by the thread that has reserved the entry. Lookups
-take no lock. A thread that iterates over all entries copies the keys first. A new record is added
-before the old record is removed, so a lookup always finds a record.
+Threads: a dict changes entry by entry; only the thread that has reserved a replica changes its
+entry. Lookups take no lock. A thread that iterates over all entries copies the keys first. A new
+record is added before the old record is removed, so a lookup always finds a record.
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ class Replicas(ReplicaReservations):
         self._offline.pop(key, None)
 
     def records_of(self, log_dir: LogDir) -> list[tuple[TopicPartition, Record]]:
-        """List the records of a log dir's replicas, also records from before it went offline."""
+        """List the records of a log dir's replicas; some may be older than its last failure."""
         known: list[Mapping[TopicPartition, Record]] = [self.opened, self.incomplete, self.offline]
         return [
             (key, record)
@@ -272,7 +272,7 @@ class Replicas(ReplicaReservations):
             log.detach(log_dir.offline_error(), of=log_dir)
 
     def take_arrived(self, log_dir: LogDir) -> list[Log]:
-        """Give the logs that arrived in a log dir by moves since the last call of this."""
+        """Give the logs that arrived in a log dir by moves since the last call of this method."""
         return self._arrived.pop(log_dir.path, [])
 
     def take_offline(self, key: TopicPartition, error: LogStoreError) -> None:
@@ -294,7 +294,7 @@ class Replicas(ReplicaReservations):
         """Find an opened replica.
 
         Raises:
-            LogDirOfflineError: the replica is in an offline log dir, or may be in one.
+            LogDirOfflineError: the replica is, or may be, in an offline log dir.
             ReplicaOfflineError: the replica could not be opened.
             UnknownPartitionError: there is no such replica.
         """
@@ -335,7 +335,7 @@ class Replicas(ReplicaReservations):
         return LogDirOfflineError(path=path, reason=reason)
 
     def _lookup_offline(self, key: TopicPartition, offline: OfflineReplica) -> Replica:
-        """Retry to open an offline replica if only a resource was lacking; else raise its error."""
+        """Try again to open a replica if only a resource was missing; otherwise raise its error."""
         offline.log_dir.check()
         if offline.open_again is None:
             raise copy.copy(offline.error)
@@ -378,13 +378,13 @@ class Replicas(ReplicaReservations):
         return next((path for path in told if path is not None), None)
 
     def is_a_dir_bad(self) -> bool:
-        """Check whether some log dir is missing, OFFLINE or OUTDATED: its contents are unknown."""
+        """Check whether a log dir is missing, OFFLINE or OUTDATED, so its contents are unknown."""
         return bool(self.missing_ids) or any(log_dir.is_away for log_dir in self.log_dirs)
 
     def is_a_dir_in_doubt(self) -> bool:
-        """Check whether some log dir is bad or hangs: then its known contents may be lost soon.
+        """Check whether a log dir is bad or hangs, so that its known contents may be lost soon.
 
-        Nothing may be purged because there is a copy in such a log dir.
+        A copy in such a log dir is no reason to purge another copy.
         """
         return self.is_a_dir_bad() or any(log_dir.is_suspect for log_dir in self.log_dirs)
 

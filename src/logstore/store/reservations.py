@@ -12,7 +12,7 @@ from logstore.disk.log_dir import LogDir
 from logstore.names import TopicPartition
 
 # How long a call waits before it checks whether the thread that reserved the replica hangs in a
-# disk.
+# disk call.
 WAIT_SECONDS = 0.25
 
 
@@ -43,7 +43,7 @@ class RunningMove(Protocol):
 
 
 class OpenedReplica(Protocol):
-    """Give what a thread that waits to reserve an opened replica has to know about it."""
+    """The part of an opened replica that `ReplicaReservations` uses."""
 
     @property
     def log_dir(self) -> LogDir:
@@ -60,8 +60,8 @@ class ReplicaReservations:
         # Moves that have not ended; the mover adds them. `_changes` guards this dict and the
         # reserved keys.
         self.running_moves: dict[TopicPartition, RunningMove] = {}
-        # Threads acquire this lock itself, not the Condition, because Ctrl-C could interrupt its
-        # `__enter__`.
+        # Threads acquire this lock itself, not the Condition, because Ctrl-C could interrupt the
+        # Condition's `__enter__`.
         self._changing = threading.RLock()
         self._changes = threading.Condition(self._changing)
         # The references are weak: if a thread is interrupted, its reservation ends when its stack

@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 
 class LogStore(StoreReader):
-    """Partition logs over several log dirs, each on its own disk.
+    """A store of partitions over several log dirs. Each log dir is on its own disk.
 
     Thread-safe. In a forked child, every call raises LogClosedError.
 
     If a store is dropped without a close, a ResourceWarning is given and its log dirs are unlocked.
     The next open recovers the store. A log in use keeps its store open. If the process ends with an
-    open store, the warning is given only if Python drops the store before the end; see `-X dev`.
+    open store, the warning is given only if Python drops it before; `-X dev` shows the warning.
 
     Attributes:
         admin: the commands for other processes, served through the admin socket.
@@ -174,7 +174,7 @@ class LogStore(StoreReader):
             is_new: the caller knows that the partition does not exist. So the partition is created
                 even while a log dir that might have it is offline (KIP-112).
             exist_ok: if the partition exists, return its log, whatever its log dir is. `config` and
-                `topic_id`, if not None, must equal those of the log.
+                `topic_id`, if not None, must equal the values of the log.
             topic_id: 16 bytes as in `Log.topic_id`, or text: 32 hex digits, or 22 characters as
                 Kafka writes topic ids. Partitions of one topic may share a topic id. None means a
                 random topic id.
@@ -211,17 +211,17 @@ class LogStore(StoreReader):
 
         This is much faster than one call of `create` for each partition, because the partitions
         share their syncs. On return, all partitions are durable. After a crash, each partition
-        exists whole or not at all. After an error, the partitions that were created before the
-        error stay; a call with `exist_ok=True` creates the others. Returns the logs in the order
-        of their partition numbers.
+        exists whole or not at all. After an error, the partitions that were created before stay; a
+        call with `exist_ok=True` creates the others. Returns the logs by partition number.
 
         Args:
-            partitions: the number of partitions, at least 1. is_new: none exists, as in `create`.
+            partitions: the number of partitions, at least 1.
             config: the new partitions' configuration. None means the store's `log_config`.
+            is_new: the caller knows that none of the partitions exists, as in `create`.
             exist_ok: return the logs of existing partitions, whatever their log dirs are, and
                 create the others. If `config` or `topic_id` is not None, existing partitions must
                 have it.
-            topic_id: the topic id of all partitions, as in `create`. None means a random one each.
+            topic_id: the topic id of all partitions, as in `create`. None: a random id for each.
 
         Raises:
             PartitionExistsError: a partition exists. With `exist_ok`: a partition exists with
@@ -260,7 +260,7 @@ class LogStore(StoreReader):
             UnknownPartitionError: there is no such partition.
             LogDirFullError: retriable; the old configuration stays valid.
             LogDirSuspectError, LogDirOfflineError, ReplicaOfflineError, ReplicaIncompleteError: as
-                for an append.
+                in `Log.append`.
             UnsupportedFormatError: a library that the new configuration needs is not installed.
         """
         return partition_changes.set_config(self._state.owned(), topic, partition, changes)
@@ -368,7 +368,7 @@ class LogStore(StoreReader):
     def add_listener(self, listener: Callable[[StoreEvent], object]) -> None:
         """Call a function for each later event of the store about log dirs or whole replicas.
 
-        A thread of its own calls the listener, once for each event, in the order of the events. The
+        Each listener has a thread of its own, which calls it once for each event, in order. The
         function may block: events queue without a bound, and no event is dropped. If the function
         raises, this is logged. Events from before this call are not reported: call `describe_dirs`
         after this call. A close waits up to 5 s, or its timeout, for the last events. Adding a
@@ -389,12 +389,12 @@ class LogStore(StoreReader):
         self._state.events.remove(listener)
 
     def on_close(self, callback: Callable[[], object]) -> Callable[[], None]:
-        """Call a function once, before the store closes its logs; the newest function is first.
+        """Call a function once before the store closes its logs; the newest function runs first.
 
         The store still serves during the call of the function, and `close` waits until the function
         returns. If the function raises, this is logged, and the close continues. If the store is
         dropped without a close, the function is not called. Returns a function that withdraws the
-        callback; a second call of it does nothing.
+        callback; calling that function twice is harmless.
         """
         function(callback, "callback")
         return self._state.owned().host.on_close(callback)

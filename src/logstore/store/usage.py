@@ -1,8 +1,7 @@
 """Keep the figures that placement uses, so that a creation reads no disk and no directory.
 
-From its creation until a refresh finds records in it, a replica counts with an allowance. The same
-refresh reads the disk's free bytes. So no replica is counted twice, by its size and by an
-allowance.
+A new replica counts with an allowance until a refresh finds records in it. The same refresh reads
+the disk's free bytes. So no replica is counted twice, with its size and with an allowance.
 """
 
 from __future__ import annotations
@@ -86,9 +85,9 @@ class DirFigures:
 
 
 def allowance_bytes(figures: Iterable[DirFigures], default: int) -> int:
-    """Estimate a new replica's size: the mean of the others; if all are empty, the default.
+    """Estimate a new replica's size: the mean size of the others, or the default if all are empty.
 
-    A mean is raised to at least ALLOWANCE_BYTES_MIN.
+    A mean below ALLOWANCE_BYTES_MIN counts as ALLOWANCE_BYTES_MIN.
     """
     count = size = 0
     for one in figures:

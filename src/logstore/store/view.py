@@ -4,9 +4,9 @@
     StoreDirs     lists the log dirs of a store, and opens a log in them; `kafka/broker_view` does
                   the same for the log dirs of a Kafka broker
 
-The start-up table decides, but its changes are not made: the replicas that a start would open are
-readable. The log dirs are listed again if a partition is not found, and when a caller iterates over
-the store. So partitions appear and disappear as the owner creates and deletes them.
+A view reads the replicas that the start-up table would open, and makes none of the table's changes.
+The log dirs are listed again if a partition is not found, and when a caller iterates over the
+store. So partitions appear and disappear as the owner creates and deletes them.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ Inode = tuple[int, int]
 
 
 class Found(NamedTuple):
-    """The result of a listing: the replicas that can be opened, and the offline ones.
+    """The result of a listing: the replicas that can be opened, and the offline replicas.
 
     Attributes:
-        incomplete: the replicas in the first field that may lack records, and what is missing.
+        incomplete: the replicas of `seen` that may lack records, with the reason.
     """
 
     seen: dict[TopicPartition, ReplicaFacts]
@@ -70,7 +70,7 @@ class ViewedDirs(Protocol):
     """The log dirs that a view reads. Another process may write them."""
 
     def look(self, before: Collection[ReplicaFacts]) -> Found:
-        """List the log dirs; for an offline log dir, take the replicas in `before`."""
+        """List the log dirs; for an offline log dir, keep its replicas from `before`."""
 
     def open_log(self, log_dir: LogDir, facts: ReplicaFacts) -> Log:
         """Open one log; its owner may be writing it. Raises OSError, LogStoreError."""
@@ -141,7 +141,7 @@ class StoreView(Partitions):
             self.refresh()
             log = self._find(key)
             if key not in self._seen:
-                break  # a listed log without a directory is being swapped: list again
+                break  # if the key is listed, a swap is running: list again
         if log is not None:
             return log
         return self._replicas.lookup(topic, partition).log
@@ -240,7 +240,7 @@ class StoreDirs:
         self._alone: set[TopicPartition] = set()
 
     def look(self, before: Collection[ReplicaFacts]) -> Found:
-        """List the log dirs; for an offline log dir, take the replicas in `before`."""
+        """List the log dirs; for an offline log dir, keep its replicas from `before`."""
         found = list_at_rest(self._replicas.log_dirs, partial(self._list_all, before))
         seen: dict[TopicPartition, ReplicaFacts] = {}
         offline: dict[TopicPartition, OfflineReplica] = {}

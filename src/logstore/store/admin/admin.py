@@ -141,7 +141,7 @@ class Admin:
     # --- serving ----------------------------------------------------------------------------------
 
     def choose_place(self) -> str | None:
-        """Choose a path for the socket, which the lock files will name; None: no socket."""
+        """Choose a path for the socket, to be named in the lock files; None: there is no socket."""
         from logstore.store.admin.place import choose_path
         from logstore.store.upkeep.keeper import warn
 
@@ -165,7 +165,7 @@ class Admin:
             self.path = None
 
     def start(self) -> None:
-        """Start to serve clients, also those that connected after the call of `listen`."""
+        """Start to serve clients, including clients that connected after the call of `listen`."""
         from logstore.store.upkeep.keeper import warn
 
         if self._server is None:

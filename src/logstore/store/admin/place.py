@@ -37,7 +37,7 @@ def choose_path() -> str:
 
 
 def private_dir() -> str:
-    """Give the directory for sockets: the directory of the user's session, or one below /tmp.
+    """Give the directory for sockets: below the directory of the user's session, or below /tmp.
 
     Raises:
         OSError: there is no such directory, and it cannot be made.
@@ -56,12 +56,12 @@ def private_dir() -> str:
 
 
 def _below_tmp() -> str:
-    """Give the path of the directory for sockets of a user without a session."""
+    """Give the path of the directory for sockets of a user that has no session."""
     return os.path.join(TEMPORARY, f"logstore-{os.geteuid()}")
 
 
 def _is_private(path: str) -> bool:
-    """Check whether a path is a directory that belongs to this user and is closed to others."""
+    """Check whether a path is a directory of this user that no other user can access."""
     try:
         facts = files.lstat(path)
     except OSError:

@@ -278,5 +278,5 @@ class AdminServer:
 
 
 def is_welcome(user_id: int) -> bool:
-    """Check whether a user is allowed to operate the store: only the owner's user and root are."""
+    """Check whether a user may operate the store: the user of the owner, and root, may do this."""
     return user_id in (os.geteuid(), 0)

@@ -16,7 +16,7 @@ from logstore.errors import LogDirError, LogDirOfflineError
 
 
 class Claim:
-    """A running change of a log dir; only stack frames of the changing thread refer to it."""
+    """A running change of a log dir; only stack frames of the changing thread refer to a claim."""
 
 
 class DirClaims:
@@ -30,7 +30,7 @@ class DirClaims:
 
     @contextmanager
     def change_of(self, path: str) -> Iterator[str]:
-        """Claim a log dir for one change; the context gives its path.
+        """Claim a log dir for one change; the `with` statement gets the path of the log dir.
 
         Raises:
             LogDirError: retriable; another change of the log dir is running.
@@ -45,7 +45,7 @@ class DirClaims:
             self._claims[path] = mine
         try:
             yield path
-        except OSError as error:  # an error of a step that does not convert errors
+        except OSError as error:  # from a step that does not convert its errors itself
             raise LogDirOfflineError(path=path, reason=reason_of(error)) from error
         finally:
             with self._changing:

@@ -1,7 +1,7 @@
 """Close a whole store: in order, or abruptly as a crash would.
 
 wait       stop the background work, then close all log dirs in parallel, then end the other threads
-abandon    write nothing: the next open recovers
+abandon    release everything, write nothing: the next open recovers the logs
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from logstore.store.upkeep.keeper import warn
 
 
 class Closing:
-    """The close of a store. Each call of `LogStore.close` does the close, or waits for its end.
+    """The close of a store. Each call of `LogStore.close` closes it, or waits for another call.
 
     Threads: the thread that holds `_lock` does the work, and sets `_left` at the end.
     """
@@ -105,14 +105,14 @@ class Closing:
 
 
 def _wait_for_all() -> None:
-    """Do nothing. As `on_break`, this function makes an interrupted close wait for its threads.
+    """Do nothing. An `on_break` function makes `for_each` wait for its threads after Ctrl-C.
 
     The next call of `close` does the remaining work.
     """
 
 
 def abandon(state: OwnerState, reason: str) -> None:
-    """Release everything without writing to the disks: the disks are as after a crash."""
+    """Release everything and write nothing; the disks are then as after a crash."""
 
     def close_all(log_dir: LogDir) -> None:
         keeper = state.keepers.get(log_dir.path)

@@ -25,7 +25,7 @@ DROP_SECONDS_MAX = 5.0
 
 @uninterruptible
 def add(state: OwnerState, path: StrPath, *, format_new: bool) -> RecoveryReport:
-    """Do what `LogStore.add_dir` does."""
+    """Implement `LogStore.add_dir`."""
     from logstore.store.dirs.dir_return import bring_in
 
     flag(format_new, "format_new")
@@ -46,11 +46,11 @@ def add(state: OwnerState, path: StrPath, *, format_new: bool) -> RecoveryReport
 
 
 def _undo_add(state: OwnerState, path: str, members: tuple[str, ...]) -> None:
-    """Undo the addition of a log dir that failed half way."""
+    """Undo a half-finished addition of a log dir: drop the log dir, and forget its id."""
     half_added = state.replicas.find_dir(path)
     if half_added is not None:
         state.failures.wait(DROP_SECONDS_MAX)
-        state.failures.release(half_added)  # perhaps no thread could do this
+        state.failures.release(half_added)  # in case no thread could be started for this
         state.drop_dir(half_added)
     for id_ in state.membership.roster:
         if id_ not in members:
@@ -61,7 +61,7 @@ def _undo_add(state: OwnerState, path: str, members: tuple[str, ...]) -> None:
 def reopen(
     state: OwnerState, path: StrPath, *, format_new: bool, may_lose: bool = True
 ) -> RecoveryReport:
-    """Do what `LogStore.reopen_dir` does.
+    """Implement `LogStore.reopen_dir`.
 
     Args:
         may_lose: if False, a change that loses replicas is refused; the error names them.
@@ -91,7 +91,7 @@ def reopen(
 
 @uninterruptible
 def take_offline(state: OwnerState, path: StrPath) -> None:
-    """Do what `LogStore.take_offline` does."""
+    """Implement `LogStore.take_offline`."""
     from logstore.store.dirs.shutdown import flush_dir
     from logstore.store.upkeep.keeper import warn
 
@@ -123,7 +123,7 @@ def _checkpoint(state: OwnerState, log_dir: LogDir) -> None:
 def remove(
     state: OwnerState, path: StrPath, *, lost: bool, may_lose: bool = True
 ) -> tuple[TopicPartition, ...]:
-    """Do what `LogStore.remove_dir` does.
+    """Implement `LogStore.remove_dir`.
 
     Args:
         may_lose: if False, a change that loses replicas is refused; the error names them.
@@ -158,7 +158,7 @@ def _remove_empty(state: OwnerState, log_dir: LogDir) -> None:
         reason = f"{log_dir.offline_reason}; its contents are unknown: reopen it, or, if it"
         reason += f" is lost for good: logstore remove-dir --lost {log_dir.path}"
         raise LogDirOfflineError(path=log_dir.path, reason=reason)
-    log_dir.check_current()  # if it is an old copy, the right disk may have more
+    log_dir.check_current()  # an old copy may lack replicas that are on the right disk
     keeper = state.keepers.get(log_dir.path)
     state.replicas.returning.add(log_dir)
     try:
@@ -180,7 +180,7 @@ def _remove_empty(state: OwnerState, log_dir: LogDir) -> None:
 
 @uninterruptible
 def cordon(state: OwnerState, path: StrPath, is_cordoned: bool) -> None:
-    """Do what `LogStore.cordon` and `LogStore.uncordon` do."""
+    """Implement `LogStore.cordon` and `LogStore.uncordon`."""
     log_dir = state.dir_named(path)
     with state.claims.change_of(log_dir.path):
         log_dir.change_settings(log_dir.settings._replace(is_cordoned=is_cordoned))
@@ -188,7 +188,7 @@ def cordon(state: OwnerState, path: StrPath, is_cordoned: bool) -> None:
 
 @uninterruptible
 def prefer(state: OwnerState, topic: str, partition: int, path: StrPath | None) -> None:
-    """Do what `LogStore.prefer_dir` does."""
+    """Implement `LogStore.prefer_dir`."""
     key = TopicPartition(validate_topic(topic), validate_partition(partition))
     if path is None:
         _withdraw_preference(state, key)

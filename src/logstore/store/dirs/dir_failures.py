@@ -68,13 +68,13 @@ class DirFailures:
             self.is_armed = False
 
     def hangs(self, log_dir: LogDir) -> None:
-        """Ask the keeper of a log dir that became SUSPECT to probe the dir until it answers."""
+        """Make the keeper of a SUSPECT log dir probe the dir until the dir answers."""
         keeper = self._keepers.get(log_dir.path)
         if keeper is not None:
             keeper.probe_soon()
 
     def full(self, path: str) -> None:
-        """Ask the keeper of a log dir that is full now to make room, where logs allow it."""
+        """Make the keeper of a full log dir free space, as far as the logs' settings allow."""
         keeper = self._keepers.get(path)
         if keeper is not None:
             keeper.relieve_soon()
@@ -92,7 +92,7 @@ class DirFailures:
             self._begin()
 
     def _begin(self) -> None:
-        """Try to start a thread for each waiting piece of work; the caller holds `_handling`."""
+        """Try to start a thread for each item of `_put_off`; the caller holds `_handling`."""
         from logstore.store.upkeep.keeper import warn
 
         self._threads = [other for other in self._threads if other.is_alive()]
@@ -141,7 +141,7 @@ class DirFailures:
         log_dir.release()
 
     def wait(self, timeout: float | None) -> None:
-        """Wait a limited time until all failures are handled: a callback may hang."""
+        """Wait until all failures are handled, but not for long: a callback may hang."""
         deadline = time.monotonic() + (FAILURE_SECONDS_MAX if timeout is None else timeout)
         with self._handling:
             self._begin()

@@ -1,11 +1,11 @@
 """Bring one log dir into a running store: lock, probe, identity, start-up table, recovery.
 
-The steps are the same as at a start, but for one dir, while the other dirs serve. A log that is
-open already stays open. If a copy in the returned dir outranks an open log, an error names the copy
-and the log.
+The steps are the same as at a start, but for one dir only, and the other dirs serve meanwhile. If a
+log is already open, it stays open. If a copy in the returned dir outranks an open log, an error
+names the copy and the log.
 
-Every call to the disk is made in a thread of its own. If a call hangs, its thread is abandoned, and
-the dir is offline again. Then the user can give up the dir.
+Each disk call runs in a thread of its own. If a call hangs, its thread is abandoned, and the dir is
+offline again. Then the user can give up the dir.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def bring_in(state: OwnerState, admission: Admission) -> RecoveryReport:
         kind = StoreEventKind.LOG_DIR_ADDED if before is None else StoreEventKind.LOG_DIR_RETURNED
         state.events.post(StoreEvent(kind, log_dir.path))
         state.host.answered()
-    # Also if Ctrl-C came: the dir must not serve with only a part of its logs.
+    # Ctrl-C is caught too: the dir must not serve with only a part of its logs.
     except BaseException as error:
         _break_off(state, log_dir, error)
         raise
@@ -141,7 +141,7 @@ def _break_off(state: OwnerState, log_dir: LogDir, error: BaseException) -> None
 
 
 def _take_possession(state: OwnerState, admission: Admission, log_dir: LogDir) -> None:
-    """Lock, begin, probe, then write the identity; if a step fails, the caller unlocks the dir.
+    """Lock, begin and probe a log dir, then write its identity; after an error the caller unlocks.
 
     The order ensures that only a dir that works becomes a member of the store. If a step hangs, its
     thread is abandoned: when the call returns, the thread frees the lock and does nothing else.
@@ -184,7 +184,7 @@ def _wait_until_quiet(state: OwnerState, path: str) -> None:
 
 
 def refuse_unless_empty(state: OwnerState, log_dir: LogDir) -> None:
-    """Raise LogDirError if a log dir has something that is still needed; can also raise OSError."""
+    """Raise LogDirError if a log dir has contents that are still needed; may raise OSError."""
     from logstore.store.start.listing import list_log_dir
 
     replicas = state.replicas
@@ -205,11 +205,11 @@ def refuse_unless_empty(state: OwnerState, log_dir: LogDir) -> None:
         )
         raise LogDirError(path=log_dir.path, reason=reason)
     deleted = sorted({f"{f.topic}-{f.partition}" for f in left if f.is_deleted_by_user})
-    if deleted:  # without it, a copy in another dir would come back
+    if deleted:  # without this record, a copy in another dir would come back
         reason = f"it keeps the record that {', '.join(deleted[:20])} was deleted, until the last "
         reason += "copies in other log dirs are removed; try again"
         raise LogDirError(path=log_dir.path, reason=reason, retriable=True)
-    is_copy = ("move", "delete")  # a copy of these kinds may be the last
+    is_copy = ("move", "delete")  # a copy of these kinds may be the last copy of its replica
     copies = [facts.dir_name for facts in left if facts.kind in is_copy or not facts.topic_id]
     if copies:
         reason = f"{', '.join(copies)} may still be needed"

@@ -1,16 +1,16 @@
-"""Handle a store that its user dropped without a close: warn, and release everything.
+"""Handle a store that its user dropped without closing it: warn, and release everything.
 
 While a thread of a store waits, it does not refer to the store. So the garbage collector finds a
 store that is no longer used, and calls this module in any thread. A log, a mover, an appender and a
 reader refer to their store. As long as such an object is in use, the store serves. An appender that
 still has records to send is in use.
 
-This module writes nothing: the next open recovers, as after a crash. Nor does it wait, because the
-thread in which the collector runs may hold any lock.
+This module writes nothing: the next open recovers, as after a crash. It does not wait either,
+because the thread in which the collector runs may hold any lock.
 
-If the process ends with an open store, Python may still drop the store. Then only the warning is
-given, as for an open file or socket: the other threads do not run any more, and may hold any lock.
-The operating system closes the descriptors.
+If the process ends with an open store, Python may still drop the store. Then this module only gives
+the warning, as Python does for an open file or socket: the other threads no longer run, and may
+hold any lock. The operating system closes the descriptors.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Let log dirs that close together wait a limited time for each other's last generation."""
+"""Make log dirs that close together wait, for a limited time, for each other's last generation."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def missing_id_of(replicas: Replicas, name: str) -> str | None:
     """Find the missing log dir that a user names by its id or by its last path.
 
     Raises:
-        LogDirError: under the same conditions as in `id_to_forget`.
+        LogDirError: it is unclear which missing log dir the name means (see `id_to_forget`).
     """
     if name in replicas.missing_ids:
         return name
@@ -115,7 +115,7 @@ def _dirs_of(replicas: Replicas, key: TopicPartition) -> list[str]:
 
 
 def _forget_in(replicas: Replicas, key: TopicPartition, log_dir: LogDir) -> None:
-    """Forget the records of a replica in a log dir that is given up; keep all other records."""
+    """Forget that a replica is in a log dir that is given up; keep its copies in other log dirs."""
     offline = replicas.offline.get(key)
     paths = () if offline is None else offline.paths
     rest = tuple(path for path in paths if os.path.dirname(path) != log_dir.path)
@@ -199,7 +199,7 @@ def give_up(state: OwnerState, log_dir: LogDir, *, may_lose: bool) -> tuple[Topi
 def give_up_missing(
     state: OwnerState, directory_id: str, *, may_lose: bool
 ) -> tuple[TopicPartition, ...]:
-    """Forget the missing log dir with an id, and its replicas; return the lost replicas.
+    """Forget a missing log dir by its id, and forget its replicas; return the lost replicas.
 
     Raises:
         LogDirError: replicas would be lost, and `may_lose` is false.

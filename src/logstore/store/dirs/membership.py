@@ -1,11 +1,11 @@
 """Change which log dirs belong to a running store: admit, replace or forget a log dir.
 
 (At a start, `start/roster` decides which log dirs belong to the store.) `admit` reads a path and
-decides its role, and writes nothing. `join` and `forget` write the roster. At the next start, the
-roster with the highest epoch counts. So after a crash in which only some of the files were written,
-the members are either the old ones or the new ones. The identity of a joining dir is written before
-the rosters of the others name this dir. After a crash between these two steps, the dir is not a
-member yet, and has no data.
+decides its role, and writes nothing. `join` and `forget` write the roster to each log dir. At the
+next start, the roster with the highest epoch counts. So if a crash interrupts these writes, the
+next start sees either the old members or the new members. The identity of a joining dir is written
+before the rosters in the other log dirs name this dir. After a crash between these two steps, the
+dir is not a member yet, and has no data.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ class Membership:
         Args:
             format_new: take the directory into the store even if it has no identity, or if it was
                 removed from the store.
-            replaces: the directory id of a disk that is lost for good and that the directory
-                replaces.
+            replaces: the directory id of a disk that is lost for good. The directory replaces this
+                disk.
 
         Raises:
             LogDirIdentityError: the directory is foreign, or in the store already. Or it is inside
@@ -94,7 +94,7 @@ class Membership:
             self._check_stands_once(resolved, directory_id)
             return Admission(resolved, directory_id, is_new=False, is_changed=True)
         if facts.found is Found.ABSENT and self._replicas.find_dir(path) is not None:
-            # A directory that is made here would be on the disk that contains the mount point.
+            # A directory made here would be on the wrong disk: the one that has the mount point.
             raise LogDirIdentityError(path=resolved, reason=ABSENT_REMEDY.format(path=resolved))
         if facts.found is Found.DAMAGED or facts.has_replicas:
             if not format_new:
@@ -143,7 +143,7 @@ class Membership:
             raise LogDirIdentityError(path=path, reason=reason)
 
     def _known_id(self, facts: DirFacts) -> str | None:
-        """Give the id of a member that lost its identity: from its hint, or the only absent id.
+        """Find the id of a member whose identity is lost: by its hint, or as the only absent id.
 
         The result is None if the dir is not a member, or if it is unknown which member the dir is.
         """
@@ -169,7 +169,7 @@ class Membership:
         """Make a locked log dir a member, durably, and write the roster to the other log dirs.
 
         Each epoch is used only once. If the write fails but reaches the disk later, every roster
-        that was written in between outranks the roster of this dir.
+        that was written in between has a higher epoch, and outranks the roster of this dir.
 
         Raises:
             LogDirOfflineError: the identity cannot be written; the roster is unchanged.
@@ -199,7 +199,7 @@ class Membership:
             self._tell(besides=log_dir)
 
     def forget(self, directory_id: str) -> None:
-        """Remove a member from the store, durably: its disk is lost, or is empty."""
+        """Remove a member whose disk is lost or empty from the store; the change is durable."""
         with self._lock:
             if directory_id not in self.roster:
                 return

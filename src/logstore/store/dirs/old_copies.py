@@ -1,9 +1,10 @@
-"""Recognise an old copy of a log dir by records in other log dirs and in this process.
+"""Recognise an old copy of a log dir: others have recorded a later generation of the log dir.
 
-    recognise   compare each log dir's generation with the generations that others recorded of it
+    recognise   compare each log dir's generation with the generations of the log dir that other log
+                dirs, and this process, have recorded
     decide      make the replicas of an old copy INCOMPLETE: readable, not writable
                 (`store/doubts`)
-    conclude    write the doubts, or begin a new generation; then the other dirs record the
+    conclude    write the doubts, or begin a new generation; the other dirs then record this
                 generation
     close       in an orderly close, each dir records the others' last generations (`farewell`)
 
@@ -50,11 +51,11 @@ GIVE_UP = (
 )
 
 
-# --- what the others know -------------------------------------------------------------------------
+# --- generations that others recorded -------------------------------------------------------------
 
 
 def _seen_of(replicas: Replicas, log_dir: LogDir) -> Iterator[tuple[str, Seen]]:
-    """Give the generations of one log dir that others recorded, each with the recorder's name."""
+    """Give the recorded generations of a log dir, each with the name of its recorder."""
     if log_dir.generation.held is not None:
         yield "this process", log_dir.generation.held
     for other in replicas.log_dirs:
@@ -95,10 +96,10 @@ def last_end(replicas: Replicas, log_dir: LogDir, key: TopicPartition, log: Log)
 
 
 def recognise(replicas: Replicas) -> None:
-    """Find out which serving log dirs are old copies; the files of all log dirs were read before.
+    """Mark each serving log dir that is an old copy; the files of all log dirs were read before.
 
-    A log dir that served before can be found to be an old copy now: a log dir that returns may have
-    recorded a later generation of it.
+    A log dir that already serves can turn out to be an old copy, because a log dir that returns may
+    have recorded a later generation of it.
     """
     for log_dir in replicas.log_dirs:
         if not log_dir.is_offline:
@@ -133,13 +134,13 @@ def _recognise_one(replicas: Replicas, log_dir: LogDir) -> None:
 
 
 def count_as_old(log_dir: LogDir, why: str) -> None:
-    """Mark a log dir as an old copy of itself, so that nothing in the log dir is changed."""
+    """Mark a log dir as an old copy, so that nothing in the log dir is changed."""
     log_dir.generation.old, log_dir.generation.is_accepted = why, False
     log_dir.change(Event.OUTDATED, f"{why}; {REMEDY}", has_remedy=True)
 
 
 def short(log_dir: LogDir) -> str:
-    """Return a sentence: durable records are missing in a log dir."""
+    """Return the sentence that durable records are missing in a log dir."""
     return f"log dir {log_dir.path} is an old copy: durable records are missing in it"
 
 
@@ -149,13 +150,13 @@ def remedy(log_dir: LogDir) -> str:
 
 
 def explain(log_dir: LogDir) -> None:
-    """Add the names of the replicas in doubt in an old copy to the reason of its state."""
+    """Name the replicas in doubt of an old copy in the reason of its state."""
     doubts = ", ".join(sorted(str(key) for key in log_dir.generation.doubts))
     todo = f"in doubt: {doubts}; {REMEDY}" if doubts else GIVE_UP.format(path=log_dir.path)
     log_dir.explain(LogDirState.OUTDATED, f"{log_dir.generation.old}; {todo}")
 
 
-# --- what is written ------------------------------------------------------------------------------
+# --- writing generations --------------------------------------------------------------------------
 
 
 def note_unsure(replicas: Replicas) -> None:
@@ -179,7 +180,7 @@ def has_witness(replicas: Replicas) -> bool:
 
 
 def conclude(replicas: Replicas, loaded: Sequence[LogDir], *, is_start: bool) -> None:
-    """Write the doubts, or a new generation, of each loaded log dir; then the others record it.
+    """Write each loaded log dir's doubts or new generation; then the other log dirs record it.
 
     If a disk fails here, its log dir goes offline. If a log dir is full even after its ballast was
     removed, it keeps its generation.
@@ -194,7 +195,7 @@ def conclude(replicas: Replicas, loaded: Sequence[LogDir], *, is_start: bool) ->
             for key, end_offset in {**own.found, **own.doubts}.items()
             if _is_in_doubt(replicas, key, log_dir)
         }
-        if log_dir.is_outdated:  # even without doubts: the right disk may have more
+        if log_dir.is_outdated:  # also without doubts: the right disk may have more replicas
             own.doubt(doubts, last)
             explain(log_dir)
         elif has_witness(replicas):
@@ -251,8 +252,8 @@ def checkpoint(
 def witness(replicas: Replicas, log_dir: LogDir) -> None:
     """Write the generations of the others to one log dir, if they changed; raises OSError."""
     # The generation of a log dir that was given up stays recorded. If the log dir is taken in
-    # again, its generation continues after the recorded one. So a log dir that was away does not
-    # consider the returned log dir an old copy.
+    # again, its generation continues after the recorded generation. So a log dir that was away
+    # meanwhile does not consider the returned log dir an old copy.
     seen = {
         id_: one if _is_member(replicas, id_) else one._replace(offsets=None)
         for id_, one in log_dir.generation.seen.items()

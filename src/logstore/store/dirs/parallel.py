@@ -1,6 +1,6 @@
 """Do the same work for several log dirs in parallel, and give up log dirs that hang.
 
-Openings, returns, flushes and closes use this module, so a slow disk delays only its own part.
+Openings, returns, flushes and closes use this module, so a slow disk delays only its own work.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def for_each(
 def _note_the_dead(
     threads: Sequence[threading.Thread], errors: dict[int, Exception], finished: set[int]
 ) -> None:
-    """Record an error for each thread that ended without a result, because memory ran out."""
+    """For each thread that ended without a result, record an error: memory ran out."""
     for number, thread in enumerate(threads):
         if thread.is_alive():  # the thread may still write its result
             continue
@@ -159,5 +159,5 @@ def _wait(
                 return
             if is_given_up is not None and is_given_up():
                 return
-        except MemoryError:  # the thread still works, and a caller that left would disturb it
+        except MemoryError:  # the thread still works, and would be disturbed by a return here
             time.sleep(LOOK_SECONDS)

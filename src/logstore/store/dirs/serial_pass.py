@@ -34,7 +34,7 @@ class Pass:
 
     @contextmanager
     def at(self, log_dir: LogDir) -> Iterator[None]:
-        """Take one step of the pass, at one log dir: the `with` block.
+        """Run the `with` block as one step of the pass, at one log dir.
 
         Raises:
             GivenUpError: the pass was given up. Only the thread of the pass gets this error.

@@ -51,7 +51,7 @@ def close_dir(
     """Close one log dir in order; a log dir that does not serve is only released.
 
     Args:
-        farewell: one object that the log dirs which close together share.
+        farewell: an object that is shared by all log dirs that close together.
     """
     failures: list[LogStoreError] = []
     farewell = farewell or Farewell((), None)
@@ -63,7 +63,7 @@ def close_dir(
     finally:
         try:
             farewell.arrive(log_dir)
-            drop_logs(replicas, log_dir)  # those that were not closed in order
+            drop_logs(replicas, log_dir)  # the logs that were not closed in order
         finally:
             log_dir.release()
             log_dir.leave()
@@ -87,7 +87,7 @@ def _close_good_dir(
     farewell.wait()
     _witness(replicas, log_dir)
     if not log_dir.start_id:
-        log_dir.begin(new_id())  # not done at the start if the disk was full
+        log_dir.begin(new_id())  # a start on a full disk could not do this
     if not failures and not log_dir.not_loaded and log_dir.start_id:
         log_dir.ballast.use(partial(log_dir.lock.mark_clean, log_dir.start_id))
     return failures
@@ -104,7 +104,7 @@ def _witness(replicas: Replicas, log_dir: LogDir) -> None:
 
 
 def is_suspect(log_dir: LogDir) -> bool:
-    """Check whether a log dir hangs: then it is useless to wait for it."""
+    """Check whether a log dir hangs, so that waiting for it is useless."""
     return log_dir.is_suspect
 
 
@@ -121,7 +121,7 @@ def let_go(replicas: Replicas, log_dirs: Iterable[LogDir]) -> None:
 
 
 def drop_logs(replicas: Replicas, log_dir: LogDir) -> None:
-    """Release every descriptor on a dead disk: it would fail even after the disk is back.
+    """Release all descriptors on a dead disk: they would fail even after the disk is back.
 
     The page cache of unflushed files is dropped too. The cache may have data that is not on the
     disk because a flush failed, and the next open would read that data. If the disk is good, the
@@ -156,7 +156,7 @@ def drop_logs(replicas: Replicas, log_dir: LogDir) -> None:
 def _for_logs(
     replicas: Replicas, log_dir: LogDir, work: Callable[[Log], object]
 ) -> list[LogStoreError]:
-    """Call a function for every log of a log dir, and go on after an error; return the errors."""
+    """Call a function for every log of a log dir, even after an error; return the errors."""
     failures = []
     for log in replicas.on(log_dir):
         if log.is_closed_whole:

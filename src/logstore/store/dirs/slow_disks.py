@@ -1,11 +1,11 @@
 """Detect a slow disk by comparison. A slow disk serves, but gets no new replicas (KIP-112).
 
-A disk that is about to die, or a RAID that rebuilds, answers every call, but late. A fixed bound
-cannot distinguish such a disk from a disk that is always slow. So the time of a log dir's probes is
-compared with the times of the other log dirs. A probe makes the same few small calls in every log
-dir, whatever else the log dir writes. Medians of the last few probes are compared, so a single
-outlier has no effect. A SLOW log dir must become clearly faster before it is no longer SLOW, so
-that the state does not change again and again.
+A disk that is about to die, or a RAID that is being rebuilt, answers every call, but late. A fixed
+bound cannot distinguish such a disk from a disk that is always slow. So the time of a log dir's
+probes is compared with the times of the other log dirs. A probe makes the same few small calls in
+every log dir, whatever else the log dir writes. Medians of the last few probes are compared, so a
+single outlier has no effect. A SLOW log dir must become clearly faster before it is no longer SLOW,
+so that the state does not change again and again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PROBES_MIN = 3
 
 
 def _median(values: Sequence[float]) -> float:
-    """Give the median of some values, without NumPy: its function imports a package when called."""
+    """Give the median of some values; NumPy's `median` would import another package in the call."""
     ordered, middle = sorted(values), len(values) // 2
     if len(ordered) % 2:
         return ordered[middle]
@@ -33,7 +33,7 @@ def _median(values: Sequence[float]) -> float:
 
 
 def judge(log_dir: LogDir, others: Iterable[LogDir]) -> None:
-    """Mark a log dir as slow or not slow, after a comparison of its probes with the others'."""
+    """Compare a log dir's probes with the probes of the others, and mark it as slow or not slow."""
     own = tuple(log_dir.probe_seconds)
     served = [tuple(one.probe_seconds) for one in others if not one.is_offline]
     theirs = [_median(taken) for taken in served if taken]

@@ -1,8 +1,8 @@
 """Take possession of log dirs at a start or a return, step by step: lock, begin, probe.
 
 Each step is taken on all log dirs in parallel, and its time is limited. If a dir takes longer than
-that, it goes offline and its thread is abandoned. When the hung call returns, the thread sees that
-it was abandoned, writes nothing more and frees the dir's lock.
+the limit, it goes offline and its thread is abandoned. When the hung call returns, the thread sees
+that it was abandoned, writes nothing more and frees the dir's lock.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def each(
             if not outcome.is_finished:
                 reason = f"it hangs {when}, longer than {patience_seconds:.0f} s"
                 outcome.item.take_offline(reason)
-                # The step ended just before the dir was taken offline, so its thread may not have
-                # seen that.
+                # If the step ended just before the dir was taken offline, the thread of the step
+                # may not have seen the dir offline.
                 if outcome.item in ended:
                     outcome.item.release()
         for outcome in outcomes:
@@ -90,7 +90,7 @@ def each(
 
 
 def lock(log_dir: LogDir, *, is_new: bool) -> None:
-    """Lock a log dir; before that, make a new dir's directory. A bad disk goes offline.
+    """Lock a log dir, after making its directory if it is new; a bad disk takes the dir offline.
 
     Raises:
         LogDirLockedError: another process has the log dir open.

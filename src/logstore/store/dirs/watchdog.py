@@ -1,4 +1,4 @@
-"""Detect disks that hang. Each store has one such thread, which never touches a disk.
+"""Detect disks that hang. Each store has one watchdog thread, which never touches a disk.
 
     a call runs longer than the bound           the dir becomes SUSPECT: new calls raise at once
     while the dir is SUSPECT                    threads that wait for locks of its logs are freed
@@ -34,14 +34,14 @@ LAST_LOOKS = 5
 
 
 class Stuck(NamedTuple):
-    """The call that has been running longest, in relation to the bound for its kind of call."""
+    """The oldest running call; `seconds` is its age, divided by the patience for its kind."""
 
     seconds: float
     path: str
 
 
 class _Appending(NamedTuple):
-    """An append, and when it was first seen. While the position stays, it is the same append."""
+    """A running append, and when it was first seen. The same position means the same append."""
 
     position: int
     since: float
@@ -73,7 +73,7 @@ class Watchdog:
         start_for(self._replicas.log_dirs[0].path, self._thread)
 
     def stop(self) -> None:
-        """End the thread; wait for its end, unless a disk hangs: then it ends a little later."""
+        """End the thread and wait for its end; if a disk hangs, do not wait: it ends soon."""
         self.leave()
         if self._thread.ident is not None and not self._relief:
             self._thread.join()
@@ -113,7 +113,7 @@ class Watchdog:
         self._appending = appending
 
     def _calls(self, log_dir: LogDir, calls: list[tuple[str, float, float]]) -> Iterator[Stuck]:
-        """Give the calls to one log dir, the age of each divided by the patience for its kind."""
+        """Give the calls to one log dir; ages are divided by the patience for the call's kind."""
         below = log_dir.path + "/"
         for path, seconds, patience in calls:
             if path.startswith(below) or path == log_dir.path:

@@ -57,7 +57,7 @@ def decide_all(
 def _without_contested(
     found: Sequence[ReplicaFacts], old: Collection[str]
 ) -> tuple[list[ReplicaFacts], list[Decision]]:
-    """Set aside a live replica of an old copy if another log dir, not an old copy, has it live too.
+    """Set aside live replicas of old copies that are also live in a log dir that is no old copy.
 
     Such a replica was moved, or deleted and created again, after the old copy was made.
     """
@@ -111,7 +111,7 @@ def doubted(replicas: Replicas, decisions: Iterable[Decision]) -> list[Decision]
 
 
 def with_what_is_missing(decision: Decision, log_dir: LogDir, log: Log) -> Decision:
-    """Add to a decision which records an incomplete replica of an old copy lacks, if known."""
+    """Say in a decision which records an old copy's incomplete replica lacks, if this is known."""
     own, key, end_offset = log_dir.generation, decision.topic_partition, log.log_end_offset
     known = max(own.doubts.get(key, -1), own.found.get(key, -1))
     if not own.old or known < 0:
@@ -130,12 +130,12 @@ def with_what_is_missing(decision: Decision, log_dir: LogDir, log: Log) -> Decis
 def judge(
     replicas: Replicas, log_dir: LogDir, facts: ReplicaFacts, log: Log, before: Log | None
 ) -> Decision | None:
-    """Check whether a log that was just opened is an old copy; if so, return INCOMPLETE.
+    """Check whether a log that was just opened is an old copy; if so, decide INCOMPLETE.
 
     The log is an old copy if it has another topic id, or if it lacks records that were durable.
 
     Args:
-        before: the log object that this process had of this replica before the log dir went
+        before: the log object that this process had for this replica before the log dir went
             offline.
     """
     own, key = log_dir.generation, TopicPartition(facts.topic, facts.partition)
@@ -194,7 +194,7 @@ def tell(log_dirs: Iterable[LogDir]) -> list[str]:
 
 
 def disagreements(replicas: Replicas, said: Mapping[TopicPartition, LogDir]) -> Iterator[str]:
-    """Report each replica for which the catalog names a wrong log dir; the dirs are right."""
+    """Report each replica that the catalog names in a wrong log dir; the directories count."""
     for key, log_dir in said.items():
         replica = replicas.opened.get(key)
         if replica is not None:
@@ -218,14 +218,14 @@ def with_newly_old(replicas: Replicas, loaded: Sequence[LogDir]) -> list[LogDir]
 def note_missing(
     replicas: Replicas, said: Mapping[TopicPartition, LogDir], loaded: Iterable[LogDir]
 ) -> list[tuple[TopicPartition, LogDir, LogStoreError]]:
-    """Take each replica offline that the catalog names in an old copy, but the old copy lacks."""
+    """Take offline each replica that an old copy lacks, although the catalog names it there."""
     missing: list[tuple[TopicPartition, LogDir, LogStoreError]] = []
     old = [log_dir for log_dir in loaded if log_dir.is_outdated]
     known = {key: d for d in old for key in replicas.catalog.on(d.directory_id)}
     for key, log_dir in {**said, **known}.items():
         own = log_dir.generation
-        # Not `key in replicas`: that is true for an absent replica, and while its log dir returns,
-        # the replica counts as absent.
+        # `key in replicas` would be wrong here: it is true for an absent replica, and a replica
+        # counts as absent while its log dir returns.
         if log_dir.is_offline or not own.old or replicas.is_found(key):
             continue
         if own.is_accepted and key not in own.doubts:

@@ -1,11 +1,11 @@
 """Take a partition from a broker's log dir into a store, with its offsets and bytes unchanged.
 
-The copy is made under the name of a deleted replica, and is renamed after the whole copy is
-durable. If the process is killed before the renaming, the next start purges the copy. Sealed
-segments are linked if possible. A store never writes into a sealed segment, so the broker's file
-does not change. If a link is impossible (another mount, another owner), the new file shares the
-blocks of the broker's file. If the file system cannot share blocks, the file is copied. The last
-segment is always copied, because the broker and the store could still write it.
+The copy is made under the name of a deleted replica (`.delete`), and is renamed after the whole
+copy is durable. If the process is killed before the renaming, the next start purges the copy.
+Sealed segments are linked if possible. A store never writes into a sealed segment, so the broker's
+file does not change. If a link is impossible (another mount, another owner), the new file shares
+the blocks of the broker's file. If the file system cannot share blocks, the file is copied. The
+last segment is always copied, because the broker and the store could still write it.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def adopt(
 
 
 def _generation(replicas: Replicas, name: TopicPartition) -> int:
-    """Choose a generation above that of each deleted, not yet purged replica of this name."""
+    """Choose a higher generation than any deleted replica of this name that is not purged yet."""
     found = [-1]
     for log_dir in replicas.log_dirs:
         if log_dir.is_refusing:

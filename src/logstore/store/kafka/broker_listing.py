@@ -59,7 +59,7 @@ class KafkaListing(NamedTuple):
         known_ends: for each log, an offset that it had reached, and the checkpoint with that
             offset.
         was_stopped: whether the broker was stopped in order, and was not started after that.
-        damage: the damaged files, each with what is wrong with it.
+        damage: the damaged files, each with a description of the damage.
     """
 
     replicas: list[KafkaReplica]

@@ -85,7 +85,7 @@ class BrokerDirs:
         return found
 
     def _list_swapped(self) -> list[KafkaListing]:
-        """List the log dirs; list again while a swap may run. Wait only once for a replica."""
+        """List the log dirs, again while a swap may run; wait for each replica only once."""
         deadline = monotonic() + SWAP_SECONDS_MAX
         while True:
             found = list_at_rest(self._replicas.log_dirs, self._list_dirs)

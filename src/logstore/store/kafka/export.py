@@ -1,7 +1,7 @@
 """Write a log as the segments of a partition directory that a Kafka broker loads.
 
-Written are the `.log` files, and a `.snapshot` if the log has producers. A broker makes missing
-indexes when it loads the log, and then finds its aborted transactions, too. Offsets do not change.
+The export has the `.log` files, and a `.snapshot` if the log has producers. A broker that loads the
+log makes the missing indexes, and then also finds the aborted transactions. Offsets do not change.
 Each columnar batch becomes one Kafka batch. Records below the log start offset stay deleted. Kafka
 keeps the log start offset in a checkpoint of the log dir. An export has no such checkpoint: the
 first exported segment begins at the log start offset, and a batch that contains this offset is cut
@@ -81,7 +81,7 @@ def _fill(log: Log, directory: str) -> int:
 
 
 def _write_producers(log: Log, directory: str) -> None:
-    """Write the producers at the log end, if there are any; only then are the segments written."""
+    """Write the producers at the log end, if there are any, before the segments are written."""
     producers = host.producers_of(log)
     if producers is None:
         return
@@ -123,7 +123,8 @@ def _laid_out(batch: RecordBatch, base_offset: int) -> list[Buffer]:
     skipped = base_offset - header.base_offset
     is_kafkas = header.magic == layouts.KAFKA_MAGIC
     if not is_kafkas:
-        header = header._replace(attributes=header.attributes & CODEC_MASK)  # the rest differs
+        # Only the bits of the codec mean the same in both layouts.
+        header = header._replace(attributes=header.attributes & CODEC_MASK)
     if header.base_sequence >= 0:
         header = header._replace(base_sequence=(header.base_sequence + skipped) % 2**31)
     # A large compressed batch could need more memory than the process has.

@@ -35,7 +35,7 @@ def make_live(log_dir: LogDir, facts: ReplicaFacts) -> ReplicaFacts:
 
 
 def make_stray(log_dir: LogDir, facts: ReplicaFacts) -> ReplicaFacts:
-    """Rename a live copy that another copy outranks to `.stray`; raises OSError."""
+    """Rename a live copy to `.stray`, because another copy outranks it; raises OSError."""
     name = stray_dir_name(facts.topic, facts.partition, os.urandom(16).hex())
     return _rename(log_dir, facts, name, "stray")
 
@@ -66,7 +66,7 @@ def mark_copying(log_dir: LogDir, facts: ReplicaFacts) -> None:
 
 
 def outrank(log: Log, generation: int) -> None:
-    """Raise the generation of an open log above that of a recorded deletion, durably.
+    """Raise an open log's generation above the generation of a recorded deletion, durably.
 
     Raises:
         LogStoreError: the log was closed or deleted meanwhile, or the disk failed.
@@ -80,7 +80,7 @@ def outrank(log: Log, generation: int) -> None:
 
 
 def lower_high_watermarks(log_dir: LogDir) -> None:
-    """Lower the high watermarks of logs that lost records, on the disk, to the logs' ends.
+    """If logs lost records, lower their high watermarks on the disk to their log end offsets.
 
     Otherwise, after a crash, the records that are appended next would count as replicated.
     """

@@ -35,7 +35,7 @@ from logstore.store.start.roster import DirFacts, Found, Member, Roll
 
 
 class Configured(NamedTuple):
-    """The resolved configured paths. A log dir whose path cannot be resolved is bad at once."""
+    """The configured paths, resolved. `bad` gives the reason if a path cannot be resolved."""
 
     paths: tuple[str, ...]
     bad: Mapping[str, str]
@@ -113,7 +113,7 @@ def _refuse_list_in_one_text(name: str, found: _Resolved) -> None:
 
 
 def check_apart(path: str, other: str) -> None:
-    """Raise if one log dir is inside another: a deletion in the outer could delete the inner.
+    """Raise if one log dir is inside another: a deletion in the outer dir could delete the inner.
 
     Raises:
         LogDirIdentityError: one of two log dirs is inside the other.
@@ -163,7 +163,7 @@ def look_at(configured: Configured) -> list[DirFacts]:
 
 
 def _look_at(path: str) -> DirFacts:
-    """Read the identity of one dir, or the legible rest of a damaged identity."""
+    """Read the identity of one dir, or the readable part of a damaged identity."""
     meta_path = os.path.join(path, FILE_NAME)
     try:
         data = files.read_file(meta_path)
@@ -188,7 +188,7 @@ def _look_at(path: str) -> DirFacts:
 
 
 def own_identities(facts: Sequence[DirFacts]) -> list[DirFacts]:
-    """Treat a `meta.properties` that was copied from another log dir as damaged.
+    """If a `meta.properties` was copied from another log dir, treat it as damaged.
 
     The `.lock` of the last owner reveals such a file: `.lock` names an identity of this store, and
     `meta.properties` has the identity of another log dir, or of another store. Without this check,

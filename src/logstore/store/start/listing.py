@@ -1,7 +1,7 @@
-"""List a log dir: replicas, leftovers of a crash, and files that are not the store's.
+"""List a log dir: replicas, leftovers of a crash, and files that do not belong to the store.
 
-A name that is not the store's causes a warning in the recovery report, not an error. The file of
-that name is not touched.
+A file that does not belong to the store is not touched. It causes a warning in the recovery report,
+not an error.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def _what_is_foreign(entry: files.Entry) -> str:
 
 
 def _take_bare_replica(listing: Listing, facts: ReplicaFacts, path: str) -> None:
-    """Judge a directory that is named like a replica and has no metadata file.
+    """Decide what a directory is that is named like a replica, but has no metadata file.
 
     The directory is a replica that lost this file, or a creation that a crash interrupted, or
     foreign.
@@ -193,7 +193,7 @@ def _is_foreign(path: str) -> bool:
     """
     try:
         inside = files.entries(path)
-    except FileNotFoundError:  # its owner purged it while this process listed
+    except FileNotFoundError:  # its owner purged it while this process listed it
         return False
     ours = any(
         one.name in SMALL_FILES
@@ -227,12 +227,12 @@ def segment_paths(path: str) -> list[str]:
 
 
 def with_metadata(facts: ReplicaFacts) -> ReplicaFacts:
-    """Add the facts of `partition.metadata`, which has the whole topic; a dir name may cut it."""
+    """Add the facts of `partition.metadata`. Only this file is sure to have the whole topic."""
     try:
         document = read_document(os.path.join(facts.path, PARTITION_METADATA))
         if document is None:
             return _without_metadata(facts)
-    except FileNotFoundError:  # its owner purged it while this process listed
+    except FileNotFoundError:  # its owner purged it while this process listed it
         return facts._replace(is_deleted_by_user=facts.kind == "delete")
     except (CorruptionError, UnsupportedFormatError, PermissionError):
         return facts

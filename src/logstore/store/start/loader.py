@@ -45,7 +45,7 @@ class Loader:
     """Opens all logs of a store, or all logs of one log dir that came back.
 
     Attributes:
-        purges: lists of directories to remove in the background, each list in its order.
+        purges: lists of directories to remove in the background; the order in each list counts.
     """
 
     def __init__(
@@ -70,8 +70,8 @@ class Loader:
         self._scanned_bytes = 0
         self._broken: BaseException | None = None
         self._is_serving = False
-        # The logs that the lanes are opening. Only the lanes change this set; other threads copy
-        # it.
+        # The logs that the lanes (the threads of `_recover`) are opening. Only the lanes change
+        # this set; other threads copy it.
         self._underway: set[ReplicaFacts] = set()
         self._reserved: dict[ReplicaFacts, Reservation] = {}
         # The logs that were open in a log dir before it went offline.
@@ -95,7 +95,7 @@ class Loader:
                 self.report.was_clean = False
 
     def load_dir(self, log_dir: LogDir) -> None:
-        """Open the logs of a log dir that came back, and logs that could not be decided without it.
+        """Open the logs of a log dir that came back, and logs that were undecided without it.
 
         The dir is locked, probed and in `replicas` already. A log that is open in another log dir
         stays open. If a copy in the returned dir outranks such a log, the report has a
@@ -119,7 +119,7 @@ class Loader:
         self.report.was_clean = log_dir.was_clean
 
     def load_again(self, keys: Iterable[TopicPartition]) -> None:
-        """Open some replicas, and those that were undecided, if they can be opened now."""
+        """Open some replicas, and all undecided replicas, if they can be opened now."""
         self._is_serving = True
         self._load(settle_again(self.replicas, self.environment, None, keys))
 
@@ -231,7 +231,7 @@ class Loader:
         self.report.incomplete.append(entry)
 
     def _recover(self, good: list[LogDir], queues: dict[str, deque[ReplicaFacts]]) -> None:
-        """Open the logs by several threads per dir. A dir that fails stops only its own queue."""
+        """Open the logs in several threads per dir. A dir that fails stops only its own queue."""
         # If a dir was closed in order, opening a log is Python code that does not wait for the
         # disk. Several threads would wait for each other. If the store serves, they would also slow
         # down its callers, because they take the interpreter's lock.
@@ -260,7 +260,7 @@ class Loader:
                 lower_high_watermarks(log_dir)
 
     def _leave_hanging(self, log_dir: LogDir, queue: deque[ReplicaFacts]) -> None:
-        """Take a hanging log dir offline; record its logs as offline that are not open yet."""
+        """Take a hanging log dir offline, and record its logs that are not open yet as offline."""
         log_dir.take_offline(f"it hangs at the start: {log_dir.reason}")
         underway = [facts for facts in self._underway.copy() if facts.log_dir == log_dir.path]
         for facts in [*underway, *queue]:

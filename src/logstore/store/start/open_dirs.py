@@ -113,7 +113,7 @@ def view_log_dirs(
 
 
 def _check_a_store_is_seen(facts: Sequence[DirFacts]) -> None:
-    """Refuse a view if some dirs are empty and others cannot be read."""
+    """Refuse a view if some dirs are empty and all others cannot be read."""
     bad = [fact for fact in facts if fact.found is Found.BAD]
     empty = [fact for fact in facts if fact.found in (Found.BARE, Found.ABSENT)]
     empty = [fact for fact in empty if not fact.has_replicas and not fact.hint.directory_id]
@@ -169,7 +169,7 @@ def _make(
 
 
 def _taken_in(facts: Sequence[DirFacts], roll: Roll) -> set[str]:
-    """List the dirs that were given up, and that their user takes in again."""
+    """List the dirs that the user takes in again after they were given up."""
     cluster_id = roll.members[0].meta.cluster_id
     metas = [fact.meta for fact in facts if fact.meta and fact.meta.cluster_id == cluster_id]
     epoch = max((meta.roster_epoch for meta in metas), default=0)

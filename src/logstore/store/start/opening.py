@@ -97,7 +97,7 @@ def _serve(
     state.admin.listen()
     state.recovery_report.seconds = time.monotonic() - began
     keepers = [state.keep(log_dir) for log_dir in opened.good()]
-    for keeper in keepers:  # all must exist before: a keeper may use any other
+    for keeper in keepers:  # all keepers must exist first: a keeper may use any other keeper
         keeper.start()
     for doomed in loader.purges:
         state.replicas.purge(doomed)

@@ -81,11 +81,11 @@ def settle_again(
     back: LogDir | None,
     keys: Iterable[TopicPartition] = (),
 ) -> Settled:
-    """Decide about a log dir that came back, about `keys`, and about all replicas not open.
+    """Decide about a log dir that came back, about `keys`, and about replicas that are not open.
 
     If a replica is open, only its directories in the returned dir are touched: its directories in
     other dirs may belong to a running move. A log dir that hangs is not listed, and counts as bad.
-    Raises the errors of `settle`.
+    Raises like `settle`.
     """
     opening, back_path = ([back], back.path) if back is not None else ([], "")
     turns = {log_dir.path: turn for turn, log_dir in enumerate(replicas.log_dirs)}
@@ -206,7 +206,7 @@ def _list_all(
 def _names_by_dir(opened: Iterable[Replica]) -> dict[str, set[str]]:
     """Give the directory names of open logs, by log dir; a listing need not read these directories.
 
-    To read these directories took a thousand calls on twelve disks. Each call releases the
+    Reading these directories took a thousand calls on twelve disks. Each call releases the
     interpreter's lock and takes it again. So the appends of other threads took four times as long.
     """
     names: dict[str, set[str]] = defaultdict(set)

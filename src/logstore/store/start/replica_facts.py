@@ -1,4 +1,4 @@
-"""Add facts to the start-up table's input that a listing does not show.
+"""Add the facts that a listing does not show, but that the start-up table needs.
 
 If a replica has only one directory, and the directory is live, the table needs no more facts. Such
 a directory is read only when its log opens. So the start of a store with many partitions stays
@@ -31,7 +31,7 @@ def complete(
 ) -> list[ReplicaFacts]:
     """Add facts about each replica that has several directories, or has no live directory.
 
-    If the disk fails, the fact stays unknown, and the table touches nothing. When the replica is
+    If the disk fails, the fact stays unknown, and the table changes nothing. When the replica is
     opened, the error occurs again.
 
     Args:
@@ -82,7 +82,7 @@ def _complete_one(
 
 
 def _ask_the_disk(facts: ReplicaFacts, log_dir: LogDir) -> None:
-    """Drop a copy that may become the log from the page cache: only data on the disk counts.
+    """Drop a copy from the page cache if it may become the log: only data on the disk counts.
 
     A sync may have failed while another process made the copy. The data of the failed sync is lost,
     but the kernel shows this data from memory until the next power cut.

@@ -8,7 +8,7 @@ the store runs, `dirs/membership` changes the roster.
     formatted, our store, in the roster  serve
     bare, in an existing store           offline, because an empty mount point is also bare;
                                          with `format_new`: a new member
-    bare, its disk of fstab not mounted  offline; if no dir is formatted: refuse to open; with
+    bare, disk in fstab but not mounted  offline; if no dir is formatted: refuse to open; with
                                          `format_new`: like any bare dir
     damaged `meta.properties`            find out which missing member it is: from the rest of this
                                          file, from its lock file, or because only one is missing
@@ -142,7 +142,7 @@ def _new_store(
 ) -> Roll:
     """Form a new store; if a dir is unreadable or unmounted, `format_new` is needed.
 
-    An unreadable or unmounted dir may have an existing store.
+    An unreadable or unmounted dir may belong to an existing store.
     """
     unmounted = [fact for fact in bare if fact.unmounted]
     if unmounted and not format_new:
@@ -395,5 +395,5 @@ class _Existing:
 
 
 def _is_of_another(fact: DirFacts, cluster_id: str) -> bool:
-    """Check whether the legible rest of a damaged identity names another store."""
+    """Check whether the readable part of a damaged identity names another store."""
     return fact.hint.cluster_id is not None and fact.hint.cluster_id != cluster_id

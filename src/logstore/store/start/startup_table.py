@@ -4,12 +4,12 @@
 |---|---|
 | one live dir | open it |
 | several live, of one topic id | open the highest generation, rename the lower ones to `.stray` |
-| several live, two with the highest generation or of two topic ids | replica offline, names all |
+| several live, highest generation twice or two topic ids | replica offline; its error names all |
 | `.move` beside live | resume it if `moving` of the live copy names it, else purge it |
 | superseded `.delete` beside live | purge it once the live copy's end offset is not smaller |
 | no live, a dir is bad | replica offline, nothing is touched |
 | no live, a `.delete` superseded by a caught-up `.move` that is as long | rename the `.move` |
-| no live, copies of two topic ids, or of a name that is not known | replica offline, names all |
+| no live, copies of two topic ids, or of an unknown name | replica offline; its error names all |
 | no live, anything else | open the highest (generation, end offset) as incomplete |
 | `.delete` by the user, no dir is bad | purge all copies of that topic id, that `.delete` last |
 | `.stray`, or anything unknown | leave it alone, and report it |
@@ -91,7 +91,7 @@ class Act(enum.Enum):
 
     OPEN = "open"
     COMPLETE = "complete"  # rename `.move` to live, then open it
-    INCOMPLETE = "incomplete"  # open the first copy for reading only; others may have more
+    INCOMPLETE = "incomplete"  # open the first copy for reading only; others may have more records
     OFFLINE = "offline"
     CONFLICT = "conflict"  # the first copy outranks the second, but the second stays open
     RESUME = "resume"  # before that, mark a caught-up `.move` as copying again
@@ -163,7 +163,7 @@ def _decide_one(
     decisions += [
         _leave(key, facts, "a .stray directory") for facts in rest if facts.kind == "stray"
     ]
-    doomed = (*dead, *deletions)  # a deletion is last, or the others would come back
+    doomed = (*dead, *deletions)  # deletions come last: without them, the others would come back
     if doomed and is_a_dir_bad:
         reason = "deleted; it is purged once no log dir is bad"
         decisions += [_leave(key, facts, reason) for facts in doomed]
@@ -240,7 +240,7 @@ def _beside_live(key: TopicPartition, top: ReplicaFacts, facts: ReplicaFacts) ->
 
 
 def _names(moving: Moving | None, move: ReplicaFacts) -> bool:
-    """Check whether `moving`, the move that the live copy names, is the move of this `.move`."""
+    """Check whether the live copy's `moving` names the move that builds this `.move`."""
     return moving == Moving(move.move_id, move.directory_id)
 
 
@@ -285,7 +285,7 @@ def _without_live(
 
 
 def _is_swapped(move: ReplicaFacts, old: ReplicaFacts) -> bool:
-    """Check whether a crash came between the two renames of a swap of `old` by a `.move`."""
+    """Check whether a crash interrupted the swap of `old` by a `.move` between its two renames."""
     return (
         move.kind == "move"
         and move.is_caught_up

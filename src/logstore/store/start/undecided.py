@@ -1,8 +1,8 @@
 """Decide again about replicas that are not open, after a copy or a log dir was given up.
 
-Without this module, only the next start would serve such replicas. There are two kinds of them. A
-replica had two copies that contradicted each other, and one copy does not exist any more. Or only
-the unfinished copy of a move is left of a replica.
+Without this module, only the next start would serve such replicas. They are of two kinds. Some had
+two copies that contradicted each other, and now only one copy is left. Of the others, only the
+unfinished copy of a move is left.
 """
 
 from __future__ import annotations

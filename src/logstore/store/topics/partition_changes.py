@@ -47,7 +47,7 @@ def create(
     exist_ok: bool = False,
     topic_id: bytes | str | None = None,
 ) -> Log:
-    """Do what `LogStore.create` does."""
+    """Implement `LogStore.create`."""
     from logstore.store import creation
     from logstore.store.upkeep.events import StoreEventKind
 
@@ -83,7 +83,7 @@ def create_topic(
     exist_ok: bool = False,
     topic_id: bytes | str | None = None,
 ) -> list[Log]:
-    """Do what `LogStore.create_topic` does."""
+    """Implement `LogStore.create_topic`."""
     from logstore.store import creation
     from logstore.store.topics.topic_creation import create_all, reserved
 
@@ -132,7 +132,7 @@ def _tell_created(state: OwnerState, keys: Iterable[TopicPartition]) -> None:
 def set_config(
     state: OwnerState, topic: str, partition: int, changes: Mapping[str, Any]
 ) -> LogConfig:
-    """Do what `LogStore.set_config` does."""
+    """Implement `LogStore.set_config`."""
     if not isinstance(changes, Mapping):
         raise wrong("changes", "a mapping of keys to values", changes)
     for name in changes:
@@ -146,7 +146,7 @@ def set_config(
 
 @uninterruptible
 def delete(state: OwnerState, topic: str, partition: int) -> None:
-    """Do what `LogStore.delete` does."""
+    """Implement `LogStore.delete`."""
     key = partition_named(topic, partition)
     with _deciding_if_accepted(state):
         _delete(state, key)
@@ -186,7 +186,7 @@ def _delete(state: OwnerState, key: TopicPartition) -> None:
         path = doomed[-1].log_dir.path
         state.events.of_replica(StoreEventKind.REPLICA_DELETED, key, path)
         is_claimed = key in replicas.offline
-    if is_claimed:  # by another live copy, which may be deleted too
+    if is_claimed:  # another live copy has the same name, and may be deleted too
         decide_again(state, [key])
     else:
         replicas.purge(doomed)
@@ -206,7 +206,7 @@ def _note_elsewhere(replicas: Replicas, path: str) -> None:
 
 @uninterruptible
 def promote(state: OwnerState, topic: str, partition: int) -> bool:
-    """Do what `LogStore.promote` does."""
+    """Implement `LogStore.promote`."""
     from logstore.store.upkeep import promotion
 
     key = partition_named(topic, partition)
@@ -216,5 +216,5 @@ def promote(state: OwnerState, topic: str, partition: int) -> bool:
 
 @uninterruptible
 def repair(state: OwnerState, topic: str, partition: int) -> RepairReport:
-    """Do what `LogStore.repair` does."""
+    """Implement `LogStore.repair`."""
     return state.replicas.lookup(topic, partition).log.repair()

@@ -56,7 +56,7 @@ def create_all(
     """Create partitions, each of them whole or not at all; the caller has reserved all of them.
 
     Args:
-        topic_id: of all partitions; None: a random one each.
+        topic_id: the topic id of all partitions; None means a random id for each.
 
     Raises:
         LogDirError: no log dir takes a partition; the partitions before this partition are created.
@@ -109,8 +109,8 @@ def _create_on(
         _create_together(log_dir, replicas, environment, free)
         left = [one for one in metadatas if one not in free]
     except LogDirError:
-        # If a log dir failed half way, parts of the partitions are still there. The next copies
-        # outrank these parts.
+        # If a log dir failed half way, parts of the partitions are still there. The copies on other
+        # log dirs outrank these parts.
         left = [one._replace(generation=one.generation + 1) for one in metadatas]
     for metadata in left:
         creation.create_as(replicas, environment, metadata)
@@ -154,7 +154,7 @@ def _create_together(
         logs = create_many(Log, log_dir, metadatas, environment, _in_lanes)
         for log in logs:
             replicas.add(TopicPartition(log.topic, log.partition), log, log_dir)
-    except BaseException:  # also if memory ran out: a start would open the incomplete logs
+    except BaseException:  # MemoryError too: a start would open the incomplete logs
         for metadata in metadatas:
             key = TopicPartition(metadata.topic, metadata.partition)
             path = os.path.join(log_dir.path, dir_name(*key))

@@ -139,7 +139,7 @@ class Compactor:
             self._note({key: one for key, one in self.set_aside.items() if key != key_of(log)})
 
     def _set_aside(self, log: Log, error: Exception) -> None:
-        """Plan a retry for a log; report the error, unless the same was reported before."""
+        """Plan a retry for a log; report the error, unless the same error was reported before."""
         if self._log_dir.is_refusing or self._log_dir.is_outdated:
             return  # the log dir's state is the cause, and is reported
         key, before = key_of(log), self.set_aside.get(key_of(log))

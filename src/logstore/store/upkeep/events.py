@@ -145,7 +145,8 @@ class Events:
     """The listeners of one store.
 
     Attributes:
-        on_full: called, with its path, when a log dir becomes full; it must not wait.
+        on_full: a function that is called when a log dir becomes full, with the path of the log
+            dir; it must not wait.
     """
 
     def __init__(self) -> None:
@@ -203,7 +204,7 @@ class Events:
             if one.thread is not threading.current_thread():
                 one.thread.join(max(0.0, deadline - time.monotonic()))
 
-    # --- what is posted ---------------------------------------------------------------------------
+    # --- posting events ---------------------------------------------------------------------------
 
     def follow(self, replicas: Replicas) -> None:
         """From now on, post the moves of a store's replicas, and the changes of its log dirs."""

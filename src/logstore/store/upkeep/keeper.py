@@ -104,7 +104,7 @@ class DirKeeper:
         self._suspect_seconds = config.log_dir_suspect_ms / 1000
         now = time.monotonic()
         self._due = {duty.name: now + duty.interval_seconds for duty in self._duties}
-        # Threads acquire this lock itself: Ctrl-C could interrupt `__enter__` of the Condition.
+        # Threads acquire this lock, not the Condition: Ctrl-C could interrupt its `__enter__`.
         self._waking = threading.RLock()
         self._wakeup = threading.Condition(self._waking)
         self._purges: deque[Purge] = deque()
@@ -305,7 +305,7 @@ class DirKeeper:
 
     def _purge(self, purge: Purge) -> None:
         path, then = purge
-        self._write_catalog()  # the catalog names the remaining copy's log dir
+        self._write_catalog()  # so that the file names the log dir of the copy that remains
         try:
             with call(path, WORKING) as work:
                 self.log_dir.check_place()  # on an empty mount point, the directory is missing too

@@ -1,7 +1,7 @@
-"""Make room on a full disk: drop the oldest segments of the logs that allow it.
+"""Make room on a full disk: drop the oldest segments of the logs that allow this.
 
-A log allows it with `retention_pressure`. The segment whose newest record is the oldest one of all
-these logs is dropped first. The dropping ends as soon as the log dir takes records again.
+A log allows this with its setting `retention_pressure`. In all these logs, the segment whose newest
+record is the oldest is dropped first. This ends as soon as the log dir takes records again.
 """
 
 from __future__ import annotations

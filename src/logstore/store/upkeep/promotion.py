@@ -1,7 +1,7 @@
 """Accept an incomplete replica as complete, durably, because its user decided so.
 
 1. In `partition.metadata`, remove the marks of a move and of a deletion that was not completed, and
-   raise the generation above all known.
+   raise the generation above all known generations.
 2. Rename the directory to the live name, unless it has that name (in an old copy of a log dir).
 3. In an old copy of a log dir, remove the replica from the list of doubts.
 
@@ -31,7 +31,7 @@ def promote(replicas: Replicas, environment: LogEnvironment, key: TopicPartition
     """Accept an incomplete replica as complete; returns False if the replica is complete already.
 
     Raises:
-        UnknownPartitionError, LogDirOfflineError, ReplicaOfflineError: as in a lookup.
+        UnknownPartitionError, LogDirOfflineError, ReplicaOfflineError: as in `Replicas.lookup`.
         LogDirFullError: retriable; the replica stays incomplete.
         LogDirError: the replica is in an old copy of a log dir, and no other log dir could record
             that the copy is accepted.
@@ -58,7 +58,7 @@ def promote(replicas: Replicas, environment: LogEnvironment, key: TopicPartition
 
 
 def _rewrite_metadata(incomplete: IncompleteReplica, key: TopicPartition) -> None:
-    """Remove the marks of a move or a deletion; raise the generation above every known copy's.
+    """Remove the marks of a move or a deletion; raise the generation above all known generations.
 
     The generation of an unreadable copy is known if another copy names it.
     """
@@ -70,14 +70,14 @@ def _rewrite_metadata(incomplete: IncompleteReplica, key: TopicPartition) -> Non
         for facts in (incomplete.facts, *incomplete.others)
         if facts.superseded_by is not None
     ]
-    # A deletion that failed or crashed may have left its record: the next start would delete the
-    # replica.
+    # A deletion that failed or crashed may have left its record. Because of this record, the next
+    # start would delete the replica.
     metadata = metadata.with_move_record(None).with_superseded_by(None).without_deletion()
     metadata._replace(moving=None, generation=max(known) + 1).write(incomplete.facts.path)
 
 
 def _metadata_of(incomplete: IncompleteReplica, key: TopicPartition) -> PartitionMetadata:
-    """Read the metadata; if it is lost, make new metadata like the opening of a live log."""
+    """Read the metadata; if it is lost, make new metadata as the opening of a live log does."""
     log_dir, facts = incomplete.log_dir, incomplete.facts
     metadata = metadata_or_stand_in(facts.path, ReplicaDirName(*key, facts.kind, ""))
     if any(metadata.topic_id):

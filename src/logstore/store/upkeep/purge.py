@@ -81,10 +81,10 @@ def purge_in_order(
 
 
 def outlive_deletions(replicas: Replicas, keepers: Mapping[str, Purger], log_dir: LogDir) -> None:
-    """Record each deletion of a log dir that is given up in the copies that the deletion covers.
+    """If a log dir is given up, record its deletions in the copies that they cover.
 
     A copy on another bad log dir does not get this record. If that log dir returns, the copy counts
-    as the rest of the partition, and the user decides about the copy.
+    as the last copy of the partition, and the user decides about it.
     """
     orphans = []
     for last, doomed in list(replicas.copies.deletions.items()):
@@ -132,7 +132,7 @@ def note_deletion(doomed: Doomed) -> bool:
 def purge_postponed(replicas: Replicas) -> None:
     """Request all postponed removals again; removals that must still wait are postponed again."""
     for _ in range(len(replicas.copies.postponed)):
-        with suppress(IndexError):  # the keeper of another log dir took the last one
+        with suppress(IndexError):  # the keeper of another log dir took the last removal
             replicas.purge(replicas.copies.postponed.popleft())
 
 
@@ -179,8 +179,8 @@ def _purge_if_covered(replicas: Replicas, replica: Replica, path: str, old: Repl
 def companions(replicas: Replicas, key: TopicPartition) -> list[Doomed]:
     """List the other copies of a replica, which are removed before the record of its deletion.
 
-    Copies that are being removed already are in the list. Without the record, a start would treat a
-    half removed copy as the rest of the replica.
+    Copies that are being removed already are in the list. Without the record, a start would serve a
+    half removed copy.
     """
     known = replicas.copies
     copies = [old for old in known.superseded.values() if (old.topic, old.partition) == key]
@@ -196,7 +196,7 @@ def companions(replicas: Replicas, key: TopicPartition) -> list[Doomed]:
 
 
 def _may_be_of(path: str, key: TopicPartition) -> bool:
-    """Check whether a directory may belong to a replica; a long topic is cut in its name."""
+    """Check whether a directory may belong to a replica; a name may have only a part of a topic."""
     base = os.path.basename(path)
     name = parse_dir_name(base)
     if name is None or name.partition != key.partition:

@@ -1,11 +1,11 @@
 """Find rot in data that nobody reads: check every flushed batch of a log dir at a bounded rate.
 
 The keeper of the dir calls `step` once a second. A pass checks the sealed segments of all logs. The
-order is random, so that a process that is often restarted checks all of them in time. After a pass
-the scrubber rests. A replica that just arrived by a move is checked first, also its active segment,
-because the move verified the replica only from the kernel's cache. Rot is reported and counted. No
-record is removed, and no log dir goes offline because of rot. If a segment is deleted, truncated or
-moved meanwhile, it is skipped.
+order is random, so that each segment is checked at last, even if the process is often restarted.
+After a pass the scrubber rests. A replica that just arrived by a move is checked first, including
+its active segment, because the move verified the replica only from the kernel's cache. Rot is
+reported and counted. No record is removed, and no log dir goes offline because of rot. If a segment
+is deleted, truncated or moved meanwhile, it is skipped.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ class Scrubber:
         self._step_bytes = max(int(config.log_scrub_bytes_per_second * STEP_SECONDS), 1)
         self._interval_ms = config.log_scrub_interval_ms
         self._is_wanted_elsewhere = is_wanted_elsewhere
-        # How many bytes the last step read beyond its budget. A batch is always read whole.
+        # How many bytes the last step read beyond its budget, because a batch is always read whole.
         self._debt = 0
-        # The logs that this pass has not begun; None between two passes.
+        # The logs that this pass has not begun to check; None between two passes.
         self._logs: list[Log] | None = None
         self._pieces: deque[Piece] = deque()
         self._check: SegmentCheck | None = None
@@ -85,7 +85,7 @@ class Scrubber:
             budget -= self._go_on(min(max(budget, 1), SLICE_BYTES))
         self._debt = max(-budget, 0)
 
-    # --- what to check ----------------------------------------------------------------------------
+    # --- the choice of a segment ------------------------------------------------------------------
 
     def _next(self) -> Piece | None:
         """Give the next segment to check; None if there is no work now."""
