@@ -30,7 +30,7 @@ except ImportError as error:
         "Arrow hand-over needs pyarrow: pip install 'logstore[arrow]'", name="pyarrow"
     ) from error
 
-# The Arrow types whose layout equals that of our columns, each with the type of its cells' starts.
+# The Arrow types that have the layout of our columns, each with the type of its cells' starts.
 STARTS = {
     pa.binary().id: np.int32,
     pa.string().id: np.int32,
@@ -63,7 +63,7 @@ def _as_batch(data: Any) -> pa.RecordBatch:
         elif hasattr(data, "__arrow_c_array__"):
             return pa.record_batch(data)
         else:
-            raise wrong("batch", "a pyarrow RecordBatch or Table, or speaks Arrow's capsules", data)
+            raise wrong("batch", "a pyarrow RecordBatch or Table, or has Arrow's C interface", data)
     batches = data.combine_chunks().to_batches()
     if len(batches) == 1:
         return batches[0]
@@ -217,7 +217,7 @@ def build_payload(
 
 
 def _check_keys(batch: pa.RecordBatch) -> None:
-    """Refuse rows of which one has no key; raises MissingKeyError."""
+    """Raise MissingKeyError if a row has no key."""
     if not batch.num_rows:
         return
     if "key" not in batch.schema.names:

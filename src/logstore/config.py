@@ -37,7 +37,7 @@ class LogConfig(Config):
         max_message_bytes: size of the largest record batch.
         flush_messages: flush after this many records. If None, the number of records causes no
             flush.
-        flush_ms: flush records at the latest after they have waited for this time.
+        flush_ms: flush records no later than this time after their append.
         retention_ms: drop sealed segments whose last record is older than this. With None, the age
             of a segment does not matter.
         retention_bytes: drop the oldest sealed segments while the log is larger than this.
@@ -59,7 +59,7 @@ class LogConfig(Config):
             with its key.
         min_cleanable_dirty_ratio: compact a log when this part of its bytes is not compacted yet.
         retention_pressure: while the log dir is full, drop the oldest sealed segments of the log,
-            even if `retention_ms` and `retention_bytes` would keep them. Not with "compact".
+            even if `retention_ms` and `retention_bytes` would keep them. Refused with "compact".
     """
 
     __slots__ = (
@@ -234,7 +234,7 @@ class StoreConfig(Config):
         log_scrub_bytes_per_second: how fast the scrubber checks the batches of each log dir in the
             background; 0 turns the scrubber off.
         log_scrub_interval_ms: the pause between the end of one pass of the scrubber and the start
-            of the next.
+            of the next pass.
         log_cleaner_enable: whether to compact logs in the background, if their `cleanup_policy`
             asks for compaction.
         log_cleaner_backoff_ms: how often each log dir searches for a log to compact.
@@ -242,11 +242,11 @@ class StoreConfig(Config):
             this size is for all threads together.
         log_cleaner_io_max_bytes_per_second: how many bytes per second each log dir reads and writes
             for compaction.
-        max_open_files: how many segment files stay open besides those in use.
+        max_open_files: how many segment files stay open besides the files in use.
         producer_id_expiration_ms: a log forgets a producer that has sent nothing for this time, and
             that has no open transaction.
         producers_max: how many producers a log remembers. If there are more, the log forgets the
-            least recently used ones.
+            least recently used producers.
         read_cache_bytes: how many bytes of decoded batches stay in memory for point reads.
         record_expansion_bytes_max: the memory that one decoded record batch is allowed to need.
             Appends and reads refuse a batch that needs more, before they allocate memory for it.

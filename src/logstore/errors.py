@@ -78,9 +78,9 @@ class LogStoreError(Exception):
 
     Attributes:
         retriable: whether the same call may succeed later. If True, nothing was written.
-        is_written: whether encoded batches are in the log, all or none; None if that is unknown
-            until the log is opened again. Any exception of such an append has this attribute, but
-            for a KeyboardInterrupt that came before the append began.
+        is_written: after an append of encoded batches: True if all batches are in the log, False if
+            none is, None if this is unknown until the log is opened again. Every exception of such
+            an append has this attribute, except a KeyboardInterrupt before the append began.
     """
 
     retriable = False
@@ -101,7 +101,7 @@ class LogStoreError(Exception):
         return self._template.format(**self.facts)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Else an exception is rebuilt from its text alone. The last item restores its notes.
+        # Otherwise an exception is rebuilt from its text alone. The last item restores its notes.
         return _rebuild, (type(self), self._message, self.facts), self.__dict__
 
 
@@ -161,7 +161,7 @@ class LogDirFullError(LogDirError):
 class LogDirSuspectError(LogDirError):
     """Report that a disk is slow or hangs; nothing was written, unless `retriable` is False.
 
-    If the disk hangs during a durable append, nobody knows whether the records are in the log. Then
+    If the disk hangs during a durable append, it is unknown whether the records are in the log. So
     `retriable` is False: the caller has to check the log before it appends the records again.
     """
 

@@ -145,7 +145,7 @@ def stray_dir_name(topic: str, partition: int, unique_id: str) -> str:
 
 
 def parse_dir_name(name: str) -> ReplicaDirName | None:
-    """Parse the name of a replica's directory; return None if the name is not one.
+    """Parse the name of a replica's directory; return None for any other name.
 
     A live name ends with the partition. Any other name ends with its kind. So no name can be read
     in two ways.

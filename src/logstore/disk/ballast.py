@@ -55,19 +55,19 @@ class Ballast:
         self._lock = threading.Lock()
         self._missing_bytes = BALLAST_BYTES
         self._removals = 0
-        # An object for each call of `use` that has the room of the ballast.
+        # An object for each call of `use` that uses the space of the removed ballast.
         self._in_use: set[object] = set()
 
     @property
     def missing_bytes(self) -> int:
-        """How many bytes of the ballast are not written; as much free space is reserved for it."""
+        """How many bytes of the ballast are not written; as many free bytes stay reserved."""
         return self._missing_bytes
 
     def keep(self) -> None:
         """Write as much of the ballast as there is room for; raises OSError if the disk failed.
 
-        While work uses the room of the ballast, nothing is written. Otherwise an append that looks
-        for room would take that room away again.
+        While some work uses the space of the removed ballast, nothing is written. Otherwise an
+        append that looks for room would fill this space again.
         """
         if not self._missing_bytes:
             return
@@ -102,7 +102,7 @@ class Ballast:
         whole_bytes = size_bytes // BLOCK_BYTES * BLOCK_BYTES
         fd = self._open(is_there=whole_bytes > 0)
         try:
-            # Linux refuses a large write as a whole, even if there is room for a smaller one.
+            # Linux refuses a large write as a whole, even if there is room for a smaller write.
             block = _block()
             for start in range(whole_bytes, BALLAST_BYTES, BLOCK_BYTES):
                 files.write_fully(fd, [block], start)

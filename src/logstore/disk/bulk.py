@@ -85,7 +85,7 @@ def forget_clean(path: str) -> None:
 def drop_cache(path: str) -> None:
     """Drop the cached pages of a file, so that the next read goes to the disk.
 
-    Unwritten bytes are synced first. If that sync fails, it is a failed flush like any other.
+    Unwritten bytes are synced first. If that sync fails, this counts as a failed flush.
     """
     fd = files.open_regular(path, files.READ)
     try:

@@ -1,13 +1,13 @@
-"""Tell what an error of a disk means for its log dir.
+"""Classify the errors of a disk by what they mean for its log dir.
 
     the disk is gone      EIO, EROFS, ENODEV, a damaged file system
     the disk is full      ENOSPC, EDQUOT
     the process is full   EMFILE, ENFILE, ENOMEM
-    ask the probe         a missing file or permission, and all the rest
+    ask the probe         a missing file or permission, and all other errors
 
 If the disk is gone, the dir goes offline without a probe, because a probe may pass on a half-dead
-disk. If the disk or the process is full, the operation can be retried later. In the last case, the
-fault may be in the disk or in a single file, and a probe decides.
+disk. If the disk or the process is full, the operation can be retried later. With all other errors,
+the fault may be in the disk or in a single file, and a probe decides.
 """
 
 from __future__ import annotations

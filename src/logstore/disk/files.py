@@ -75,7 +75,7 @@ DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 # Do not wait for the other end of a FIFO, and do not follow a link to another user's file.
 GUARDED = os.O_NONBLOCK | os.O_NOFOLLOW
 
-# Largest sizes of a document, and of one that is a long list. Larger files count as damaged.
+# Largest size: of a document; of a document that is a long list. Larger files count as damaged.
 DOCUMENT_BYTES_MAX = 1 << 20
 LIST_BYTES_MAX = 64 << 20
 
@@ -105,7 +105,7 @@ class Entry(NamedTuple):
 
 
 class UnfitError(OSError):
-    """Raised for a file that is not a regular file, or is too large for a file of its name."""
+    """Raised for a file that is not regular, or is larger than a file of its name may be."""
 
     @property
     def reason(self) -> str:
@@ -154,7 +154,7 @@ def replace_file(path: str) -> int:
 
 
 def set_aside(path: str) -> None:
-    """Rename an object that is at the path of a file; no code reads the new name."""
+    """Rename an object that blocks the path of a file; no code reads the new name."""
     rename(path, f"{path}.{os.urandom(4).hex()}.quarantine")
 
 
@@ -234,7 +234,7 @@ def write_fully(fd: int, buffers: Sequence[Buffer], position: int) -> int:
 
 
 def probe(fd: int) -> None:
-    """Read a file's status and one byte: after a good sync, this can fail on a dying disk."""
+    """Read a file's status and one byte: on a dying disk, this can fail even after a good sync."""
     fstat(fd)
     pread(fd, 1, 0)
 
@@ -314,7 +314,7 @@ Guard = Callable[[], AbstractContextManager[object]]
 def write_atomically(path: str, data: bytes, guard: Guard = nullcontext) -> None:
     """Replace a small file as a whole: after a crash, the path has the old file or the new file.
 
-    All descriptors are opened before the rename. So if the process has none left, nothing changes.
+    All descriptors are opened before the rename. So if no descriptor is left, nothing changes.
 
     Args:
         guard: a context manager that is entered during the rename. If the sync before the rename

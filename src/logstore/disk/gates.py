@@ -47,7 +47,7 @@ class LetGoError(OSError):
 
 
 class Change:
-    """One or several calls by path that change a log dir; a context manager.
+    """One or several calls that change a log dir and use a path; a context manager.
 
     The exit raises nothing, so that a descriptor that was opened inside is not lost. If the gate
     was closed meanwhile, `_pass` raises.

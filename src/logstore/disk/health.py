@@ -139,7 +139,8 @@ class Health:
     def refuse(self) -> None:
         """Make every call on a log of the dir raise from now on, because the dir is released.
 
-        A close without memory can leave logs that are not closed. This method allocates nothing.
+        If a close runs out of memory, some logs may stay open, and their calls must raise. So this
+        method allocates no memory.
         """
         with self._changing:
             self.is_let_go = self.is_refusing = self.is_refusing_appends = True

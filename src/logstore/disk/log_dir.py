@@ -78,9 +78,9 @@ class LogDir(Health):
         self._directory_id = ""
         self.start_id = ""
         self.was_clean = False
-        # Replicas that did not open, or are damaged. With any, a close does not mark the dir clean.
+        # Replicas that are damaged or did not open. If there are any, no close marks the dir clean.
         self.not_loaded: set[tuple[str, int]] = set()
-        # Whether this process served the dir before: the page cache may differ from the disk.
+        # Whether this process served the dir before, so that the page cache may be out of date.
         self.is_back = False
         self.usage = DiskUsage(0, 0)
         self.warnings: list[str] = []
@@ -90,7 +90,7 @@ class LogDir(Health):
         self.checkpoints = OffsetCheckpoints(path, self.check, self.replacing)
         self.generation = DirGeneration(path, self.check, self.replacing)
         self.settings = DirSettings()
-        self.facts: object = None  # explained in `documents/facts`
+        self.facts: object = None  # the `DirFacts` of the dir, or None
         # How many probes in a row returned in time. The keeper writes this, the watchdog reads it.
         self.good_probes = 0
         # How long the last probes took. All disks get the same probes, for comparison.
@@ -140,7 +140,7 @@ class LogDir(Health):
         self._on_failure = on_failure
 
     def take_offline(self, reason: str, *, has_remedy: bool = False) -> LogDirOfflineError:
-        """Take the dir offline for good; only the first time, call the failure callback."""
+        """Take the dir offline for good; only the first call also calls the failure callback."""
         if (
             self.change(Event.FAILED, reason, has_remedy=has_remedy)
             and self._on_failure is not None
@@ -202,7 +202,7 @@ class LogDir(Health):
         """Check that the path still leads to the same directory; raises OSError.
 
         If a disk is unmounted during use, its empty mount point appears at the path. Nothing may be
-        written there, and nothing follows from the absence of files there.
+        written there, and a file that is missing there is not lost.
         """
         facts = files.stat(self.path)
         place = (facts.st_dev, facts.st_ino)
@@ -255,8 +255,8 @@ class LogDir(Health):
     def begin(self, start_id: str, *, is_new: bool = False) -> None:
         """Record the start of this process in the locked dir, and set `was_clean`; raises OSError.
 
-        A full disk is only a warning: the next start recovers. The lock file of a new dir does not
-        name its identity yet, because the identity is written later.
+        A full disk only causes a warning, and the next start recovers. The lock file of a new dir
+        does not name its identity yet, because the identity is written later.
         """
         cluster_id, directory_id = ("", "") if is_new else (self.cluster_id, self.directory_id)
         try:
@@ -293,7 +293,7 @@ class LogDir(Health):
 
     @contextmanager
     def replacing(self) -> Iterator[None]:
-        """Guard a rename that replaces a file of the dir: the dir stays locked until the end.
+        """Guard a rename that replaces a file of the dir: the dir is locked until the rename ends.
 
         Raises:
             LogDirOfflineError: the dir is OFFLINE, or was released. So another owner may have
@@ -363,7 +363,7 @@ class LogDir(Health):
 
     @property
     def return_bytes(self) -> int:
-        """How many bytes must be free before a full disk takes records, the ballast included."""
+        """How many bytes must be free before a full disk takes records, including the ballast."""
         percent = self.usage.total_bytes * RETURN_PERCENT // 100
         return max(percent, 1) + self.ballast.missing_bytes
 
@@ -373,7 +373,7 @@ class LogDir(Health):
     def _full(self, reason: str) -> LogStoreError:
         """Make the error of a write that found no room; if the disk is full, set READ_ONLY.
 
-        If there is room, only this append was too large or met a quota, and others continue.
+        If there is room, this append was too large or met a quota, and other appends continue.
         """
         try:
             if not self._look_for_room():

@@ -5,9 +5,9 @@
 
 Both files have a line per file system, with fields separated by blanks. The second field is the
 mount point; blanks in a name are written in octal. A directory belongs to the nearest mount point
-in fstab at or above it, unless something that fstab does not list is mounted nearer. `noauto` makes
-no difference: a log dir below such a mount point is meant for that disk. If fstab does not list a
-mount (a mount unit, a container), this module cannot recognise that it is missing.
+in fstab at or above it, unless a file system that fstab does not list is mounted nearer. `noauto`
+makes no difference: a log dir below such a mount point is meant for that disk. If fstab does not
+list a mount (a mount unit, a container), this module cannot recognise that it is missing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Keep one descriptor in reserve, so that a flush works when the process has none left.
+"""Keep one descriptor in reserve, so that a flush works when no other descriptor is left.
 
 Logs hold descriptors until they are flushed. If a flush needed one more descriptor and could not
 get one, no log could be flushed, and no descriptor would ever become free.
@@ -18,7 +18,7 @@ Result = TypeVar("Result")
 
 
 class Spare:
-    """A descriptor of a log dir that is closed when work needs one, and reopened after the work.
+    """A descriptor in reserve: closed when some work needs a descriptor, opened after the work.
 
     Threads: `_lock` is held only while the spare is in use, during calls to the log dir's own disk.
     """

@@ -18,7 +18,7 @@ class Thread(threading.Thread):
     """A thread whose `start` raises instead of hanging if there is no memory for its first step.
 
     `threading.Thread.start` waits until the new thread reports that it runs. If the new thread ends
-    with a MemoryError before its report, the caller waits for good (CPython gh-140746). In this
+    with a MemoryError before its report, the caller waits forever (CPython gh-140746). In this
     class the caller also notices such an end: when the thread drops its target, `_ended` gets an
     item, by one call in C that allocates nothing.
     """
@@ -27,21 +27,21 @@ class Thread(threading.Thread):
         """Start the thread.
 
         Raises:
-            RuntimeError: the process may have no more threads, or has no memory for a thread.
+            RuntimeError: the process cannot start more threads, or has no memory for a thread.
         """
         self._ended: deque[object] = deque()
         self._started = _Started(self._ended)
         try:
             super().start()
         except _NeverBeganError:
-            # the registry of threads that are starting
+            # Python's registry of the threads that are starting
             getattr(threading, "_limbo", {}).pop(self, None)
             self._ident = None
             raise
 
     @property
     def _bootstrap(self) -> Callable[[], None]:
-        """The function that the new thread runs; while it runs, no other code refers to it."""
+        """The function that the new thread runs. Only the thread itself refers to this function."""
         run: Any = vars(threading.Thread)["_bootstrap"]
         first_step: Callable[[], None] = partial(run, self)
         self._end: Any = ref(first_step, self._ended.append)
@@ -71,7 +71,7 @@ def start(thread: threading.Thread) -> None:
     """Start a thread.
 
     Raises:
-        RuntimeError: the process may have no more threads.
+        RuntimeError: the process cannot start more threads.
         KeyboardInterrupt: Ctrl-C came during the start. It is unknown whether the thread started.
             (Inside Python's Condition, the interrupt turns into a RuntimeError about a lock.)
     """
@@ -88,7 +88,7 @@ def start_for(path: str, thread: threading.Thread) -> None:
     """Start a thread that the log dir at `path` needs.
 
     Raises:
-        LogDirError: retriable; the process may have no more threads.
+        LogDirError: retriable; the process cannot start more threads.
     """
     try:
         start(thread)

@@ -45,7 +45,7 @@ class Work(Generic[Result]):
         self._thread = Thread(target=self._run, name="logstore-whole", daemon=True)
 
     def start(self) -> None:
-        """Start the thread; raises RuntimeError if the process may have no more threads."""
+        """Start the thread; raises RuntimeError if the process cannot start more threads."""
         start(self._thread)
         self._is_wanted = True
         self._may_begin.ring()
@@ -69,7 +69,7 @@ class Work(Generic[Result]):
     def leave(self) -> None:
         """Record that the caller does not wait any more."""
         self._is_left = True
-        self._may_begin.ring()  # work that was never wanted ends at once
+        self._may_begin.ring()  # if the start was interrupted, the thread ends at once
 
     def outcome(self) -> Result:
         """Return the result of the work, or raise its error."""

@@ -29,7 +29,7 @@ DELETED = "-"
 
 
 class Place(NamedTuple):
-    """The id of the log dir that has a replica, and a number that tells how recent the entry is."""
+    """The id of the log dir that has a replica, and a number that shows how recent the entry is."""
 
     sequence: int
     directory_id: str
@@ -71,7 +71,7 @@ def decode_catalog(data: bytes, turn: Callable[[], object] = lambda: None) -> Ca
     """Decode the valid lines of a catalog; a catalog of a later version gives no entries.
 
     Args:
-        turn: called after each hundred lines, to let other threads run.
+        turn: a function that is called after each hundred lines, to let other threads run.
     """
     digest = xxhash.xxh3_64_intdigest
     places: dict[TopicPartition, Place] = {}
@@ -79,7 +79,7 @@ def decode_catalog(data: bytes, turn: Callable[[], object] = lambda: None) -> Ca
     is_end_whole = lines.pop() == b""
     if not lines or lines[0] + b"\n" != _line(str(VERSION)):
         return CatalogFile({}, 0, is_whole=False)
-    # is_torn: an invalid line was seen. is_damaged: a valid line came after an invalid one.
+    # is_torn: an invalid line was seen. is_damaged: a valid line came after an invalid line.
     is_damaged = is_torn = False
     for number, line in enumerate(lines[1:], 1):
         if number % 100 == 0:

@@ -159,7 +159,7 @@ def read_offsets(path: str, kind: str, directory_id: str) -> Offsets | None:
 def _topic_ids(
     document: Mapping[str, Any], keys: Sequence[TopicPartition]
 ) -> dict[TopicPartition, bytes]:
-    """Read the topic ids of the rows, except unknown ones; raises an error of `fields.WRONG`."""
+    """Read the topic ids of the rows, except unknown ids; raises an error of `fields.WRONG`."""
     written = document.get("topic_ids", [""] * len(keys))
     if not isinstance(written, list) or len(written) != len(keys):
         raise ValueError("topic_ids is not a list with an id for each row")

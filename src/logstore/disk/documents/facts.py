@@ -29,7 +29,7 @@ from logstore.errors import (
 )
 
 FACTS_NAME = "log-dir-facts"
-FACTS_BYTES_MAX = 64 << 10  # of all facts of one log dir, or of one log, as JSON
+FACTS_BYTES_MAX = 64 << 10  # the limit for all facts of one log dir, or of one log, as JSON
 NAME_CHARACTERS_MAX = 249
 DEPTH_MAX = 16
 
@@ -162,7 +162,7 @@ class Facts(MutableMapping[str, Any]):
         self._replace(without)
 
     def update(self, *changes: Any, **named: Any) -> None:
-        """Change several facts durably; after a crash all of them are changed or none.
+        """Change several facts durably; after a crash, either all of them are changed or none.
 
         Raises:
             TypeError, ValueError: a value is not JSON, or the facts would be too large.
@@ -239,7 +239,7 @@ _making = threading.Lock()
 
 
 def facts_of(home: Home) -> DirFacts:
-    """Return the facts of a log dir; the first call makes the object: few programs need it."""
+    """Return the facts of a log dir; the first call makes the object, as few programs need it."""
     with _making:
         if home.facts is None:
             home.facts = DirFacts(home)

@@ -20,11 +20,11 @@ path. Nothing else depends on `paths`, and a file without `paths` can be read. `
 of missing log dirs. Such a log dir may have replicas that no catalog names, because the store was
 killed while the dir served.
 
-`doubts` names the replicas of an old copy that are open for reading only, each of them until it is
-promoted. If the user promotes or deletes one of these replicas, `is_accepted` is set. From then on
-this copy is the log dir, and the right disk is an old copy of the log dir. Until `is_accepted` is
-set, the generation does not change, so the right disk is recognised. Files of earlier versions of
-this library have no key `is_accepted`.
+`doubts` names the replicas of an old copy that are open for reading only. Each replica stays there
+until it is promoted. If the user promotes or deletes one of them, `is_accepted` is set. From then
+on this copy is the log dir, and the right disk is an old copy of the log dir. Until `is_accepted`
+is set, the generation does not change, so the right disk is recognised. Files of earlier versions
+of this library have no key `is_accepted`.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Generation(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """A record of one log dir about another: its generation, and in some cases its recovery points.
+    """One log dir's record of another log dir: its generation, and perhaps its recovery points.
 
     Attributes:
         offsets: the recovery points; None if only the generation is recorded.
@@ -83,7 +83,7 @@ class DirGeneration:
         starts: the starts of the log dir that the file names, the oldest first.
         doubts: the replicas that must not be written, each with a known lower bound of its end
             offset (-1: unknown).
-        doubted_at: this dir's generation that others knew when the doubts were recorded.
+        doubted_at: the generation of this dir that others knew when the doubts were recorded.
         is_accepted: the user accepted the old copy as the log dir; `doubts` are the remaining
             doubts.
         old: why the log dir is an old copy, or was an old copy and still has doubts; else "".
@@ -137,7 +137,7 @@ class DirGeneration:
         return bool(self.old or self.doubts) and not self.is_accepted
 
     def is_behind(self, seen: Generation) -> bool:
-        """Check whether a recorded generation is later than this dir's, or of a forked history."""
+        """Check whether a recorded generation is later than this dir's, or from another history."""
         if not self.starts:
             return False
         if seen.number > self.starts[-1].number:
@@ -145,7 +145,7 @@ class DirGeneration:
         for start in self.starts:
             if start.number == seen.number:
                 return start.start_id != seen.start_id or start.step < seen.step
-        return False  # the start is older than those that this log dir remembers
+        return False  # the recorded start is older than all starts that this log dir remembers
 
     def has_moved_on(self) -> bool:
         """Check whether another process has owned the log dir after this process."""

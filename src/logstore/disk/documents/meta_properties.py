@@ -40,7 +40,7 @@ class MetaProperties(NamedTuple):
 
 
 class Hint(NamedTuple):
-    """The legible rest of a damaged identity; it is used if it matches the other log dirs."""
+    """The readable part of a damaged identity; it is used if it matches the other log dirs."""
 
     cluster_id: str | None
     directory_id: str | None
@@ -124,7 +124,7 @@ def _checked(pairs: dict[str, str]) -> MetaProperties:
 
 
 def hint_of(data: bytes) -> Hint:
-    """Read the ids that are still legible in a damaged file."""
+    """Read the ids that are still readable in a damaged file."""
     pairs = _pairs(data)
     cluster_id, directory_id = pairs.get("cluster.id"), pairs.get("directory.id")
     return Hint(

@@ -5,10 +5,10 @@ written only after the flush. If a log is deleted, its recovery point is removed
 *before* another log takes the same name. If the disk is too full to rewrite the checkpoint without
 that recovery point, the whole file is removed: an unknown recovery point is always safe.
 
-A high watermark in its checkpoint means that all in-sync replicas have the records below it. So
-before the log gives offsets above its new end to other records, the high watermark is lowered on
-the disk. This happens before a truncation, and after a start that found the log shorter than
-before. Only replicated logs have a high watermark.
+A high watermark in its checkpoint means that all in-sync replicas have the records below it. So if
+a log loses records, its high watermark is lowered on the disk before other records get the same
+offsets. This happens before a truncation, and after a start that found the log shorter than before.
+Only replicated logs have a high watermark.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class OffsetCheckpoints:
                 )
 
     def lower_high_watermark(self, topic_partition: TopicPartition, offset: int) -> None:
-        """Durably lower a high watermark, now or by `lower_gathered` with others; raises OSError.
+        """Durably lower a high watermark, now or with others in `lower_gathered`; raises OSError.
 
         If the disk is full, the file is removed: then no record is known to be replicated.
         """
@@ -150,7 +150,7 @@ class OffsetCheckpoints:
                 self._lower_high_watermarks({topic_partition: offset})
 
     def gather_lowered(self) -> None:
-        """Gather the high watermarks to lower; no log is served before `lower_gathered`."""
+        """From now on, gather high watermarks to lower. Serve no log before `lower_gathered`."""
         with self._lock:
             self._to_lower = {}
 

@@ -60,7 +60,7 @@ def write_settings(
 
 
 def read_settings(dir_path: str, directory_id: str) -> tuple[DirSettings, str]:
-    """Read the settings of a log dir; returns them and "", or the defaults and what is wrong.
+    """Read the settings of a log dir; returns the settings and "", or the defaults and the fault.
 
     Raises:
         OSError: the disk failed.
