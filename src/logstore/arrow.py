@@ -30,7 +30,7 @@ except ImportError as error:
         "Arrow hand-over needs pyarrow: pip install 'logstore[arrow]'", name="pyarrow"
     ) from error
 
-# The Arrow types that have the layout of our columns, each with the type of its cells' starts.
+# The Arrow types that are laid out like our columns, each with the type of its cells' starts.
 STARTS = {
     pa.binary().id: np.int32,
     pa.string().id: np.int32,
@@ -63,7 +63,7 @@ def _as_batch(data: Any) -> pa.RecordBatch:
         elif hasattr(data, "__arrow_c_array__"):
             return pa.record_batch(data)
         else:
-            raise wrong("batch", "a pyarrow RecordBatch or Table, or has Arrow's C interface", data)
+            raise wrong("batch", "a pyarrow RecordBatch or Table, or speaks Arrow's capsules", data)
     batches = data.combine_chunks().to_batches()
     if len(batches) == 1:
         return batches[0]
@@ -75,7 +75,7 @@ def _as_batch(data: Any) -> pa.RecordBatch:
 
 
 def _as_binary(array: pa.Array, name: str) -> pa.Array:
-    """Convert an array of bytes or text to a layout like ours.
+    """Convert an array of bytes or text to one of the types in STARTS.
 
     Raise TypeError for any other array.
     """
@@ -97,8 +97,8 @@ def _cells(array: pa.Array, name: str) -> tuple[list[Buffer], int]:
     _, starts_buffer, cells_buffer = array.buffers()
     known, cell_bytes, known_starts = LastArrays.starts
     if known == count > 0 and not begin and kind_of_starts is np.int32 and not array.null_count:
-        # This batch has as many cells as the last batch. If all starts are equal, so are the cells'
-        # sizes.
+        # This batch has as many cells as the last batch. If it also has the same starts, all its
+        # cells have the size of the last batch's cells.
         size = count * cell_bytes
         if starts_buffer.slice(0, 4 * (count + 1)).equals(known_starts) and cells_buffer:
             data = memoryview(cells_buffer)[:size]

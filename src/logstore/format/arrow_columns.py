@@ -66,7 +66,8 @@ class ColumnarBatch(Protocol):
 class LastArrays:
     """Keep the arrays that many consecutive batches share; arrays of Arrow never change.
 
-    Each attribute is a tuple, and a new tuple replaces the whole tuple. So threads need no lock.
+    Each attribute is a tuple that is replaced as a whole and never changed. So threads need no
+    lock.
 
     Attributes:
         offsets: the first offset and the end offset of a range, and the array of these offsets.
@@ -83,7 +84,7 @@ class LastArrays:
 
 
 def starts_of(count: int, cell_bytes: int) -> pa.Buffer:
-    """Return the starts of cells that all have one size, in Arrow's form."""
+    """Return the starts of cells that all have the same size, in Arrow's form."""
     return pa.py_buffer(np.arange(count + 1, dtype=np.int32) * np.int32(cell_bytes))
 
 

@@ -36,7 +36,7 @@ class Record(NamedTuple):
 new_tuple = tuple.__new__
 
 # The base offset; the buffer; the position of the first value; the size of every value; the start
-# of each value (None if all values have one size); the timestamp.
+# of each value (None if all values have the same size); the timestamp.
 PlainCells = tuple[int, bytes, int, int, "memoryview | None", int]
 
 

@@ -52,7 +52,7 @@ def _library(codec_id: int) -> Any:
 
 def cannot_load(what: str, error: OSError) -> LogStoreError:
     """Create the error for an import that failed because descriptors or memory ran out."""
-    reason = f"{what} cannot be loaded ({error}): this process is short of something; try again"
+    reason = f"{what} cannot be loaded ({error}): descriptors or memory may have run out; try again"
     return LogStoreError(reason=reason, retriable=True)
 
 
@@ -103,16 +103,16 @@ def decompressor(codec_id: int, size_bytes_max: int) -> Any:
 def room_for(data: bytes | memoryview, size_bytes_max: int) -> int:
     """Return the largest size that one decompressed frame is allowed to have.
 
-    lz4 allocates this size before it reads the frame. So the size is limited to 255 times the size
-    of the frame, which is lz4's largest ratio. zstd allocates only what it needs, so a zstd frame
-    gets the whole limit.
+    lz4 allocates this size before it reads the frame. Its largest ratio is 255, so the size is
+    limited to about 256 times the size of the frame. zstd allocates only what it needs, so a zstd
+    frame gets the whole limit.
     """
     is_lz4 = bytes(data[:4]) == LZ4_MAGIC
     return min(size_bytes_max, LZ4_RATIO_MAX * (len(data) + 1)) if is_lz4 else size_bytes_max
 
 
 def decompress(codec_id: int, data: bytes | memoryview, size_bytes: int) -> bytes:
-    """Decompress a payload; raise ValueError if its size is not `size_bytes`, as in the header.
+    """Decompress a payload; raise ValueError if the result does not have `size_bytes` bytes.
 
     Decompression stops at the expected size, so damaged data cannot take memory without limit.
     """

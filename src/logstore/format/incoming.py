@@ -1,4 +1,4 @@
-"""Check one batch that a peer sent, in as few steps as possible, because an append waits for this.
+"""Check one batch that a peer sent, in few steps, because an append waits for the check.
 
 If a batch is refused here, `layouts.fault` and `layouts.check_run` find the reason.
 """
@@ -19,8 +19,8 @@ def sound_header(data: memoryview, position: int, end: int) -> BatchHeader | Non
     if layout is not columnar:
         header: BatchHeader | None = layout.sound_header(data, position, end, 0)
         return header
-    # Accept any base offset that is not negative. A negative one is read here as a large positive
-    # number, which the check refuses.
+    # Accept any base offset that is not negative. A negative base offset is read here as a large
+    # positive number, so it does not match the number that `sound_header` reads.
     base_offset = int.from_bytes(data[position : position + 8], "big")
     return sound.sound_header(data, position, end, base_offset)
 

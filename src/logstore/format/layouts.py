@@ -39,7 +39,8 @@ OLD_MESSAGE_BYTES_MIN = 26  # Kafka's message formats v0 and v1, including offse
 # This many bytes of a batch are enough to read its header in any layout.
 HEADER_BYTES_MAX = columnar.HEADER_BYTES
 OVERHEAD_BYTES_MIN = 61  # the header of Kafka's layout
-# Bytes of a file to read at once. Kafka's rows are decoded in groups, so more bytes are read.
+# Bytes of a file to read at once: for columnar batches, and for Kafka's batches. Kafka's rows are
+# decoded in groups, so more bytes are read.
 WINDOW_BYTES = 1 << 20
 ROWS_WINDOW_BYTES = 4 << 20
 
@@ -58,7 +59,7 @@ def kafka_layout(path: str = "") -> ModuleType:
     global _kafka  # noqa: PLW0603 - imported once
     if _kafka is None:
         try:
-            from logstore.format.kafka import markers  # noqa: F401 - no append imports it later
+            from logstore.format.kafka import markers  # noqa: F401 - appends must not wait for it
             from logstore.format.kafka import record_batch as kafka
         except ImportError as error:
             raise UnsupportedFormatError(
@@ -182,8 +183,8 @@ def check_run(
     """Check the contents of whole batches of one layout, by the rules that readers apply.
 
     Args:
-        is_strict: whether to check also facts on which no reader relies. An append sets this.
-        checks_claims: whether to check largest timestamps in Kafka's layout, too.
+        is_strict: whether to also check facts on which no reader relies. An append sets this.
+        checks_claims: whether to check the largest timestamp also in headers of Kafka's layout.
 
     Raises:
         ValueError: a batch cannot be read. RecordExpansionError: it needs too much memory.
@@ -237,8 +238,8 @@ def may_be_batch(data: Buffer, position: int, size_bytes: int) -> bool:
 def comes_before(last_offset: int, following: Buffer) -> bool:
     """Report whether a batch with this last offset can come before a batch with this prefix.
 
-    Kafka's checksum does not cover the base offset. If a batch has too large a base offset, the
-    next Kafka batch shows it. If no Kafka batch follows, nothing is known, and this returns True.
+    Kafka's checksum does not cover the base offset. A base offset that is too large is noticed only
+    if a Kafka batch follows. If no Kafka batch follows, nothing is known, and this returns True.
     """
     if len(following) < PREFIX_BYTES or following[MAGIC_AT] != KAFKA_MAGIC:
         return True
@@ -254,7 +255,7 @@ def read_header(data: Buffer, position: int) -> BatchHeader:
 def framed_header(
     data: Buffer, position: int, end: int, expected_offset: int
 ) -> BatchHeader | None:
-    """Read the header of a whole batch without its checksum; None if the batch is not whole."""
+    """Read a batch's header without checking its checksum; None if the batch is not whole."""
     if not has_header(memoryview(data)[position:end]):
         return None
     header = read_header(data, position)
@@ -367,14 +368,14 @@ def _prefix_fault(base_offset: int, size_bytes: int, magic: int, available: int)
     if magic in (0, 1) and OLD_MESSAGE_BYTES_MIN <= size_bytes <= available and base_offset >= 0:
         return f"Kafka's message format v{magic}, from before 0.11, is not supported"
     if magic not in (columnar.MAGIC, KAFKA_MAGIC):
-        return f"magic {magic:#04x} is not that of a record batch"
+        return f"magic {magic:#04x} is not the magic of a record batch"
     if size_bytes < BATCH_BYTES_MIN:
         return f"a batch cannot have {size_bytes} bytes"
     return f"the batch has {size_bytes} bytes and only {available} are left"
 
 
 def old_message_set(head: Buffer) -> str:
-    """Name the format of Kafka before 0.11 that begins with these 17 bytes; else return ""."""
+    """Describe the Kafka format from before 0.11 that begins with these 17 bytes; "" if none."""
     base_offset, length, _, magic = unpack_prefix(head, 0)
     size_bytes = length + LENGTH_OVERHEAD_BYTES
     if magic in (0, 1) and size_bytes >= OLD_MESSAGE_BYTES_MIN and base_offset >= 0:

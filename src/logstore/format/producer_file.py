@@ -1,6 +1,6 @@
 """Encode and decode the producers of a log: `.producers` files (docs/FORMAT.md, section 9).
 
-    header, 48 bytes | a row of 168 bytes a producer | pairs of offsets | xxh3-64 of all before it
+    header, 48 bytes | 168 bytes per producer | pairs of offsets | xxh3-64 of all bytes before it
 
 The rows are the same in memory and on disk, so encoding and decoding copy whole arrays. A file
 names its log and its offset, so a file that was copied from another log is recognized.
@@ -131,9 +131,9 @@ def decode(data: bytes, path: str, topic_id: bytes, partition: int, offset: int)
         offset: the offset in the file's name.
 
     Raises:
-        CorruptCheckpointError: the file is damaged, or has another log or offset. The caller
+        CorruptCheckpointError: the file is damaged, or names another log or offset. The caller
             rebuilds the state of the producers.
-        UnsupportedFormatError: a later version wrote it.
+        UnsupportedFormatError: a later version wrote the file.
     """
     reason = _frame_fault(data, path)
     if reason:
@@ -154,7 +154,7 @@ def decode(data: bytes, path: str, topic_id: bytes, partition: int, offset: int)
 def _frame_fault(data: bytes, path: str) -> str:
     """Find what is wrong with the size, the kind or the checksum of a file."""
     if len(data) < HEADER_BYTES + CHECKSUM_BYTES or data[:8] != MAGIC:
-        return f"its {len(data)} bytes are no file of producers"
+        return f"its {len(data)} bytes are not a file of producers"
     _, _, _, version, _, count, pair_count = HEADER.unpack_from(data)
     if int.from_bytes(data[-CHECKSUM_BYTES:], "big") != xxh3_64_intdigest(data[:-CHECKSUM_BYTES]):
         return "its checksum does not hold"
@@ -167,7 +167,7 @@ def _frame_fault(data: bytes, path: str) -> str:
 
 
 def rows_fault(rows: Rows, offset: int) -> str:
-    """Describe the first row that is impossible before the record at an offset; "" if none is.
+    """Report the first row that cannot be a producer's state before `offset`; "" if none.
 
     Epochs and timestamps may have any value, because a peer chose them.
     """

@@ -19,10 +19,12 @@ PRODUCER_POSITION = 48
 _FIELDS = struct.Struct(">qhHi")  # producer_id, producer_epoch, reserved_58, base_sequence
 SEQUENCE_MAX = 2**31 - 1
 SEQUENCES = 2**31
-# Brokers give out ids from 0 on, and never one of these. They are derived from names, and a log
-# does not forget them.
+# The ids from this number on are derived from names, and a log does not forget these producers.
+# Brokers give out ids from 0 on, and never reach this number.
 EMBEDDED_ID_MIN = 2**62
-NO_EPOCH = -1  # the log does not watch over the producer: its program finds its batches by itself
+# With this epoch, the log does not check the order of the producer's batches. The program that
+# writes them finds its own batches in the log.
+NO_EPOCH = -1
 
 
 def producer_of(*names: object) -> int:

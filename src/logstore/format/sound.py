@@ -56,9 +56,9 @@ def sound_header(data: Buffer, position: int, end: int, expected_offset: int) ->
 def sound_run(
     data: Buffer, position: int, expected_offset: int, offset: int, start: int, verified: bytearray
 ) -> tuple[list[tuple[int, BatchHeader]], int, int]:
-    """Check batches from `position` on, as `sound_header` does, up to the first that is not whole.
+    """Check batches from `position` on, as `sound_header` does.
 
-    The run also stops at a batch whose last offset is less than `offset`.
+    The run stops at the first batch that is not sound, or whose last offset is less than `offset`.
 
     Args:
         start: the position of `data` in its file.

@@ -22,7 +22,7 @@ Steps = Generator[None, None, T]
 STEP_CELLS = 512  # cutting this many slices from bytes takes about 0.1 ms
 
 
-TURN_SECONDS = 0.0001  # steps that together take less time count as one
+TURN_SECONDS = 0.0001  # a thread works for at least this time before other threads may run
 
 
 def run(steps: Steps[T]) -> T:

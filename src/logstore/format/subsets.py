@@ -26,7 +26,7 @@ Numbers = NDArray[np.int64]
 
 
 class Group(Protocol):
-    """Hold some decoded batches; one numbering covers the records of all batches."""
+    """Hold some decoded batches; the records of all batches are numbered together, from 0."""
 
     firsts: Numbers
 

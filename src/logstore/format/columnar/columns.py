@@ -4,8 +4,8 @@
 
 Each part is padded to 8 bytes.
 
-If all cells have one size, the part `starts` is left out. Starts, validity and data are laid out as
-in Arrow's `binary`. Cells are handled one by one in Python only if some cells are null.
+If all cells have the same size, the part `starts` is left out. Starts, validity and data are laid
+out as in Arrow's `binary`. Cells are handled one by one in Python only if some cells are null.
 """
 
 from __future__ import annotations
@@ -217,8 +217,8 @@ class BytesColumn(Sequence["bytes | None"]):
     def place(self) -> tuple[bytes, int, int, memoryview | None] | None:
         """Return the place of the cells: buffer, first byte, size of a cell, starts of the cells.
 
-        If all cells have one size, the starts are None. If some cells are null, or if the buffer is
-        a memory map, return None.
+        If all cells have the same size, the starts are None. If some cells are null, or if the
+        buffer is a memory map, return None.
         """
         if type(self.buffer) is not bytes or self.cell_bytes == VARIABLE_WITH_NULLS:
             return None
@@ -268,7 +268,7 @@ class BytesColumn(Sequence["bytes | None"]):
 
 
 def decode_column(buffer: Buffer, position: int, end: int, count: int) -> tuple[BytesColumn, int]:
-    """View a column of `count` cells at `position`; return it and the position after it.
+    """View a column of `count` cells at `position`; return the column and its end.
 
     The starts are checked here, because later readers of the column, such as Arrow, trust them.
 
@@ -313,7 +313,7 @@ def _column_at(buffer: Buffer, position: int, end: int, count: int) -> tuple[Byt
     elif cell_bytes * count != data_bytes:
         raise ValueError("a column's cells and its data differ in size")
     elif count == 0:
-        cell_bytes = 0  # an empty column may state any width, but NumPy and Arrow refuse 3 GB
+        cell_bytes = 0  # an empty column may name any size, but NumPy and Arrow refuse large sizes
     data_end = position + data_bytes
     if data_end > end:
         raise ValueError("a column ends after the end of its batch")
@@ -324,7 +324,7 @@ def _column_at(buffer: Buffer, position: int, end: int, count: int) -> tuple[Byt
 
 
 def together(columns: Iterable[BytesColumn]) -> Iterator[BytesColumn]:
-    """Merge adjacent columns of a buffer whose cells all have one size; yield others unchanged."""
+    """Merge columns whose cells have the same size and are adjacent; yield others unchanged."""
     held: BytesColumn | None = None
     for column in columns:
         if (

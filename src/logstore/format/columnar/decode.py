@@ -124,7 +124,7 @@ def _header_count(starts: NDArray[np.uint32]) -> int:
 
 
 def _check_names(names: BytesColumn) -> None:
-    """Check that the name of each record header is not null and is UTF-8 on its own."""
+    """Check that the name of each record header is not null and is valid UTF-8."""
     if names.validity is not None and not names.is_valid.all():
         raise ValueError("a record header has no name")
     octets = np.frombuffer(names.data, np.uint8)

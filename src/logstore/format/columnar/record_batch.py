@@ -92,7 +92,7 @@ _pack_column = _ONE_COLUMN.pack
 
 
 def claimed_sizes(data: Buffer, position: int) -> tuple[int, int]:
-    """Return the batch size twice, from two header fields; the fields are not checked."""
+    """Compute the size of a batch from each of two header fields, which are not checked."""
     fields = HEADER.unpack_from(data, position)
     return fields[1] + LENGTH_OVERHEAD_BYTES, padded(fields[8]) + OVERHEAD_BYTES
 
@@ -285,8 +285,8 @@ def check_claims(header: BatchHeader) -> None:
     """Refuse a peer's batch whose header would do harm, although readers accept the header.
 
     Raises:
-        ValueError: the header is refused. With this batch, retention could never drop its segment,
-            or too many offsets would be used up.
+        ValueError: the header is refused. The batch could keep retention from ever dropping its
+            segment, or it would use up too many offsets.
     """
     if not header.record_count and header.max_timestamp != NO_TIMESTAMP:
         raise ValueError("a batch without records has a timestamp")

@@ -1,9 +1,9 @@
 """Copy a columnar batch with only some of its records, as compaction does.
 
-The copy spans the same offsets, and has the same epoch and producer, so it can take the place of
-the original. The cells of a column are copied together, never one by one. A batch with tombstones
-has a delete horizon: the time from which compaction is allowed to remove the tombstones
-(docs/FORMAT.md, section 4).
+The copy spans the same offsets, and has the same epoch and producer. So it can replace the
+original. The cells of a column are copied together, never one by one. A batch with tombstones has a
+delete horizon: the time from which compaction is allowed to remove the tombstones (docs/FORMAT.md,
+section 4).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Numbers = NDArray[np.int64]
 
 
 class Group:
-    """Hold some decoded batches of one buffer; one numbering covers the records of all batches.
+    """Hold decoded batches of one buffer; the records of all batches are numbered from 0.
 
     Attributes:
         firsts: the number of each batch's first record; the last element is the record count.
@@ -62,7 +62,8 @@ class Group:
         self.firsts = np.concatenate(([0], np.cumsum(self._counts)))
         self._batches: list[RecordBatch] = []
         self._keys: list[Buffer] = []  # the data of each batch's keys
-        # For each batch: where its keys begin, and their size; size -1: no keys.
+        # For each batch: where its keys begin, and the size of each key. The size is -1 if the
+        # batch has no keys, and 0 if the keys differ in size.
         self._key_places: list[tuple[int, int]] = []
         self._keys_bytes = 0
 
@@ -101,7 +102,7 @@ class Group:
         """Return a buffer with all keys, and each key's start and size; a null key has size -1."""
         places = np.array(self._key_places, np.int64)
         sizes = self._spread(places[:, 1])
-        # The number of each key in its batch.
+        # The index of each key in its batch.
         number = np.arange(len(sizes)) - self._spread(self.firsts[:-1])
         starts = self._spread(places[:, 0]) + number * np.maximum(sizes, 0)
         for rows, batch in self._rows():
@@ -121,7 +122,7 @@ class Group:
             yield slice(edges[number], edges[number + 1]), batch
 
     def _spread(self, of_batches: Numbers) -> Numbers:
-        """Repeat a number of each batch, once for each record of the batch."""
+        """Repeat each batch's number once for each record of the batch."""
         return np.repeat(of_batches, self._counts)
 
     def subset(self, number: int, keep: Mask, horizon_ms: int | None) -> Steps[bytes]:

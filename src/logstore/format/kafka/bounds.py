@@ -2,7 +2,7 @@
 
 Each record begins with its length, so the records of one batch can only be found one after the
 other. With many batches, each step finds one record in every batch. With only a few batches, a run
-of records of one size is found in one step.
+of records of the same size is found in one step.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Batches(NamedTuple):
 
 
 def record_bounds(batches: Batches) -> tuple[Numbers, Numbers]:
-    """Find the begin (the position of the length) and the end of each record.
+    """Find the start (the position of the length) and the end of each record.
 
     A returned record may have a length that is negative or too small. The caller must check this,
     because the caller reads all lengths at once, which is faster than a check here.
@@ -143,7 +143,7 @@ def _read_long(data: bytes, position: Numbers, stride: Numbers) -> None:
 
 
 def _one_by_one(batches: Batches, position: int, total: int, count: int) -> tuple[Numbers, Numbers]:
-    """Step through the records of one batch, but find each run of records of one size at once."""
+    """Step through one batch's records, but find each run of records of the same size at once."""
     data, octets = batches.data, batches.octets
     edges = array("q", [position])
     fruitless = 0
@@ -190,7 +190,7 @@ def _walk(data: bytes, position: int, count: int) -> array[int]:
             if octet < 0x80:
                 position += (octet >> 1) + 1
             elif (high := data[position + 1]) < 0x80:
-                # The highest bit of the first byte does not count.
+                # The highest bit of the first byte is not a part of the length.
                 position += (high << 6) + (octet >> 1) - 62
             else:
                 position = _end_of(data, position)

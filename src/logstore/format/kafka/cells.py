@@ -52,11 +52,11 @@ def _back_to_back(batches: Batches, starts: Numbers, sizes: Numbers) -> Buffer:
     """Copy cells one after the other; none of the cells is null."""
     size = int(sizes[0])
     if size and bool((sizes == size).all()):
-        # An array of overlapping items: at each position of the data begins one item of this size.
+        # An array of overlapping items: an item of this size begins at each position of the data.
         places = np.ndarray((len(batches.data) - size + 1,), f"V{size}", batches.data, 0, (1,))
         cells = places[starts].view(np.uint8).data
-        # From a single batch, callers read single records. Cutting them from bytes is faster than
-        # from an array.
+        # If there is only one batch, callers read single records. Bytes are cut faster than an
+        # array.
         return cells if len(batches.counts) > 1 else bytes(cells)
     data, stops = batches.data, (starts + sizes).tolist()
     return b"".join([data[start:stop] for start, stop in zip(starts.tolist(), stops, strict=True)])
@@ -67,7 +67,7 @@ def _of_any_size(cells: Buffer, firsts: Numbers, sizes: Numbers) -> list[BytesCo
     ends = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(sizes, out=ends[1:])
     counts = np.diff(firsts)
-    # For each batch, there is one start more than cells: the end of the last cell.
+    # Each batch has one more start than cells: the end of its last cell.
     numbers = np.arange(len(sizes) + len(counts)) - np.repeat(np.arange(len(counts)), counts + 1)
     relative = (ends[numbers] - np.repeat(ends[firsts[:-1]], counts + 1)).astype(np.uint32)
     laid = b"".join((relative.tobytes(), cells))

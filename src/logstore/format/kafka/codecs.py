@@ -125,9 +125,9 @@ def library_errors() -> tuple[type[Exception], ...]:
 
 
 def _snappy_blocks(library: Any, data: bytes, restored_bytes_max: int) -> Iterator[bytes]:
-    """Yield the blocks of either form.
+    """Decompress plain snappy, or each block of the xerial form.
 
-    Check the size of a block before allocating memory for it.
+    The size of a block is checked before memory is allocated for it.
     """
     if data[:8] != XERIAL_MAGIC:
         _check_size(_snappy_size(library, data), restored_bytes_max)

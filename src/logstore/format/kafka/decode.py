@@ -113,7 +113,7 @@ def check_many(
     """Make all checks of `decode_many` in half the time, because no cell is copied.
 
     Args:
-        checks_claims: whether each header's largest timestamp is compared with the records, too.
+        checks_claims: whether to also compare each header's largest timestamp with the records.
 
     Raises:
         The errors of `decode_many`.
@@ -337,7 +337,7 @@ def read_fields(
 
     Args:
         left: the limit for record headers; None if headers need not be read.
-        bounds: the begin and the end of each record, if they are known.
+        bounds: the start and the end of each record, if they are known.
     """
     begins, ends = record_bounds(batches) if bounds is None else bounds
     data = batches.data

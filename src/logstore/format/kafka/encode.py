@@ -189,7 +189,7 @@ def equal_size(values: Sequence[bytes | None]) -> int:
 
 
 def encode_alike(values: Sequence[bytes | None], size: int) -> bytes:
-    """Encode values of one size with one timestamp; the bytes around such values are cached."""
+    """Encode values of the same size and timestamp; the bytes around such values are cached."""
     around, around_bytes = _around(len(values), size)
     parts: list[bytes] = [b""] * (2 * len(values) + 1)
     parts[0::2] = around
@@ -202,7 +202,7 @@ def encode_alike(values: Sequence[bytes | None], size: int) -> bytes:
 
 @lru_cache(maxsize=8)
 def _around(count: int, size: int) -> tuple[tuple[bytes, ...], int]:
-    """Return the bytes around `count` values of one size, as pieces, and the size of all pieces."""
+    """Return the pieces around `count` values of the same size, and the size of all pieces."""
     pieces = []
     for at in range(count):
         # Attributes, time delta, offset delta, key size, value size.
@@ -249,7 +249,7 @@ def encode_rows(
     read = io.BytesIO(meta).read
     before, between, behind = bounds
     if not has_keys and tails is None:
-        # The bytes after a value are joined to those before the next value.
+        # The bytes after a value are joined to the bytes before the next value.
         joined = before + between
         joined[1:] += behind[:-1]
         parts: list[bytes] = [b""] * (2 * count + 1)

@@ -1,10 +1,10 @@
 """Read the small files that a Kafka broker keeps beside the segments: bytes in, entries out.
 
-    X.index       u32 relative offset | u32 position                              8 bytes an entry
+    X.index       u32 relative offset | u32 position                              8 bytes per entry
     X.timeindex   i64 timestamp | u32 relative offset                            12
     X.txnindex    u16 version 0 | i64 producer id | i64 first | i64 last offset of an aborted
                   transaction | i64 last stable offset at its end                34
-    X.snapshot    u16 version 1 | u32 crc-32c of what follows | u32 count | entries of 46 bytes
+    X.snapshot    u16 version 1 | u32 crc-32c of the rest | u32 count | entries of 46 bytes
     leader-epoch-checkpoint
                   lines of text: version 0 | count | an epoch and its first offset, per entry
 
@@ -79,7 +79,7 @@ def _rows(
     used_bytes = len(data[: len(rows) * size].rstrip(b"\0"))
     count = -(-used_bytes // size)
     if count == 0 and len(rows) == 1:
-        count = 1  # a first entry of zeros may be that of a record at 1970-01-01
+        count = 1  # an entry of zeros is correct if the first record has the timestamp 0
     if len(data) % size:
         return rows[:count], Fault(len(rows) * size, f"{len(data) % size} bytes are not an entry")
     if count < len(rows) and not is_growing:

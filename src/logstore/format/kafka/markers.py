@@ -48,8 +48,8 @@ def build_marker(producer_id: int, epoch: int, timestamp: int, marker: Marker) -
 def read_marker(data: Buffer, position: int, header: BatchHeader) -> Marker | None:
     """Read a control batch; return None if it is not a marker, or if its record cannot be read.
 
-    Whether the batch is a marker depends only on the key of its record. If the value is not that of
-    a marker, the epoch of the coordinator is -1.
+    Whether the batch is a marker depends only on the key of its record. If the record's value is
+    too short for a marker, the epoch of the coordinator is -1.
     """
     try:
         columns = record_batch.decode_all(data, position, header)

@@ -1,6 +1,6 @@
 """Encode and decode Kafka's record batch v2, magic 2 (KIP-98; docs/FORMAT.md, section 8).
 
-    prefix (17) | crc-32c u32 of all that follows it | rest of the header, 61 in all | records
+    prefix (17) | crc-32c u32 of all bytes after it | rest of the header, to byte 61 | records
 
 The checksum does not cover the prefix. So a batch can get another base offset without a new
 checksum. But a wrong base offset or epoch is found only by a comparison with the neighbouring
@@ -160,7 +160,7 @@ def decode_columns(
     header: BatchHeader,
     expansion_bytes_max: int = EXPANSION_BYTES_MAX,
 ) -> RecordBatch:
-    """Decode the batch with this header; a control batch gives a batch without records.
+    """Decode the batch with this header; for a control batch, the result has no records.
 
     Raises:
         RecordExpansionError: the batch needs more memory than allowed; no memory was allocated.
@@ -268,7 +268,7 @@ def check_run(
     """Check the records of batches, many at a time, without making columns of them.
 
     Args:
-        is_strict: whether to check also facts on which no reader relies. An append sets this.
+        is_strict: whether to also check facts on which no reader relies. An append sets this.
         checks_claims: whether to compare the header's largest timestamp with the records. `verify`
             sets this.
 

@@ -1,11 +1,12 @@
-"""Recognise the records of a batch as sound in a few steps, if they look like most records.
+"""Recognise the sound records of a batch in a few steps, if they look like most records.
 
     length | attributes | timestamp delta | offset delta | key | value | no headers
 
-A client's records are usually dense, without headers, and of one size. This module recognises only
-a part of the batches that `decode.check_many` accepts. For any other batch, `decode.check_many`
-decides. For a small batch, a NumPy check takes longer than the system takes to write the batch. So
-this module reads records one by one. But it checks a run of records of one size at once.
+A client's records usually have no gaps between offsets, no headers, and the same size. This module
+recognises only some of the batches that `decode.check_many` accepts. For any other batch,
+`decode.check_many` decides. For a small batch, a NumPy check takes longer than the system takes to
+write the batch. So this module reads records one by one. But it checks a run of records of the same
+size at once.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ SINGLES_MAX = 32
 # of three bytes.
 DELTA_LIMITS = (1 << 6, 1 << 13, 1 << 15)
 ONE_BYTE_MAX, RECORDS_MAX = DELTA_LIMITS[0], DELTA_LIMITS[-1]
-# Limits of the remembered shapes: their number, and the records and runs in each.
+# Limits of the remembered shapes: how many, and the records and runs in each shape.
 SHAPES_MAX, SHAPE_RECORDS_MAX, SHAPE_RUNS_MAX = 64, 1 << 14, 4
 WORD_BYTES, WORD_MAX = 8, 2**64 - 1
 
@@ -60,7 +61,7 @@ class Places(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Hold the bytes at one place in each of several records that are alike.
+    """Hold the bytes that several records of the same size have at the same place.
 
     Attributes:
         offset: the place of these bytes in the first record, relative to the start of the batch's
@@ -91,7 +92,7 @@ _shapes: dict[tuple[int, int], Shape] = {}
 def is_regular(
     data: memoryview, start: int, end: int, header: BatchHeader, expansion_bytes_max: int
 ) -> bool:
-    """Recognise the uncompressed records of a batch as sound; False if this is not certain.
+    """Report whether the uncompressed records of a batch are sound; False if this is unknown.
 
     Args:
         data: a buffer with the records from `start` to `end`. The batch's header comes directly
@@ -192,7 +193,7 @@ def _keep_shape(
 
 
 def places_of(data: memoryview, start: int, number: int) -> Places | None:
-    """Read one record; None if it has headers or another offset delta, or if anything is wrong."""
+    """Read one record; None if it has headers, a wrong offset delta, or any other fault."""
     length, place = varint(data, start)
     stop, time_at = place + length, place + 1
     time, delta_at = varint(data, time_at)
@@ -219,7 +220,7 @@ def _deltas(shift: int) -> Words:
 
 
 def _rows_alike(number: int) -> int:
-    """Count the records from `number` whose offset deltas have as many bytes as the last one."""
+    """Count the offset deltas from `number` on that have as many bytes as the delta before."""
     for limit in DELTA_LIMITS:
         if number <= limit:
             return limit - number
@@ -230,7 +231,7 @@ def _run_of(data: memoryview, places: Places, number: int, rows: int) -> Times |
     """Check that the next `rows` records differ from a record only in timestamps and contents.
 
     Args:
-        number: the number of the record after the one in `places`.
+        number: the number of the record after the record in `places`.
     """
     start, first, stride = places.start, places.stop, places.stop - places.start
     head_end = places.head_end

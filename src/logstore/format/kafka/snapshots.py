@@ -1,6 +1,6 @@
 """Encode and decode Kafka's snapshots of producers: `.snapshot` files (docs/FORMAT.md, section 10).
 
-    u16 version 1 | u32 crc-32c of what follows | u32 count | entries of 46 bytes       big-endian
+    u16 version 1 | u32 crc-32c of the rest | u32 count | entries of 46 bytes           big-endian
 
 A snapshot holds only the newest batch of each producer. After a snapshot was read, only this batch
 is recognized if it is sent again.
@@ -62,12 +62,12 @@ def decode_snapshot(data: bytes, path: str, offset: int, now_ms: int) -> Snapsho
     Args:
         path: the path of the file, for errors.
         offset: the offset in the file's name.
-        now_ms: the time that each producer gets as its last use, because the file does not have
-            this time.
+        now_ms: the time to use as the last use of each producer, because the file does not have
+            such a time.
 
     Raises:
-        CorruptCheckpointError: the file is damaged, or has another offset. The caller rebuilds the
-            state of the producers.
+        CorruptCheckpointError: the file is damaged, or a producer's offset is not below `offset`.
+            The caller rebuilds the state of the producers.
     """
     fault = snapshot_fault(data, offset)
     if fault is not None:

@@ -31,7 +31,7 @@ MAGIC_AT = PREFIX_BYTES - 1
 _unpack_base_offset = struct.Struct(">q").unpack_from
 _unpack_header = HEADER.unpack_from
 _unpack_length = struct.Struct(">8xi").unpack_from
-# This many small batches are checked before other threads can run. The check takes a part of a
+# This many small batches are checked before other threads can run. The check takes less than a
 # millisecond.
 TOGETHER_MAX = 512
 TOGETHER_MIN = 16  # up to this many batches are checked faster one by one
@@ -140,14 +140,14 @@ def sound_headers(data: memoryview, position: int, expected_offset: int) -> Soun
     """Check many small batches from `position` on, up to the first that `sound_header` refuses.
 
     Each batch begins at or after the end offset of the batch before it. If the last batch begins
-    after a gap, the caller must check that gap. With only a few batches, return None, because one
-    check for each batch is faster then.
+    after a gap, the caller must check that gap. If there are only a few batches, the result is
+    None, because it is faster to check them one by one.
     """
     places = _follow(data, position)
     if len(places) <= TOGETHER_MIN:
         return None
     positions = np.array(places, np.int64)
-    # An array of overlapping items: at each position of the data begins one possible header.
+    # An array of overlapping items: a possible header begins at each position of the data.
     headers = np.ndarray((len(data) - HEADER_BYTES + 1,), HEADER_FIELDS, data, 0, (1,))
     rows = headers[positions[:-1]]
     stored = np.diff(positions) - HEADER_BYTES
@@ -179,9 +179,9 @@ _WANTED = (
 
 
 def _follow(data: memoryview, position: int) -> list[int]:
-    """Step from length to length.
+    """Step from batch to batch by their lengths, which are not checked.
 
-    Return where batches seem to begin, and the end of the last one.
+    Return where batches seem to begin, and the end of the last batch.
     """
     places, end = [position], len(data)
     while position + HEADER_BYTES <= end and len(places) <= TOGETHER_MAX:

@@ -1,6 +1,7 @@
 """Read Kafka's numbers, which are zigzag varints: a single number, or a number at each position.
 
-Nearly all numbers have one or two bytes. Such a number is looked up in a table by its two bytes.
+Nearly all numbers have one or two bytes. Such a number is looked up in a table by the two bytes at
+its position.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def varint(data: Buffer, position: int) -> tuple[int, int]:
 
 @cache
 def short_varints() -> tuple[Numbers, Numbers]:
-    """Build a table from two bytes to the number that begins there, and its size (0 if longer)."""
+    """Build two tables by a number's first two bytes: the number, and its size (0 if longer)."""
     low, high = np.arange(1 << 16) & 0xFF, np.arange(1 << 16) >> 8
     widths = np.where(low < 0x80, 1, np.where(high < 0x80, 2, 0))
     numbers = np.where(low < 0x80, low, low & 0x7F | high << 7)
