@@ -11,8 +11,8 @@
         .load()
     )
 
-The columns and options are those of Spark's Kafka source. Spark is imported on the first call of a
-function here.
+The columns and options are the same as in Spark's Kafka source. Spark is imported on the first call
+of a function of this module.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def verify(spark: SparkSession, log_dirs: LogDirs, *, kafka_log_dirs: bool = Fal
     offset), position (bytes), offset, reason.
 
     Args:
-        kafka_log_dirs: whether the log dirs are those of a Kafka broker.
+        kafka_log_dirs: whether the log dirs belong to a Kafka broker.
     """
     from logstore.spark import checks
 
@@ -58,8 +58,8 @@ def describe(spark: SparkSession, log_dirs: LogDirs, *, kafka_log_dirs: bool = F
     max_timestamp.
 
     Args:
-        kafka_log_dirs: whether the log dirs are those of a Kafka broker. The broker's internal
-            topics are left out.
+        kafka_log_dirs: whether the log dirs belong to a Kafka broker. The broker's internal topics
+            are left out.
     """
     from logstore.spark import checks
 

@@ -70,8 +70,8 @@ def verify(spark: SparkSession, log_dirs: LogDirs, is_kafka: bool = False) -> Da
     """Check every batch of a store in parallel; return one row per problem.
 
     The columns are dir, topic, partition, segment (its base offset), position (bytes), offset,
-    reason. Another process may own the store. A log dir or a partition that cannot be read is a
-    problem, too.
+    reason. Another process may own the store. A log dir or a partition that cannot be read also
+    gets a row.
 
     Raises:
         LogDirError: no log dir can be read.
@@ -154,7 +154,7 @@ def _look(place: Place, topic: str, partition: int, base: int) -> list[Row]:
 
 
 def _dir_of(place: Place, error: LogStoreError) -> str | None:
-    """Return the log dir that an error names; None if it names none of this store's paths."""
+    """Return the log dir that an error names; None if the error names no log dir of the store."""
     path = error.path if isinstance(error, LogDirError) else None
     return path if path in place.log_dirs else None
 
@@ -176,8 +176,9 @@ def flushed_to(store: LogStore, log: Log) -> int:
 
 
 def describe(spark: SparkSession, log_dirs: LogDirs, is_kafka: bool = False) -> DataFrame:
-    """Measure every partition of a store; return one row each, by dir, topic and partition.
+    """Measure every partition of a store; return one row per partition.
 
+    The rows are sorted by dir, topic and partition.
     The columns are dir, topic, partition, bytes, segments, log_start_offset, log_end_offset,
     records, keys (distinct), null_keys, key_skew (the share of the most frequent key among all
     records with a key), min_timestamp, max_timestamp. The keys and timestamps of all records are

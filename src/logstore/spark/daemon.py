@@ -1,4 +1,4 @@
-"""Start Spark's Python workers as Spark does, but end them silently when the JVM hangs up.
+"""Start Spark's Python workers; end them silently when the JVM closes their connection.
 
 If an idle worker finds its connection closed, the worker tries to report this to the JVM. Over a
 Unix socket, the report fails at once, and Spark's own daemon prints a traceback. Over TCP, the

@@ -1,4 +1,4 @@
-"""Read the options of the source and the sink, which are those of Spark's Kafka source and sink.
+"""Read the options of the source and the sink; they have the names of Spark's Kafka options.
 
 An unknown option is refused, and the error names the nearest known option.
 """
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from logstore.log.read.isolation import READ_COMMITTED, READ_UNCOMMITTED
 from logstore.names import TopicPartition, validate_topic
 
-ISOLATION_LEVELS = (READ_UNCOMMITTED, READ_COMMITTED)  # the levels that Kafka's consumers have
+ISOLATION_LEVELS = (READ_UNCOMMITTED, READ_COMMITTED)  # the levels of Kafka's consumers
 
 EARLIEST, LATEST = -2, -1
 OFFSET_NAMES = {"earliest": EARLIEST, "latest": LATEST}
@@ -52,7 +52,7 @@ Bound = int | PartitionOffsets
 
 
 class Place(NamedTuple):
-    """Name a store: all its log dirs, and whether they are a Kafka broker's."""
+    """Name a store: all its log dirs, and whether they belong to a Kafka broker."""
 
     log_dirs: tuple[str, ...]
     is_kafka: bool = False
@@ -80,7 +80,7 @@ class ReadOptions(NamedTuple):
     is_committed: bool
 
     def is_wanted(self, key: TopicPartition) -> bool:
-        """Report whether the options select a partition, which need not exist."""
+        """Report whether the options select a partition; the partition need not exist."""
         if self.pattern is not None:
             return re.fullmatch(self.pattern, key.topic) is not None
         return key in self.assigned or key.topic in self.topics
@@ -274,7 +274,7 @@ def _nearest_bound(text: str) -> str:
 
 
 def _times(options: Mapping[str, str], side: str) -> Bound | None:
-    """Read one time for all partitions or one for each, in ms since the epoch; None if not set."""
+    """Read the time for all partitions or for each, in ms since the epoch; None if not set."""
     if f"{side}Timestamp" in options:
         return number(options, f"{side}Timestamp", 0)
     name = f"{side}OffsetsByTimestamp"

@@ -2,12 +2,12 @@
 
     {"orders": {"0": 1200, "1": 980}, "topic ids": {"orders": {"0": "c31959bdd86750e2", ...}}}
 
-The document has the next offset of each partition, as Kafka's document has. It also has the first 8
-bytes of each topic id. If a partition was deleted and created again, its topic has another id. So
-the stream notices the new partition, whatever the length of the new log. No topic can have the name
-"topic ids", because a topic's name has no spaces. In a checkpoint of an earlier version, or of a
-Kafka broker without ids, a partition has no topic id. Then a stream does not notice that the
-partition was created again.
+The document has the next offset of each partition, as in Spark's Kafka source. It also has the
+first 8 bytes of each topic id. If a partition was deleted and created again, its topic has another
+id. So the stream notices the new partition even if the new log is as long as the old log. No topic
+can have the name "topic ids", because a topic's name has no spaces. In a checkpoint of an earlier
+version, or of a Kafka broker without ids, a partition has no topic id. Then a stream does not
+notice that the partition was created again.
 
 Spark compares offsets as text, so topics and partitions are always in order.
 """
@@ -80,7 +80,7 @@ def same(begun: Reached, ids: TopicIds) -> PartitionOffsets:
 
 
 def limited(starts: PartitionOffsets, ends: PartitionOffsets, limit: int) -> PartitionOffsets:
-    """Return how far to read each partition, if all together give at most `limit` records.
+    """Return where to stop in each partition, so that a batch has at most `limit` records.
 
     Each partition gets a share in proportion to its unread records. A partition with unread records
     gets at least one record, so that it does not wait for a partition with many records. If `limit`

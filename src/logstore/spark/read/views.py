@@ -110,7 +110,7 @@ def _open(place: Place) -> LogStore:
 
 
 def _take_advice_away(record: logging.LogRecord) -> bool:
-    """Name the host in a warning, and remove its remedy, which is for the owner of the store.
+    """Name the host in a warning; remove the warning's advice, which only the owner can follow.
 
     Python workers write warnings to the log of their executor.
     """
@@ -120,7 +120,7 @@ def _take_advice_away(record: logging.LogRecord) -> bool:
 
 
 def _check_kind(place: Place, error: LogDirError) -> None:
-    """Raise LogDirIdentityError if a log dir is a broker's and should be a store's, or vice versa.
+    """Raise LogDirIdentityError if a log dir belongs to a broker instead of a store, or vice versa.
 
     Only the file `meta.properties` is read. Opening the log dir may need a library that is missing.
     """
@@ -141,7 +141,7 @@ def _check_kind(place: Place, error: LogDirError) -> None:
 
 @contextmanager
 def host_named(*, is_read: bool = False) -> Iterator[None]:
-    """Add the host's name to errors about log dirs, because every host may have such a path.
+    """Add the host's name to errors about log dirs, because each host may have the same path.
 
     Args:
         is_read: whether the option failOnDataLoss applies, so that the error may name it.
@@ -210,8 +210,9 @@ def check_all_serve(store: LogStore) -> None:
     if replicas.missing_ids:
         named = ", ".join(log_dir.path for log_dir in replicas.log_dirs)
         raise LogDirOfflineError(
-            f"logDirs, looked at on host {socket.gethostname()}, names {named}, but the store has "
-            f"{len(replicas.missing_ids)} more (directory id {', '.join(replicas.missing_ids)}): "
+            f"on host {socket.gethostname()}, logDirs names {named}, but the store has "
+            f"{len(replicas.missing_ids)} more log dirs (directory id "
+            f"{', '.join(replicas.missing_ids)}): "
             "name all of them, or set failOnDataLoss=false to continue without their records",
             path=named,
             reason="log dirs are missing",

@@ -1,4 +1,4 @@
-"""Append the records that tasks have staged: each batch of a query once, even after a crash.
+"""Append the records that tasks have staged: each batch of a query only once, even after a crash.
 
     <log dir>/.spark/commits/<query id>     one document, the same in every log dir that works
 
@@ -9,10 +9,10 @@
 
 If a commit is interrupted, the next commit of any query completes the interrupted commit first. For
 this, the next commit reads each log from the offset that the document names, and finds which
-batches of the interrupted commit are there. The process owns the store during the whole commit, so
-no other process appends between begin and end. But after an interruption, another process is able
-to append. So the next commit first removes from the document the records that the logs have
-already. Then it appends the rest at each log's new end (docs/adr).
+batches of the interrupted commit the log has. The process owns the store during the whole commit,
+so no other process appends between begin and end. But after an interruption, another process can
+append. So the next commit first removes the records that the logs already have from the document.
+Then it appends the rest at each log's new end (docs/adr).
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Part(NamedTuple):
     """Describe the part of a commit that goes to one partition.
 
     Attributes:
-        base_offset: the end of the log before this commit. The commit's batches follow without a
-            gap.
+        base_offset: the end of the log before this commit. The commit's batches begin there, and
+            follow one another without a gap.
         first_sequence: how many records of this commit the log has before `base_offset`.
     """
 
@@ -73,8 +73,8 @@ class QueryRecord(NamedTuple):
     """Record the state of a query: its last complete batch, and a later commit that was begun.
 
     Attributes:
-        number: a number that grows with every write of the record. A log dir that was away may have
-            an older record.
+        number: a number that grows with every write of the record. If a log dir was offline, it may
+            have an older record, with a smaller number.
     """
 
     query_id: str
@@ -185,8 +185,8 @@ class CommitLog:
     def remove_finished(self, record: QueryRecord) -> None:
         """Remove the record of a complete DataFrame write, because no other batch follows.
 
-        While a log dir is away or hangs, the record is not removed, because that log dir may have
-        an older record, which says that the write is only begun.
+        While a log dir is offline or hangs, the record is not removed. That log dir may have an
+        older record, in which the write is not complete.
         """
         is_finished = record.pending is None and record.query_id.startswith(ONCE_PREFIX)
         if not is_finished or self._store.host.replicas.is_a_dir_in_doubt():
@@ -242,7 +242,8 @@ def commit(store: LogStore, query_id: str, batch_id: int, runs: Sequence[Run]) -
         begun = Commit(batch_id, tuple(_parts(store, runs)))
         finish(store, log, log.write(record._replace(pending=begun)))
     remove_files(runs)
-    # if the batch is not new, another driver may have continued and may be staging the next batch
+    # If the batch is not new, another driver may have continued the query, and may be staging the
+    # next batch.
     if is_new:
         log.remove_staged(query_id)
     return is_new
@@ -251,7 +252,7 @@ def commit(store: LogStore, query_id: str, batch_id: int, runs: Sequence[Run]) -
 def check_staged(runs: Sequence[Run]) -> None:
     """Check that all staged files are complete, before the commit begins.
 
-    A commit that was begun but cannot be completed would block all later commits.
+    If a commit has begun and cannot be completed, it blocks all later commits.
 
     Raises:
         LogStoreError: a staged file is missing or too short; nothing was appended.
@@ -362,7 +363,7 @@ def read_run(log: Log, run: Run) -> bytes:
     except OSError as error:
         raise LogStoreError(
             f"a commit that was begun cannot be completed: its staged file {run.path} cannot be "
-            f"read ({error.strerror}). Bring the file back. To give its records up, remove the "
+            f"read ({error.strerror}). Bring the file back. To give up its records, remove the "
             f"commit's document in {os.path.join(SPARK_DIR, 'commits')} of every log dir"
         ) from error
     if len(data) != run.size_bytes:

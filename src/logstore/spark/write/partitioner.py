@@ -17,7 +17,7 @@ Numbers = NDArray[Any]
 def murmur2(keys: pa.Array) -> Numbers:
     """Hash each key with Kafka's murmur2: shape (n,), uint32; the hash of a null has no meaning.
 
-    Keys of one length are hashed together: each step hashes one word of every key.
+    Keys of the same length are hashed together: each step hashes one word of every key.
     """
     keys = keys.cast(pa.large_binary())
     starts = np.frombuffer(keys.buffers()[1], np.int64)[keys.offset : keys.offset + len(keys) + 1]

@@ -1,7 +1,7 @@
 """Write a DataFrame or a stream to a store: tasks stage records, and the driver commits them.
 
-The columns are those of Spark's Kafka sink: value, and optionally key, topic, partition and
-headers. A column timestamp is optional, too. Tasks never write to a log. The commit runs in a
+The columns are the same as in Spark's Kafka sink: value, and optionally key, topic, partition and
+headers. A column timestamp is also allowed. Tasks never write to a log. The commit runs in a
 separate process, which owns the store during the commit.
 """
 
@@ -59,7 +59,7 @@ class WriteOptions(NamedTuple):
 
 
 def write_options(given: Mapping[str, str], schema: StructType, overwrite: bool) -> WriteOptions:
-    """Check the options and the columns of a write; raise ValueError for a wrong one."""
+    """Check the options and the columns of a write; raise ValueError if any of them is wrong."""
     if any(name.lower() == "kafkalogdirs" for name in given):
         raise ValueError(
             "the log dirs of a Kafka broker can only be read: take its partitions into a store "
@@ -91,7 +91,7 @@ def write_options(given: Mapping[str, str], schema: StructType, overwrite: bool)
 
 
 def own(log_dirs: tuple[str, ...]) -> LogStore:
-    """Open the store as its owner; wait for another commit, but not for any other owner.
+    """Open the store as its owner; wait if another commit owns it, but for no other owner.
 
     An owner without an admin socket is treated as a commit, because a commit has no admin socket.
 
@@ -108,7 +108,7 @@ def check_not_owned(log_dirs: tuple[str, ...]) -> None:
     This function acquires the locks, releases them at once, and writes nothing.
 
     Raises:
-        LogDirLockedError: another process owns the store, and not for a commit.
+        LogDirLockedError: another process that is not a commit owns the store.
     """
 
     def try_locks() -> None:
@@ -159,7 +159,7 @@ def own_line() -> list[int]:
 
 
 def prepare(options: WriteOptions) -> None:
-    """Check before a task runs that the write can succeed.
+    """Check that the write can succeed, before any task runs.
 
     Create the topic if the options ask for it.
 
@@ -218,7 +218,7 @@ class _Writer:
             commit(store, staged[0].query_id, batch_id, runs)
 
     def _abort(self, messages: list[Any]) -> None:
-        """Remove the staged files, except those of a begun commit, which the next commit needs."""
+        """Remove the staged files that no begun commit names; the next commit needs the others."""
         begun = {
             run.path
             for record in read_records(self._options.log_dirs).values()

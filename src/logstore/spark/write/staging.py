@@ -3,10 +3,10 @@
     <log dir>/.spark/staged/<query id>/<unique>.batches
 
 Each task writes one file, on the disk of one of its partitions. The file is durable before the task
-reports its end. Only the commit that gets the task's report reads the file. A file that no commit
-named is removed with the next batch of the same query. A DataFrame write has no next batch, and
-nothing shows whether its driver is alive. So the operator must remove the files that such a write
-left (docs/SPARK.md).
+reports to the driver. Only the commit that gets the task's report reads the file. If no commit
+names a file, the next batch of the same query removes it. A DataFrame write has no next batch, and
+nothing shows whether its driver is alive. So if such a write leaves files, the operator must remove
+them (docs/SPARK.md).
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Stage:
         self._store = store
         self._query_id = query_id
         self._topic = topic
-        self._rows = task  # so that tasks begin their turns at different partitions
+        self._rows = task  # so that tasks begin at different partitions
         self._partitions: dict[str, list[int]] = {}
         self._held: dict[TopicPartition, list[pa.RecordBatch]] = {}
         self._held_bytes = 0
