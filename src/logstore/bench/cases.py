@@ -94,7 +94,7 @@ def moves(plan: Plan) -> tuple[Case, ...]:
 def troubles(plan: Plan) -> tuple[Case, ...]:
     """Return the cases with one disk in trouble.
 
-    The disk must be one that can be slowed or stopped.
+    The first disk must be a disk that can be slowed and stopped.
     """
     seconds = max(case.seconds for case in plan.cases) * 2
     return tuple(Case("beside", 100, 100, "durable", 1, seconds, 1, what) for what in TROUBLES)

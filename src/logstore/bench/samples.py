@@ -60,7 +60,7 @@ class Sampler:
 
 
 def joined(samplers: list[Sampler]) -> NDArray[np.void]:
-    """Merge the samples of several workers in the order of their starts; times since the epoch."""
+    """Merge the samples of several workers, sorted by their starts, in ns since the epoch."""
     rows = np.concatenate([sampler.array() for sampler in samplers] or [np.empty(0, SAMPLE)])
     rows["start_ns"] += time.time_ns() - time.perf_counter_ns()
     return rows[np.argsort(rows["start_ns"], kind="stable")]

@@ -35,8 +35,8 @@ HELP = """Keep Kafka-style partition logs on several disks, and inspect them.
 
 Name the log dirs of a store with --log-dirs, or once with LOGSTORE_LOG_DIRS.
 Commands that read (topics, dirs, metrics, cat, tail, dump, verify) also work while another process
-has the store open. Commands that operate a store (create, delete, repair, cordon, ...) then run in
-that process, the owner of the store. format and append need a store that no process has open.
+has the store open. In that case, commands that operate a store (create, delete, repair, cordon,
+...) run in that process. format and append need a store that no process has open.
 
 \b
 Examples:

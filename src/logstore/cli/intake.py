@@ -20,7 +20,7 @@ CHUNK_BYTES = 1 << 18
 
 BATCH_BYTES_MAX = 1 << 20
 RECORD_OVERHEAD_BYTES = 64
-"""How many bytes a record counts in addition to its value.
+"""Bytes that are counted for each record in addition to its value.
 
 So a batch of many tiny records does not grow without limit.
 """

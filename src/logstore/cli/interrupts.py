@@ -46,7 +46,7 @@ class Interrupts:
 
 @contextmanager
 def held() -> Iterator[Interrupts]:
-    """Hold interrupts back in this block; at its end, raise KeyboardInterrupt if one came."""
+    """Hold back interrupts in this block; if one came, raise KeyboardInterrupt after the block."""
     interrupts = Interrupts()
     try:
         is_tied = signal.getsignal(signal.SIGHUP) is signal.SIG_DFL  # False under nohup

@@ -61,10 +61,10 @@ def partition_arguments(function: Function) -> Function:
 
 
 def named_log_dirs(log_dirs: tuple[str, ...]) -> list[str]:
-    """Return the log dirs named after the command, before the command, or in the environment.
+    """Return the log dirs from the command's options, the program's options or the environment.
 
     Raises:
-        click.UsageError: no log dir is named anywhere.
+        click.UsageError: no log dir is given in any of these places.
 
     """
     context = click.get_current_context(silent=True)
@@ -171,7 +171,7 @@ def partitions_of(
     """Return the partitions that `TOPIC [PARTITION]` names; `orders-0` is accepted, too.
 
     Args:
-        others: partitions of the store that its files may not name.
+        others: partitions that exist, although the files that can be read may not show them.
 
     Raises:
         UnknownPartitionError: the store has no such partition.

@@ -30,7 +30,7 @@ to_json = json.JSONEncoder(ensure_ascii=False).encode
 
 
 class Column(NamedTuple):
-    """Describe a column of a table: the key of its values, its heading, and their format."""
+    """Describe a column of a table: the key of its values, its heading, and its format."""
 
     key: str
     heading: str
@@ -97,7 +97,7 @@ def print_rows(rows: Sequence[Row], columns: Sequence[Column], output_format: st
 
 
 def print_table(rows: Sequence[Row], columns: Sequence[Column]) -> None:
-    """Print a table; rich draws the table on a terminal, elsewhere it has plain columns."""
+    """Print a table: on a terminal, rich draws the table; otherwise it has plain columns."""
     cells = [[column.word(row.get(column.key)) for column in columns] for row in rows]
     if sys.stdout.isatty():
         try:
@@ -164,7 +164,7 @@ class Show(Protocol):
     """Show the progress of some work."""
 
     def __call__(self, done: int, total: int | None = None, /) -> None:
-        """Show how much is done so far, in all steps, and the total if it is known."""
+        """Show how much is done so far, and the total if it is known."""
 
 
 @contextmanager

@@ -65,14 +65,14 @@ def absolute(path: str | None) -> str | None:
 def offline_with_owner(log_dirs: tuple[str, ...]) -> dict[TopicPartition, LogDirOfflineError]:
     """Return the partitions on the log dirs that the owner of the store has taken offline.
 
-    A process that only reads the files may not know this: the disk can be read again, or it failed
-    before the other log dirs knew its partitions.
+    A process that only reads the files may not know these partitions: the disk may be readable
+    again, or it may have failed before the other log dirs knew its partitions.
     """
     owner = find_owner(named_log_dirs(log_dirs))
     found: dict[TopicPartition, LogDirOfflineError] = {}
     if owner is None:
         return found
-    with suppress(LogStoreError):  # the owner ended, or hangs: then the files are all that is known
+    with suppress(LogStoreError):  # if the owner ended or hangs, only the files can be used
         answer = owner.call("describe_dirs", {}, timeout=ANSWER_SECONDS_MAX)
         for entry in answer["log_dirs"]:
             if not entry["is_live"]:

@@ -52,7 +52,7 @@ class Figures:
         return None
 
     def serving(self, layout: str) -> tuple[int, int] | None:
-        """Return the number of log dirs that appended beside a failed disk, and of all log dirs.
+        """Count the log dirs that appended while a disk had failed; also return how many exist.
 
         A log dir counts if it appended at least half as much as it did with healthy disks.
         """
@@ -132,10 +132,10 @@ def _processes(figures: Figures) -> Claim | None:
     if not ratios:
         return None
     return Claim(
-        "Rejected alternatives: one broker a disk",
-        "One broker a disk gave 15 % less throughput than one broker for all.",
-        f"One process a disk appended {median(ratios) - 1:+.0%} against one process for all disks "
-        f"with as many writers (median of {len(ratios)} case{'s' * (len(ratios) > 1)}, from "
+        "Rejected alternatives: one broker per disk",
+        "One broker per disk gave 15 % less throughput than one broker for all disks.",
+        f"One process per disk appended {median(ratios) - 1:+.0%} against one process for all "
+        f"disks with as many writers (median of {len(ratios)} case{'s' * (len(ratios) > 1)}, from "
         f"{min(ratios) - 1:+.0%} to {max(ratios) - 1:+.0%}). There is no network here, and one "
         "Python process has one interpreter lock, so this comparison differs from the claim's.",
     )

@@ -82,7 +82,7 @@ def limited(row: Row, share: float = 1.0) -> Row:
 
 
 def appends(rows: Sequence[Row]) -> list[Row]:
-    """Return the appends, each with the speed limit for values: copies and parity take the rest."""
+    """Return the appends with their limit: the disks' speed limit less copies and parity."""
     return [
         limited(row, WRITTEN_SHARE.get(row["layout"].partition("-")[0], 1.0))
         for row in rows
@@ -139,7 +139,7 @@ def moves_done(_rows: Sequence[Row], workers: Sequence[Row]) -> list[Row]:
 
 
 def other_disks(_rows: Sequence[Row], workers: Sequence[Row]) -> list[Row]:
-    """Merge all disks of a layout but the first into a row: their median, and their worst tail."""
+    """Merge the rows of all disks except the first: the median p50, and the largest p99."""
     found: dict[tuple[str, str], list[Row]] = {}
     for row in workers:
         if row["phase"] == "beside" and row["worker"] > 0:
@@ -223,8 +223,8 @@ SHEETS = (
             "processes",
         ),
         MB_S, by_process,
-        lambda row: "one process a disk" if "processes" in row["layout"] else "one for all",
-        lambda row: f"{whole_case(row)}, {batch_of(row)} a batch",
+        lambda row: "one process per disk" if "processes" in row["layout"] else "one for all",
+        lambda row: f"{whole_case(row)}, {batch_of(row)} records per batch",
     ),
     Sheet(
         Plot(
@@ -281,8 +281,8 @@ SHEETS = (
     Sheet(
         Plot(
             "How much does a layout still take while one of its disks is slow, full or dead?",
-            "Further right is better. Above 1, the other disks had the processor to themselves. A "
-            "RAID is one file system, so a RAID that is full takes no appends.",
+            "Further right is better. A figure above 1 is possible, because the other disks can "
+            "use more of the processor. A RAID is one file system, so a full RAID accepts nothing.",
             "kept",
         ),
         KEPT, kept_in_trouble, trouble_of,

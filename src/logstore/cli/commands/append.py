@@ -146,7 +146,9 @@ def append(
       logstore cat orders 0 --format jsonl | logstore append copy --create --input jsonl
     """
     if key_separator is not None and (input_format != "text" or not key_separator):
-        raise click.UsageError("--key-separator goes with text", click.get_current_context())
+        raise click.UsageError(
+            "--key-separator needs --input text, and must not be empty", click.get_current_context()
+        )
     partition, paths = split_arguments(rest)
     total_bytes = input_bytes(paths)
     parse = json_parser if input_format == "jsonl" else text_parser(key_separator)

@@ -62,7 +62,7 @@ def problem_row(name: TopicPartition, problem: Problem, *, is_repairable: bool) 
 
 
 def failure_row(topic: str, partition: int | None, path: str | None, reason: str) -> Row:
-    """Build the row of a log dir or a partition of which nothing could be read."""
+    """Build the row of a log dir or a partition that could not be read at all."""
     row: Row = dict.fromkeys(("position", "end_position", "offset", "end_offset"))
     names = {"topic": topic, "partition": partition, "path": path}
     unknown = {"offset_count_lost": None, "damage": None}

@@ -184,7 +184,7 @@ def value_text(value: Any) -> str:
 
 
 def row_json(row: Row) -> Row:
-    """Convert a row for JSON, with bytes as in the other commands."""
+    """Convert a row for JSON; bytes become text or base64, as in the other commands."""
     return {
         key: bytes_to_json(value) if isinstance(value, bytes) else value
         for key, value in row.items()
@@ -250,7 +250,7 @@ def partition_segments(target: tuple[str, ...], log_dirs: tuple[str, ...]) -> tu
 
 
 def readable_file(path: str) -> str:
-    """Check that a segment file can be read before anything is printed."""
+    """Return the path of a segment file, after a check that the file can be read."""
     try:
         files.close(files.open_regular(path, files.READ))
     except OSError as error:

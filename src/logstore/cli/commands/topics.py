@@ -53,7 +53,10 @@ CONFIG_COLUMNS = [
 
 
 def partition_row(store: LogStore, name: TopicPartition, away: LogStoreError | None = None) -> Row:
-    """Collect the facts of a partition; `state` has the reason if it is `away` or incomplete."""
+    """Collect the facts of a partition; if it is offline or incomplete, `state` has the reason.
+
+    If the caller knows that the partition is offline, `away` is the error with the reason.
+    """
     row: Row = {
         "topic": name.topic,
         "partition": name.partition,
@@ -103,7 +106,7 @@ def tell_not_online(partition_rows: list[Row]) -> None:
     """Report on stderr which partitions are offline or incomplete, grouped by log dir."""
     by_dir: dict[str, list[str]] = {}
     for row in partition_rows:
-        where = f"with {row['log_dir']}" if row["log_dir"] else "by themselves"
+        where = f"with {row['log_dir']}" if row["log_dir"] else "for other reasons"
         if row["state"].startswith("incomplete"):
             where = f"incomplete in {row['log_dir']}"
         else:
@@ -300,8 +303,8 @@ def confirmed(question: str) -> bool:
 def check_exists(view: LogStore, name: TopicPartition) -> None:
     """Check that a partition exists, so that no question is asked about a missing partition.
 
-    A partition that is only in the catalog exists, too. An example is a partition that was created
-    after the old copy of its log dir was made.
+    A partition also exists if it is only in the catalog. For example, it was created after the old
+    copy of its log dir was made.
 
     Raises:
         UnknownPartitionError: the partition does not exist.
@@ -369,8 +372,8 @@ def alter(
 ) -> None:
     """Change the configuration of a partition, even while a process has the store open.
 
-    The keys are those of `create --config`; Kafka's dotted names are accepted too. Sizes are bytes
-    or text such as 64MiB, durations are ms or text such as 7d, and -1 means no limit. KEY= or
+    The keys are the same as for `create --config`; Kafka's dotted names are accepted too. Sizes are
+    bytes or text such as 64MiB, durations are ms or text such as 7d, and -1 means no limit. KEY= or
     KEY=default resets a key to the store's default. If one change is refused, no change is made.
 
     \b
