@@ -1,9 +1,9 @@
 """Accept move requests from outside the process: the commands `move.*` of the admin socket.
 
-The store's first `ReplicaMover` registers the commands. If a client asks for a command earlier, all
-commands are registered then. If a store has no mover, the first request for a move makes a mover. A
-client that only reads starts no mover. `mover.registration` names the class of the mover that a
-request makes.
+The store's first `ReplicaMover` registers the commands. If a client asks for a command before there
+is a mover, that request registers all commands. If a store has no mover, the first request for a
+move makes a mover. A client that only reads starts no mover. `mover.registration` names the class
+of the mover that a request makes.
 
 Results and progress are plain documents. Their field `moves` has one entry for each move.
 `facts_of` makes an entry.
@@ -53,10 +53,10 @@ class RunningMover(Protocol):
         """Run the moves of a plan."""
 
     def set_throttled_rate(self, rate: Rate, log_dir: str | None = None) -> None:
-        """Limit all moves, or those of one log dir, to a rate."""
+        """Limit all moves, or only the moves of one log dir, to a rate."""
 
 
-# The store, the number of threads, the rate.
+# Its arguments are the store, the number of threads and the rate.
 MakeMover = Callable[[LogStore, int, Rate], RunningMover]
 
 # Both references are weak, so they keep neither the store nor its commands in memory. A store
@@ -122,7 +122,10 @@ class MoveCommands:
         return store
 
     def running(self, threads: int | None = None, rate: Rate = None) -> RunningMover:
-        """Return the store's mover, or make a mover with the rate that an earlier mover stored."""
+        """Return the store's mover; if there is none, make a mover.
+
+        Without a `rate`, a new mover gets the rate that an earlier mover stored.
+        """
         with self._making:  # requests run in parallel, but a store must have only one mover
             if self.mover is None or self.mover.is_closed:
                 rate = rate or rate_left(self.store)
@@ -178,7 +181,7 @@ class MoveCommands:
         return self._follow(mover, moves, request) if is_followed else self._facts(mover, moves)
 
     def throttle(self, request: Request, rate: Rate, log_dir: str | None = None) -> Row:
-        """Limit all moves, or those of one log dir, to a rate."""
+        """Limit all moves, or only the moves of one log dir, to a rate."""
         mover = self.running()
         mover.set_throttled_rate(_rate(rate), log_dir)
         return self._facts(mover, mover.moves())
@@ -191,7 +194,7 @@ class MoveCommands:
         ) -> Row:
             is_new = self.mover is None or self.mover.is_closed
             # A new mover resumes moves at once. Here it begins at `HOLD_RATE`, so that no move ends
-            # before it is cancelled or paused.
+            # before this request cancels or pauses the move.
             is_held = is_new and verb in ("cancel", "pause")
             rate = rate_left(self.store)
             mover = self.running(rate=HOLD_RATE if is_held else None)
@@ -253,7 +256,10 @@ _MEANT: dict[str, Callable[[Move], bool]] = {
 def _chosen(
     moves: Iterable[Move], partitions: Sequence[Sequence[Any]] | None, verb: str
 ) -> list[Move]:
-    """Return the newest move of each named partition, or, without names, all moves of the verb."""
+    """Return the newest move of each named partition.
+
+    If no partition is named, return the newest moves to which the verb applies.
+    """
     newest = {(move.topic, move.partition): move for move in moves}
     if partitions is None:
         return [move for move in newest.values() if _MEANT[verb](move)]

@@ -15,7 +15,8 @@ from mover.state import MoveState
 
 IDLE, MOVING, MOVE = 0, 1, 2
 PACE_SECONDS = 0.005
-SECONDS_FACTOR_MAX = 4  # a move that takes longer is cancelled: the bench measures appends
+# If a move takes longer than the case's seconds times this factor, it is cancelled.
+SECONDS_FACTOR_MAX = 4
 THROTTLED_SHARE = 0.5
 
 
@@ -24,8 +25,8 @@ class MovePhase(Phase):
 
     A writer appends every 5 ms: first alone (worker 0 of the trace), then during the move (worker
     1). The move itself is worker 2. It has one sample, with the bytes of the move and no records.
-    The rate of the move is half of one disk's rate if the case is "throttled", else "auto". The
-    bytes, records and seconds of the round are those of the move.
+    If the case is "throttled", the rate of the move is half of one disk's rate. Otherwise the rate
+    is "auto". The round reports the bytes, records and seconds of the move.
     """
 
     name = "move"
@@ -70,7 +71,7 @@ class MovePhase(Phase):
         waiter.start()
         deadline = time.monotonic() + SECONDS_FACTOR_MAX * self.case.seconds
         self._append(moving, lambda: done.is_set() or time.monotonic() > deadline)
-        # A cancelled move has no copy any more, so it says that nothing is copied.
+        # A cancelled move has no copy any more, and its `bytes_done` is 0. So read it before.
         copied_bytes, stopped_ns = move.bytes_done, time.perf_counter_ns()
         move.cancel()  # no effect on a move that is done
         waiter.join()

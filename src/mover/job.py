@@ -1,10 +1,10 @@
-"""Run one move in the thread that took it: set marks, copy, catch up, swap; or give the move up.
+"""Run one move in a thread: set marks, copy, catch up, swap; or give the move up.
 
 marks     first the field `moving` in the live copy's metadata, then the `.move` directory with its
           record of the move
 give up   the `.move` directory is removed, but only after the live copy no longer names it. The
-          directory is kept while its copy may be the better one: if the source's disk is gone,
-or if a swap stopped half way. If the move failed, the live copy still names the
+          directory is kept while its copy may be better than the source: if the source's disk is
+          gone, or if a swap stopped half way. If the move failed, the live copy still names the
           directory, and the move is resumed when the source is back. If the move was cancelled,
           the directory gets a move id that no source names, and the next start removes the
           directory
@@ -231,7 +231,7 @@ End = Callable[[Move, MoveState, "LogStoreError | None"], None]
 
 
 def run(move: Move, job: Job, end: End) -> None:
-    """Run a move in the thread that took it, then call `end` with the resulting state."""
+    """Run a move in the calling thread, then call `end` with the resulting state."""
     state: MoveState = MoveState.DONE
     error: LogStoreError | None = None
     try:

@@ -1,8 +1,8 @@
 """Represent one move to its user: state, progress, pause, resume, cancel and retry.
 
-Threads: the state changes under the mover's condition. The thread that runs the move writes
-`bytes_done` and similar fields. Any thread can read these fields safely. A request to a running
-move sets a flag. The move's thread reads the flag before each chunk.
+Threads: the state changes under the mover's condition. The thread that runs the move writes the
+progress, such as `bytes_done`. Any thread can read the progress safely. A request to a running move
+sets the flag `wanted`. The move's thread reads the flag before each chunk.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class Move:
 
     @property
     def lag_bytes(self) -> int:
-        """Bytes that the copy still misses; 0 if the replica was already at the target."""
+        """Bytes that the copy still misses; 0 if the move is DONE, even if nothing was copied."""
         return 0 if self._state is MoveState.DONE else max(self.bytes_total - self.bytes_done, 0)
 
     @property

@@ -40,7 +40,8 @@ class ReplicaMover:
     Args:
         num_replica_move_threads: how many moves run at the same time.
         intra_broker_throttled_rate: bytes per second for all moves together.
-        order: "name" (topic, then partition, as in KIP-113) or "smallest" first.
+        order: "name" runs moves by topic, then by partition, as in KIP-113. "smallest" runs the
+            move with the fewest bytes left first.
         moves_per_disk_max: how many moves are allowed to use one log dir, as source or target, at
             the same time.
         verify: whether every batch is checked while it is copied. If False, only the headers of the
@@ -93,9 +94,9 @@ class ReplicaMover:
 
     @classmethod
     def of(cls, store: LogStore) -> Self:
-        """Return the mover of a store, for all who share it; make one if there is none.
+        """Return the mover that all users of a store share; if there is none, make a mover.
 
-        A mover that this makes has the rate that was set last, and ends with the store.
+        A new mover gets the rate that was set last. It is closed with the store.
         """
         instance(store, LogStore, "store").host.check_owner()
         found = commands_of(store, cls).running()

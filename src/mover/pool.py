@@ -82,7 +82,7 @@ class ReplicaMoveThreadPool(Generic[Task]):
             self.wake()
 
     def close(self) -> None:
-        """Take no more tasks, and wait until the running ones have stopped."""
+        """Take no more tasks, and wait until the running tasks have stopped."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()

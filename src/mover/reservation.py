@@ -13,8 +13,8 @@ from logstore.disk import files
 from logstore.disk.log_dir import LogDir
 from mover.errors import TargetFullError
 
-# Room for other bytes than the segments: index files, small files, and records that are appended
-# during the move.
+# Room for bytes that are not in the segments yet: index files, small files, and records that are
+# appended during the move.
 ALLOWANCE_BYTES = 1 << 20
 INDEX_SHARE = 256  # bytes of batches for each byte of index files, with an index entry each 4 KiB
 
@@ -46,8 +46,8 @@ class Reservations:
     def __init__(self) -> None:
         # Never held during a disk call, so that `release` never waits for a disk.
         self._lock = threading.Lock()
-        self._held: dict[Occupant, int] = {}  # for each move that has room: the file system
-        # A lock for each file system, because one move reserves at a time.
+        self._held: dict[Occupant, int] = {}  # the file system of each move that has room
+        # One lock for each file system. Only one move at a time reserves room on a file system.
         self._asking: dict[int, threading.Lock] = {}
 
     def reserve(self, occupant: Occupant, target: LogDir) -> None:

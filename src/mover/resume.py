@@ -1,6 +1,6 @@
 """Handle moves that no thread runs: at a start, and when a log dir answers again or is back.
 
-The metadata of a live copy names the move that was begun, and so the `.move` copy:
+The metadata of a live copy names its unfinished move. What is done depends on the `.move` copy:
 
 | the `.move` copy | what is done |
 |---|---|
@@ -9,10 +9,10 @@ The metadata of a live copy names the move that was begun, and so the `.move` co
 | does not exist, because it was not begun yet or was given up | the name is cleared |
 | is in a log dir that no longer belongs to the store | the name is cleared |
 
-If a move failed because its source or its target did not serve, a new move continues its copy,
-because the old move was already reported as failed (KIP-113, section 3). A move that failed for
-another reason waits for its `retry`. If a move was cancelled while its source was unreachable, its
-copy is deleted here.
+If a move failed because its source or its target did not serve, a new move continues its copy. The
+old move cannot continue, because it was already reported as failed (KIP-113, section 3). A move
+that failed for another reason waits for its `retry`. If a move was cancelled while its source was
+unreachable, its copy is deleted here.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@
     2                 rename the source to `.delete`, sync its log dir with a probe
     3                 rename the `.move` to the live name, sync its log dir with a probe
     4                 point the log at the new segments
-after the lock    remove the marks of the move from the new metadata; purge the `.delete`
+    after the lock    remove the marks of the move from the new metadata; purge the `.delete`
                       directory
 
 If a crash comes before step 2 is durable, the source stays live, and the `.move` directory is still
@@ -90,7 +90,7 @@ class Swap:
         if relocation.whose_epochs(self.log) != whose:  # the log start offset rose meanwhile
             target.write_epochs(self._epochs, relocation.whose_epochs(self.log))
         copied = self._follow()
-        if snapshot is not None:  # of no more than was copied since
+        if snapshot is not None:  # the copy now has all records before the snapshot's offset
             target.write_snapshot(snapshot, self._metadata)
         metadata = relocation.with_high_watermark(self.log, self._metadata, copied)
         self._clean = target.mark_caught_up(metadata, copied)
@@ -145,7 +145,7 @@ class Swap:
             raise log_dir.failed(error) from error
 
     def _take_the_rest(self) -> bool:
-        """Copy and sync the last bytes; return False if these are too many or the log changed."""
+        """Copy and sync the last bytes; return False if they are too many or the log changed."""
         self.ends.target.check_current()  # a target that came back may be an old copy of itself
         segments = relocation.segments_of(self.log)
         if relocation.metadata_of(self.log) != self._metadata:
@@ -153,7 +153,7 @@ class Swap:
         if relocation.epochs_of(self.log) != self._epochs:
             return False  # a leader epoch began after the epochs were copied to the target
         if relocation.has_producers(self.log) and self.target.snapshot_offset is None:
-            return False  # the log got its first producer after that, or the copy was cut
+            return False  # the log got its first producer after `prepare`, or the copy was cut
         if [segment.base_offset for segment in segments] != sorted(self.target.copies):
             # The log rolled, and the name of the new segment's file is not durable yet.
             return False

@@ -81,7 +81,7 @@ def test_any_log_dir_asks_for_nothing(facts: dict[str, Any]) -> None:
         (document(entry(log_dirs=["/d", "/e"])), "1 replicas, but 2 log_dirs"),
         (document(entry(log_dirs=["d"])), "neither"),
         (document(entry(), entry()), "named twice, at 0 and at 1"),
-        (document(entry(replicas=[1, 2], log_dirs=["any", "any"])), "say which"),
+        (document(entry(replicas=[1, 2], log_dirs=["any", "any"])), "give the id of this broker"),
     ],
 )
 def test_a_bad_document_is_refused_by_place_and_reason(text: str, reason: str) -> None:

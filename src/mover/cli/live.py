@@ -1,4 +1,4 @@
-"""Show the running moves, each move and all together: bytes, rate, time left, lag and throttle."""
+"""Show the bytes, rate, time left, lag and throttle of each running move, and of all together."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ THROTTLE_HELP = "Rate of all moves of the store: 50MB/s, 64KiB/s, auto, or none 
 
 
 def plan_options(function: Any) -> Any:
-    """Add the options from which a plan is made."""
+    """Add the options that decide how a plan is made."""
     for option in reversed(PLAN_OPTIONS):
         function = option(function)
     return function
@@ -69,7 +69,7 @@ def plan(
     output: IO[str] | None,
     output_format: str,
 ) -> None:  # fmt: skip
-    """Show the moves with the fewest bytes that give every log dir its share.
+    """Show moves that bring every log dir near its share, with as few bytes as possible.
 
     A log dir's share is its part of all bytes, in proportion to its disk's capacity. Moves that
     cannot be done are shown with the reason. The exit code is 1 if a replica cannot leave a log

@@ -1,7 +1,7 @@
-"""Reach the store whose replicas are to be moved: through its owner, or by opening the store here.
+"""Reach the store whose replicas are to be moved: through its owner, or in this process.
 
-If the store is opened here, Ctrl-C pauses the running moves, and the next mover resumes them. If
-an owner has the store open, Ctrl-C only stops showing the moves.
+If this process opens the store, Ctrl-C pauses the running moves, and the next mover resumes them.
+If an owner has the store open, Ctrl-C only stops showing the moves.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Caller:
 
 @contextmanager
 def moves_of(log_dirs: tuple[str, ...]) -> Iterator[Caller]:
-    """Yield a caller for the store; if the store has no owner, open the store here."""
-    import mover.errors  # noqa: F401 - imported so that an owner's errors get their classes
+    """Yield a caller for the store; if the store has no owner, open the store in this process."""
+    import mover.errors  # noqa: F401 - registers the classes of the errors that an owner sends
 
     owner = find_owner(named_log_dirs(log_dirs))
     if owner is not None:
@@ -69,7 +69,10 @@ def text_of(file: IO[str]) -> str:
 
 
 def exit_code_of(facts: Row) -> int:
-    """Return 0 if all moves are done or planned, even if a log dir stays far from its share."""
+    """Return 0 if all moves are done or planned, else 1.
+
+    A log dir that stays far from its share is not a failure.
+    """
     is_left_out = any(
         one["topic"] is not None and not one["is_unasked"] for one in facts.get("skipped", ())
     )

@@ -7,7 +7,7 @@ import click
 from mover.rates.throttle import AUTOMATIC, check_rate
 
 UNLIMITED = "none"
-ACCEPTED = "accepted are a rate such as 50MB/s or 64KiB/s, auto, and none for no limit"
+ACCEPTED = "give a rate such as 50MB/s or 64KiB/s, or auto, or none for no limit"
 
 
 def checked_rate(ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:

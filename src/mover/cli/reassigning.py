@@ -154,7 +154,7 @@ def verified(store: LogStore, topic: str, partition: int, wanted: str) -> Row:
 
 
 def is_wished(store: LogStore, topic: str, partition: int, wanted: str) -> bool:
-    """Report whether the store noted to create a missing partition in the wanted log dir."""
+    """Report whether the store has a note to create a missing partition in the wanted log dir."""
     wished = wished_dir(store.host.log_dirs, TopicPartition(topic, partition))
     return wished is not None and wished.path == files.real_path(wanted)
 

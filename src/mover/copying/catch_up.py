@@ -1,8 +1,8 @@
-"""Bring a copy up to date with its log: copy new bytes, drop old segments, seal rolled ones.
+"""Bring a copy up to date with its log: copy new bytes, then remove or seal copies of segments.
 
 One pass takes the log's list of segments at one moment, without a lock. Later changes of the log
 are found by the next pass, or by `is_caught_up` under the lock. After a truncation, a repair or a
-compaction of a segment, the list has another object for the segment. A segment that retention
+compaction of a segment, the list has a new object for the segment. A segment that retention
 removed is no longer in the list.
 """
 

@@ -197,7 +197,7 @@ class SegmentCopy:
         )
 
     def _judge(self, end: int, source_fd: int, ends: Ends) -> None:
-        """Check that all bytes up to `end` are whole batches; an error names the first bad one."""
+        """Check that all bytes up to `end` are whole batches; name the first bad batch if not."""
         source = self.source
         assert source is not None
         try:
@@ -222,7 +222,7 @@ class SegmentCopy:
     def follow(self, source: Segment, source_fd: int, ends: Ends) -> None:
         """Take another segment as the source: keep the bytes that agree, and cut off the rest.
 
-        A resumed copy calls this method. So does a copy whose source was truncated, repaired or
+        This is done for a resumed copy, and for a copy whose source was truncated, repaired or
         compacted. Only the bytes decide what is kept. If an earlier run left the copy, the
         comparison reads the copy from the disk, not from the page cache: a sync of the copy may
         have failed, and the failure may not be recorded anywhere.
@@ -259,7 +259,7 @@ class SegmentCopy:
             return
         self._finish_early_sync()
         self._synced_early = self.position
-        # No thread can be started: the sync at the end covers these bytes.
+        # If no thread can be started, the sync at the end covers these bytes.
         with suppress(RuntimeError):
             self._early_sync = EarlySync(self.handle, ends.target, self.segment.log_path)
 
@@ -318,7 +318,12 @@ class SegmentCopy:
 def _common_bytes(
     source_fd: int, target_fd: int, start: int, end: int, ends: Ends, check: Callable[[], None]
 ) -> int:
-    """Find the position up to which two files agree; an OSError is about the target's file."""
+    """Find the position up to which two files agree.
+
+    Raises:
+        OSError: the target's file cannot be read.
+        LogStoreError: the source's file cannot be read.
+    """
     position = start
     while position < end:
         check()

@@ -38,7 +38,8 @@ class Target:
 
     Attributes:
         copies: the copy of each segment, by base offset.
-        snapshot_offset: of the snapshot of producers in the directory; None if it has none.
+        snapshot_offset: the offset of the directory's snapshot of producers; None if there is no
+            snapshot.
     """
 
     def __init__(self, ends: Ends, key: TopicPartition, move_id: str, interval_bytes: int) -> None:
@@ -147,10 +148,10 @@ class Target:
     # --- following the segments of the source -----------------------------------------------------
 
     def follow_start(self, source: PartitionMetadata) -> None:
-        """Record the source's higher log start durably: all records before this start are deleted.
+        """Record the source's log start durably, if it rose.
 
-        If the source is lost, the copy becomes the log. The log then begins at the recorded log
-        start, and no deleted record comes back.
+        All records before the log start are deleted. If the source is lost, the copy becomes the
+        log. The log then begins at the recorded log start, and no deleted record comes back.
         """
         if source.log_start_offset > self._log_start_offset:
             try:
@@ -206,7 +207,7 @@ class Target:
             raise self.log_dir.failed(error, self.path) from error
 
     def write_snapshot(self, snapshot: Snapshot, source: PartitionMetadata) -> None:
-        """Write the producers of the log durably; the copy has all records before its offset."""
+        """Write a snapshot of the log's producers durably; the copy has the records before it."""
         try:
             before = self.snapshot_offset
             snapshot_files.write(self.path, snapshot, source)
@@ -217,7 +218,7 @@ class Target:
             raise self.log_dir.failed(error, self.path) from error
 
     def _remove_snapshot(self) -> None:
-        """Remove the snapshot durably before the copy is cut: it may be after the new end."""
+        """Remove the snapshot durably before the copy is cut: it may be newer than the new end."""
         if self.snapshot_offset is None:
             return
         try:

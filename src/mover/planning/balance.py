@@ -132,7 +132,7 @@ class _Table:
         self.cost = 0
 
     def place(self, number: int, target: str) -> None:
-        """Assign a replica to a log dir, in place of its present one."""
+        """Assign a replica to a log dir, instead of its present log dir."""
         replica = self.replicas[number]
         before = self.assignment.get(number, replica.log_dir)
         self.sizes[before] -= replica.size_bytes
@@ -188,7 +188,7 @@ def _widest_gap(table: _Table, size_bytes: int) -> str:
 
 
 def _close_gaps(table: _Table) -> None:
-    """Move replicas from the fullest dir to the emptiest, as long as the bands are met better."""
+    """Move replicas from the fullest dir to the emptiest dir, as long as a move closes a gap."""
     for _ in range(4 * len(table.replicas)):
         miss = table.miss()
         if not miss or not _close_one(table, miss):
@@ -215,7 +215,7 @@ def _close_one(table: _Table, miss: float) -> bool:
 
 
 def _fitting(table: _Table, source: str, target: str) -> int | None:
-    """Find the smallest replica that closes the gap, or else the one that closes most of it."""
+    """Find the smallest replica that closes the gap, or else the replica that closes most of it."""
     here = [
         n
         for n in table.movable
@@ -249,7 +249,7 @@ def _take_back(table: _Table) -> None:
 
 
 class _Search:
-    """Search all assignments, largest replicas first; skip those that cannot cost less."""
+    """Search all assignments, largest replicas first; skip assignments that cannot cost less."""
 
     def __init__(self, table: _Table, best_cost: int | None) -> None:
         self._table = table
@@ -267,7 +267,7 @@ class _Search:
     def run(self) -> Assignment | None:
         """Find the cheapest assignment that meets every band.
 
-        Return None if no such assignment costs less than the known one.
+        Return None if no such assignment costs less than the best known assignment.
         """
         self._visit(0)
         return self._best

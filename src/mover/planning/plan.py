@@ -1,6 +1,6 @@
 """Plan moves: which replicas go where, and in what order, to bring every log dir near its share.
 
-`plan_moves` takes the facts from a store, `plan_of` from plain numbers. A `MovePlan` can be
+`plan_moves` takes the facts from a store. `plan_of` takes plain numbers. A `MovePlan` can be
 inspected, written as JSON, read back and executed. Making a plan moves nothing.
 """
 

@@ -46,7 +46,7 @@ def from_json(
     if broker_id is None:
         named = sorted({replica for entry in entries for replica in entry.replicas})
         if len(named) > 1:
-            raise ValueError(f"the replicas of brokers {named} are named: say which one this is")
+            raise ValueError(f"the document names the brokers {named}: give the id of this broker")
         broker_id = named[0] if named else 0
     _check_once(entries)
     moves: list[PlannedMove] = []

@@ -253,7 +253,7 @@ class Pilot:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
-        # Moves that begin soon after the last moves begin with the rate that those moves learned.
+        # If new moves begin soon after earlier moves end, they use the rate that was learned then.
         self._auto = AutoRate(factor)
         self._ended_at = -REMEMBER_SECONDS
 

@@ -34,7 +34,7 @@ CHUNK_BYTES_MAX = 4 << 20
 HOLD_RATE = 1
 # The system limits one wait, so a longer wait is divided into several waits.
 WAIT_SECONDS_MAX = 3600.0
-# A shorter wait counts as none, because sums of floats are not more exact than this.
+# A shorter wait counts as no wait, because sums of floats are not more exact than this.
 SECONDS_MIN = 1e-6
 
 Clock = Callable[[], float]
@@ -264,7 +264,7 @@ class MoveThrottle:
         return None if own is store is None else {"move": own, "store": store}
 
     def set_dirs(self, log_dirs: Iterable[str]) -> None:
-        """Apply the ceilings of the move's source and target, in place of the log dirs set before.
+        """Apply the ceilings of the move's source and target, instead of the earlier log dirs.
 
         The source changes if another move of the replica ended first. A chunk that waits already
         continues to wait for the earlier ceilings.
