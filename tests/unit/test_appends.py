@@ -85,7 +85,7 @@ def test_batches_of_which_the_log_has_some_are_refused(log: Log, is_columnar: bo
     """No client of Kafka's sends them."""
     first, second = (sent(7, n, columnar=is_columnar) for n in range(2))
     log.append_encoded(first)
-    with pytest.raises(ValueError, match=r"1 of 2 .* offset 0: append the others alone") as caught:
+    with pytest.raises(ValueError, match=r"1 of 2 .* offset 0: append only the others") as caught:
         log.append_encoded(first + second)
     assert getattr(caught.value, "is_written", None) is False
     assert log.append_encoded(second) == range(1, 2)

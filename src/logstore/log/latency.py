@@ -1,6 +1,6 @@
 """Count the latencies of a log while a mover watches it.
 
-If no mover watches a log, an append does no more for this than to read one field. Two things are
+If no mover watches a log, the only cost for an append is to read one field. Two things are
 timed. One is the system call of an append, including the wait for the interpreter's lock after the
 call. The other is a whole flush, if a caller waits for the flush. A flush in the background is not
 timed. `host.watch` begins the timing.

@@ -292,6 +292,6 @@ def _checked(kind: type[PartitionMetadata], document: dict[str, Any]) -> Partiti
 
 
 def without_recovery_point_limit(metadata: PartitionMetadata) -> PartitionMetadata:
-    """Give metadata without the limit of a truncation, which a later checkpoint made needless."""
+    """Give metadata without the limit of a truncation, after a later checkpoint was written."""
     extra = {key: value for key, value in metadata.extra.items() if key != RECOVERY_POINT_LIMIT}
     return metadata._replace(extra=extra)

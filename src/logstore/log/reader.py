@@ -143,7 +143,7 @@ class ReadableLog:
         """Give the record at an offset, or a lazy range of offsets.
 
         A negative number counts from the end. A slice without a start begins at `log_start_offset`.
-        A start below `log_start_offset` raises, because the slice would lack expected records.
+        A start below `log_start_offset` raises an error, because the slice would lack records.
 
         Raises:
             OffsetOutOfRangeError: there is no record at the offset. A slice raises this if its
@@ -395,6 +395,6 @@ class ReadableLog:
 
         Args:
             of: a log dir, or None. If the log is not in this log dir any more, because a move took
-                the log to another one, nothing is done.
+                the log to another log dir, nothing is done.
         """
         self._state.detach(reason, of)

@@ -169,7 +169,7 @@ class Replica:
 
         Args:
             of: a log dir, or None. If the log is not in this log dir any more, because a move took
-                the log to another one, nothing is done.
+                the log to another log dir, nothing is done.
         """
         if of is not None and of is not self.log_dir:
             return

@@ -67,7 +67,7 @@ class LogState(Replica):
 
         Written under `lock`:
         active: the segment that appends write to, the last one of the view.
-        writer: the descriptor of the active segment while that has unflushed bytes; else None.
+        writer: the descriptor of the active segment while it has unflushed bytes; else None.
         room_bytes: a batch that would end after this position goes into a new segment. It is
             `rules.segment_bytes`, or 0 if the next append has to roll or to remove `half_made`
             first.
@@ -108,7 +108,7 @@ class LogState(Replica):
         subscriptions: the subscriptions to this log; an empty dict if nobody subscribes.
         commit: combines durable appends; made once, under `lock`.
         compacting: held by the thread that compacts the log, from the plan to the end. A thread
-            that takes this lock holds no other.
+            that takes this lock holds no other lock.
         timing: counts latencies while a mover watches the log; else None.
         writing, kept, in_custody, keepers: which locks a hung thread holds (see `hung_locks`).
     """
@@ -244,7 +244,7 @@ class LogState(Replica):
         dirty = self.environment.dirty
         dirty.add(self)
         if len(dirty) > self.environment.handles.capacity:
-            self.flush_at = 0  # too many are held: this append flushes, which releases one
+            self.flush_at = 0  # too many descriptors: this append flushes, and so releases one
         self.leave_if_detached(active)
         return writer
 
@@ -274,7 +274,7 @@ class LogState(Replica):
             self.room_bytes = 0
 
     def activate(self, segments: list[Segment], foreign_magic: int | None = None) -> None:
-        """Make the last of some segments the active one, and show them to readers."""
+        """Show the given segments to readers; the last of them becomes the active segment."""
         active, last_cut = segments[-1], self.cut
         end = max(active.end_offset, self.log_start_offset)
         cut = Cut(end) if end < self.log_end_offset else last_cut
@@ -295,7 +295,7 @@ class LogState(Replica):
         sound_from = min(active.sound_from, active.size_bytes)
         # Nothing is called from here on, so that an interrupt cannot come between two lines.
         active.sound_from = sound_from
-        active.seal = None  # it described a sealed file, and this one grows or shrinks again
+        active.seal = None  # it described a sealed file, and this file grows or shrinks again
         self.active, self.writer, self.view = active, None, view
         if cut is not last_cut:
             self.cut = last_cut.later = cut
@@ -367,7 +367,8 @@ class LogState(Replica):
                 return
             self.is_left_by_dir = of is not None
             self.unavailable = lambda: kind(message, **facts)
-            # Taken under the lock and closed below: after that a swap may attach other files.
+            # The files are taken here and closed below, because a swap may attach other files
+            # meanwhile.
             segments, held_files = self.view[0], (self.unflushed, self.writer)
             self.unflushed, self.writer = [], None
             self.environment.dirty.discard(self)

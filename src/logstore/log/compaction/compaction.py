@@ -230,7 +230,7 @@ class Compaction:
         return latest, set(producers.values())
 
     def _groups(self, planned: Plan, end_offset: int) -> Iterator[list[Segment]]:
-        """Give the segments before an offset in groups; each group becomes one segment."""
+        """Divide the segments before an offset into groups; each group becomes one segment."""
         config = self._state.config
         found = groups(
             (self._weighed(one) for one in planned.segments if one.base_offset < end_offset),

@@ -1,7 +1,8 @@
 """Plan a cleaning: which segments are cleaned, when that is due, and how they are grouped.
 
 All functions are pure. Invariants: the active segment is never cleaned. No record at or after the
-stable offset is cleaned, so cleaning passes neither the high watermark nor an open transaction.
+stable offset is cleaned, so cleaning does not go beyond the high watermark or the first open
+transaction.
 """
 
 from __future__ import annotations

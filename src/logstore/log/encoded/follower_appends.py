@@ -100,7 +100,7 @@ def _check_order(state: LogState, batches: Found, expected: int) -> None:
             )
         if header.last_offset >= OFFSETS_MAX:
             raise ValueError(
-                f"offset {header.last_offset} is after the last one that a log can hold"
+                f"offset {header.last_offset} is larger than any offset that a log can have"
             )
         expected = header.last_offset + 1
 
@@ -115,7 +115,7 @@ def _check_epochs(state: LogState, batches: Found, leader_epoch: int | None) -> 
     epoch = replication.leader_epoch if leader_epoch is None else max(replication.epochs.latest, 0)
     for _, header in batches:
         if header.leader_epoch < epoch:
-            raise ValueError(f"leader epoch {header.leader_epoch} comes after {epoch}")
+            raise ValueError(f"leader epoch {header.leader_epoch} follows leader epoch {epoch}")
         epoch = header.leader_epoch
     if leader_epoch is not None and epoch > leader_epoch:
         raise ValueError(f"a leader of epoch {leader_epoch} has no batch of epoch {epoch}")

@@ -147,7 +147,7 @@ class IdempotentProducer:
             return appends.current(self._state).state_of(self.producer_id)
 
     def _encode(self, columns: appending.Columns, first: int) -> Iterator[bytes]:
-        """Encode records as one batch, or as two batches if the numbers of an epoch end between."""
+        """Encode records as one batch, or as two batches if their numbers belong to two epochs."""
         start, count = 0, len(columns.values)
         while start < count:
             epoch, sequence = divmod(first + start, SEQUENCES)

@@ -116,7 +116,7 @@ def _range_of(
     if len(duplicates) < len(batches):
         raise ValueError(
             f"{len(duplicates)} of {len(batches)} batches are in the log already, the first at "
-            f"offset {duplicates[0].first_offset}: append the others alone"
+            f"offset {duplicates[0].first_offset}: append only the others"
         )
     return duplicates[0].first_offset, duplicates[-1].last_offset + 1
 
@@ -145,11 +145,11 @@ def write_and_take(
 
 
 def _end_of(batches: Found, base_offset: int) -> int:
-    """Give the offset after batches that get their offsets from `base_offset` on."""
+    """Give the offset after the last batch, if the first batch gets the offset `base_offset`."""
     for _, header in batches:
         base_offset += header.last_offset + 1 - header.base_offset
     if base_offset > OFFSETS_MAX:
-        raise ValueError(f"offset {base_offset - 1} is after the last one that a log can hold")
+        raise ValueError(f"offset {base_offset - 1} is larger than any offset that a log can have")
     return base_offset
 
 

@@ -46,7 +46,7 @@ from logstore.log.segments.scan import Scan
 from logstore.log.segments.segment import Segment
 from logstore.names import TopicPartition
 
-# If a directory changed less than this time ago, another change may leave its mtime equal.
+# If a directory changed less than this time ago, its mtime may not show another change.
 MTIME_DOUBT_NS = 20_000_000
 LOOKS_MAX = 20
 POLL_SECONDS_MIN, POLL_SECONDS_MAX = 0.005, 0.05
@@ -338,7 +338,7 @@ class FollowedReplica(Replica):
         self.look_anew()
 
     def retry(self, segment: Segment, offset: int, error: FileNotFoundError) -> None:
-        """After a file was gone, return if the log has the offset in another file; else raise."""
+        """Return if the log still has the offset, now in another file; otherwise raise an error."""
         self.look_anew()
         if not self.log_start_offset <= offset < self.log_end_offset:
             raise self.out_of_range(offset) from error

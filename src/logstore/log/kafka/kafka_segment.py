@@ -1,7 +1,7 @@
 """Describe one segment that a Kafka broker wrote, and list the segments of a directory.
 
-Kafka's indexes are only hints for where to read. If a compaction is unfinished, the same segments
-are chosen that Kafka would choose when it finishes the compaction.
+Kafka's indexes are only hints for where to read. If a compaction is unfinished, this module chooses
+the segments that Kafka would choose when it finishes the compaction.
 
     X.log                 a segment; X is its base offset
     X.log.swap            a compacted segment, about to replace the segments with its offsets

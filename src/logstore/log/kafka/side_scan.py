@@ -227,7 +227,7 @@ class SideScan(Scan):
         """Check an entry's offset: it is the last offset of a batch, unless records are missing."""
         wanted, self._offset_wanted = self._offset_wanted, NEVER
         if wanted < header.base_offset or (is_full and wanted < header.last_offset):
-            self._tell_entry(self._entry - 1, f"offset {wanted} is not the last one of a batch")
+            self._tell_entry(self._entry - 1, f"offset {wanted} is not the last offset of a batch")
 
     # --- the time index ---------------------------------------------------------------------------
 
@@ -245,7 +245,7 @@ class SideScan(Scan):
             said = int(self._times[self._time_entry])
             is_here = header.max_timestamp == said or wanted < header.base_offset
             if not (said in allowed and is_here) and not self.is_damaged:
-                reason = f"timestamp {said} is not the latest, or is not that of offset {wanted}"
+                reason = f"timestamp {said} is not the latest, or is wrong for offset {wanted}"
                 self._tell_time(self._time_entry, reason)
             self._time_entry += 1
             self._want_time()

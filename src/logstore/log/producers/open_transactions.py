@@ -16,7 +16,7 @@ VERIFICATIONS_MAX = 10_000
 
 
 class Ended(NamedTuple):
-    """A transaction that a marker ended; aborted ones are put into the transaction index.
+    """A transaction that a marker ended; the transaction index lists the aborted transactions.
 
     Attributes:
         last_offset: the offset of its marker.
@@ -51,10 +51,11 @@ class OpenTransactions:
     """The open and the undecided transactions of one log.
 
     Attributes:
-        open: by producer id, the first offset of its open transaction; the oldest comes first.
+        open: for each producer id, the first offset of its open transaction; the oldest is first.
     """
 
-    # One counter for all logs: if a log's state is rebuilt, its older tokens are never valid again.
+    # All logs share one counter. So if a log's state is rebuilt, its older tokens are never valid
+    # again.
     _tokens = count(1)
 
     def __init__(
@@ -62,8 +63,8 @@ class OpenTransactions:
     ) -> None:
         self.open = OrderedDict(sorted(begun, key=lambda each: each[1]))
         # First offset and marker; both rise. A transaction is left out if a transaction that ended
-        # later began before it: that later one keeps the log undecided from an earlier offset on,
-        # and for longer.
+        # later began before it: that later transaction keeps the log undecided from an earlier
+        # offset on, and for longer.
         self._undecided = deque(undecided)
         self._verifications: dict[int, Verification] = {}
 

@@ -1,6 +1,6 @@
 """Decide, by pure functions, whether a batch may follow the known batches of its producer.
 
-The rules are those of Kafka: KIP-98 (sequences, epochs, transactions), KIP-360 (a producer that the
+The rules are Kafka's: KIP-98 (sequences, epochs, transactions), KIP-360 (a producer that the
 log no longer knows continues with any sequence), KIP-890 (a transaction that the coordinator does
 not know is refused).
 """
@@ -76,9 +76,9 @@ def after(known: Known | None, header: BatchHeader, *, is_verified: bool) -> Kno
         is_verified: whether the batch may begin a transaction (KIP-890).
 
     Raises:
-        ProducerFencedError: the epoch is lower than the known one (KIP-98).
-        OutOfOrderSequenceError: the sequence is not the next one, or a new epoch does not begin
-            at 0 (KIP-98, KIP-360).
+        ProducerFencedError: the epoch is lower than the known epoch (KIP-98).
+        OutOfOrderSequenceError: the sequence is not the expected sequence, or a new epoch does not
+            begin at 0 (KIP-98, KIP-360).
         InvalidTransactionStateError: the batch is outside of its producer's open transaction, or
             would begin a transaction that is not verified.
     """

@@ -1,4 +1,4 @@
-"""Write a snapshot of a log's producers when one is due: at a flush, and at an orderly close.
+"""Write a snapshot of a log's producers when it is due: at a flush, and at an orderly close.
 
     due    under `lock`: copy the state, together with the end of the log
     put    under `flush_lock`, when all records before that end are durable: write the file, and

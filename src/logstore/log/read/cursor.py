@@ -94,7 +94,7 @@ class Cursor:
         self._start: tuple[int, int] | None = (self.position, self._expected)
 
     def runs(self, window_bytes: int | None, *, zero_copy: bool = False) -> Iterator[Run]:
-        """Yield the verified batches from the one that contains `offset` to the segment's end.
+        """Yield verified batches, from the batch that contains `offset` to the segment's end.
 
         Args:
             window_bytes: how many bytes are read at once; None for the size that suits a scan.
@@ -190,7 +190,7 @@ class Cursor:
         reason = layouts.fault(data, at, self._expected)
         is_gap = reason is None and header.base_offset != self._expected
         if is_gap and (self._may_be_misled(header, position) or not self._fits(header, position)):
-            reason = f"its base offset {header.base_offset} is not the expected one"
+            reason = f"its base offset {header.base_offset} is not the expected offset"
         if reason is None:
             segment.mark_verified(position)
             return True

@@ -14,8 +14,8 @@ class Cut:
         offset: records at or after this offset were dropped, or may have been.
         is_sure: False in a log that another process writes. Its files were replaced from this
             offset on, perhaps by files with the same records.
-        later: the next cut; None while there is none. It is set after the log's view is replaced,
-            so a reader that takes the last cut first, and then the view, misses no cut.
+        later: the next cut; None if there is no later cut. It is set after the log's view is
+            replaced, so a reader that takes the last cut first, and then the view, misses no cut.
     """
 
     __slots__ = ("is_sure", "later", "offset")

@@ -47,7 +47,7 @@ class FileRange:
         position: where the first batch begins in the file.
         size_bytes: size of all batches; 0 if there is no batch to read yet.
         first_offset: base offset of the first batch. The first batch contains the requested offset.
-            If that offset is missing in the log, the first batch is the next one after it.
+            If that offset is missing in the log, the first batch is the next batch after the gap.
         next_offset: the offset to request for the next range.
     """
 

@@ -98,7 +98,7 @@ def _check_cuts(state: Replica, cut: Cut, offset: int, batch: RecordBatch | None
     where = f"to {lowest.offset}" if lowest.is_sure else "by its owner"
     message = (
         f"the log {state.name} was truncated {where}, and a tail had come to {offset}: records "
-        f"that it passed are gone, and others get their offsets; begin a new tail"
+        f"that it yielded are gone, and other records get their offsets; begin a new tail"
     )
     raise OffsetOutOfRangeError(message, **state.out_of_range(offset).facts)
 

@@ -52,7 +52,7 @@ AbortedBy = Mapping[int, Sequence[Aborted]]
 
 
 class Decided(NamedTuple):
-    """What is known of a log's transactions.
+    """The known facts about a log's transactions.
 
     Attributes:
         aborted: the aborted transactions of each producer.

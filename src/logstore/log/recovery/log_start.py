@@ -46,7 +46,7 @@ class LogStart(NamedTuple):
     """Where a log starts.
 
     Attributes:
-        is_confirmed: whether two files name this start or a later one. Only then, records before
+        is_confirmed: whether two files name this start or a later start. Only then, records before
             this start are allowed to be deleted.
         doubt: for the report: the fact that contradicts this start; "" if there is none.
     """

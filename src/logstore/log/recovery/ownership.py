@@ -65,7 +65,7 @@ def owner_of(
 
 
 def _claimed_batch(fd: int, position: int, end: int) -> bytes:
-    """Read the batch at a position; only its prefix, if the batch does not end at `end`."""
+    """Read the batch at a position, or only its prefix if the batch does not end at `end`."""
     head = files.read_up_to(fd, PREFIX_BYTES, position)
     if len(head) < PREFIX_BYTES or unpack_prefix(head)[1] + LENGTH_OVERHEAD_BYTES != end - position:
         return head

@@ -186,7 +186,7 @@ class Recovery:
         self, segment: Segment, row: SegmentFiles, is_last: bool
     ) -> tuple[trailers.Trailer | None, bool]:
         """Read a segment's own trailer; also give whether the segment belongs to another log."""
-        if is_last:  # indexes that grow are needed at once
+        if is_last:  # this segment grows, so its indexes are needed at once
             self._entries, trailer = trailers.read_growing(segment.index_path, row.index_bytes)
         else:
             trailer = self._trailer_of(segment, row)

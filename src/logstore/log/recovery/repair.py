@@ -66,7 +66,7 @@ def repair(state: LogState) -> RepairReport:
         state.cut_offset = 0
         try:
             # Sync all segments first. The rewritten segments will be durable. If earlier segments
-            # were not, a power cut would leave a gap before the rewritten ones.
+            # were not durable, a power cut could leave a gap before the rewritten segments.
             flush.sync_segments(state, state.segments)
             changed = _repair(state, report)
             named = {one.name for one in (*state.recovery.problems, *state.recovery.findings)}
@@ -261,7 +261,7 @@ def _write_holes(
 
 
 def _fill(state: LogState, offset: int, end_offset: int, report: RepairReport) -> None:
-    """Write a segment without records in place of a missing one."""
+    """Write a segment without records in place of a missing segment."""
     path = Segment(state.directory, offset).log_path
     temporary = f"{path}.tmp"
     fd = files.replace_file(temporary)

@@ -44,7 +44,7 @@ def list_settled(directory: str, warnings: list[str], check: Callable[[], None])
         files.remove_if_there(swap_path)
         files.sync_dir(directory)
         what = "finished" if is_replaced else "undone"
-        warnings.append(f"{first.log_path}: a compaction that a crash broke off was {what}")
+        warnings.append(f"{first.log_path}: a compaction that a crash interrupted was {what}")
     return list_partition(directory) if listing.swaps else listing
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class DamageName(enum.StrEnum):
-    """The names of the kinds of damage; docs/OPERATIONS.md says what to do about each."""
+    """The names of the kinds of damage; docs/OPERATIONS.md says what to do about each kind."""
 
     CORRUPTION = "corruption"
     HOLE = "hole"

@@ -13,7 +13,7 @@ from logstore.log.metadata import CLEANED, PartitionMetadata
 def lacks_end(
     metadata: PartitionMetadata, next_base: int, recovery_point: int, last_filled: int
 ) -> bool:
-    """Check whether compaction may have removed the offsets between a segment and the next one.
+    """Check whether compaction may have removed the offsets between two segments.
 
     Args:
         next_base: the base offset of the next segment.

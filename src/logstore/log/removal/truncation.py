@@ -118,7 +118,7 @@ def _is_half_done(state: LogState) -> bool:
 
 
 def _take_what_stands(state: LogState, offset: int) -> None:
-    """Reload what an interrupted truncation left: the log ends between the old end and the new."""
+    """Reload the log after an interrupted truncation; it ends between the old and the new end."""
     from logstore.log.recovery.open_log import reopen
 
     state.recovery_point = min(state.recovery_point, offset)
@@ -192,7 +192,7 @@ def _prepare(state: LogState, offset: int) -> _Replacement:
 
 
 def _forget_epochs(state: LogState, offset: int) -> None:
-    """Durably write the epochs without those that begin in the dropped part; raises OSError.
+    """Durably write only the epochs that begin before the dropped part; raises OSError.
 
     The file is not removed, because it confirms the log start. If the truncation fails after this
     step, the file lacks epochs of existing batches; the next flush or the next open rewrites it.

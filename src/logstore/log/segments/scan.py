@@ -225,7 +225,7 @@ class Scan:
                 self.indexed_position = position
 
     def _readable(self, found: SoundHeaders) -> int:
-        """Count the batches before the first one whose records cannot be read."""
+        """Count the batches before the first batch whose records cannot be read."""
         data, starts = found.data, found.positions[:-1].tolist()
         run = [(at, layouts.read_header(data, at)) for at in starts]
         assert self.expansion_bytes_max is not None
@@ -244,7 +244,7 @@ class Scan:
         """
         position = self.position
         if header.base_offset != self.offset and not self._fits(header, position, fd):
-            return f"the batch's base offset {header.base_offset} is not the expected one"
+            return f"the batch's base offset {header.base_offset} is not the expected offset"
         if self._is_beyond(header):
             return f"the batch reaches into the next segment, which begins at {self.limit_offset}"
         if self.expansion_bytes_max is not None and len(data):

@@ -271,7 +271,7 @@ def _publish(state: LogState, segment: Segment, position: int, group: Group) -> 
 
 
 def _begin(state: LogState, segment: Segment, handle: Handle) -> None:
-    """Seal the active segment, and activate a written one; this can safely be repeated."""
+    """Seal the active segment, and activate the written segment; this can safely be repeated."""
     active, known = state.active, state.segments
     if active is not segment:
         if any(segment is one for one in known):

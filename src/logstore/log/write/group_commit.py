@@ -4,11 +4,11 @@ A thread that arrives while no commit runs appends its record alone. A thread th
 commit runs joins the waiting group. The first thread of a group is the group's leader. It waits for
 the lock that every commit takes, writes the records of the whole group as one batch, and syncs
 once. Then it opens the group's gate for the next thread, and each thread opens the gate for the
-thread after it. So one sync makes all records durable that arrived during the sync before. Threads
-are woken one after the other, not all at once.
+thread after it. So one sync makes all records durable that arrived during the previous sync.
+Threads are woken one after the other, not all at once.
 
 A thread whose record was committed often appends another record. So a leader waits, for a few
-milliseconds at most, until all threads of the group before have passed their gate. Then one sync
+milliseconds at most, until all threads of the previous group have passed their gate. Then one sync
 serves all threads. Without this wait, the threads would fall into two halves, which take turns and
 sync separately.
 
@@ -116,7 +116,7 @@ class GroupCommit:
         timestamp: encode.Timestamp | None,
         headers: encode.HeadersLike,
     ) -> int:
-        """Append one record durably and give its offset; raises as `Log.append` does."""
+        """Append one record durably and give its offset; raises the errors of `Log.append`."""
         state = self._state
         if state.log_dir.is_refusing:
             state.check()

@@ -1,10 +1,10 @@
 """Roll: begin a new segment, and clean up after a write or a roll that was interrupted.
 
 An interrupted thread cleans up, but a second interrupt may stop the cleaning. So `half_made` names
-the files with bytes that are not yet part of the log. These are new files, from before they are
-created until their segments are in the view, and the file of the active segment after an
-interrupted write. If such a new file stayed, the next start would take it for a segment. The start
-would then cut records that were appended to the segment before, or find that a batch overlaps the
+the files with bytes that are not yet part of the log. It names a new file from before the file is
+created until its segment is in the view. After an interrupted write, it also names the file of the
+active segment. If such a new file stayed, the next start would take it for a segment. The start
+would then cut records that were appended to the previous segment, or find that a batch overlaps the
 new file. If wrong bytes stayed at the end of a segment that is then sealed, the next start would
 find them where the next segment begins.
 
