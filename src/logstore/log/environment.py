@@ -57,7 +57,7 @@ class CheckedClock:
 
 
 def check_clock(clock: Clock) -> None:
-    """Refuse an object that is no clock, before a store opens any file; call `now_ms` once.
+    """Refuse an object that is not a clock, before a store opens any file; call `now_ms` once.
 
     Raises:
         TypeError, ValueError: the object has no `now_ms`, or `now_ms` returns no whole number of

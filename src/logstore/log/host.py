@@ -1,4 +1,4 @@
-"""Give the store, the mover and the Spark source access to a log that users do not get.
+"""Give the store, the mover and the Spark source more access to a log than users get.
 
 For a swap, the mover also uses `log/relocation`. The store, the mover and the Spark source use
 these functions, and never touch the state of a log directly.
@@ -193,7 +193,7 @@ def decided_now(log: ReadableLog) -> Decided:
 
 
 def producers_of(log: ReadableLog) -> Snapshot | None:
-    """Give the producers of a log at its end, also of a log that another process writes.
+    """Give the producers at the end of a log; another process may be writing the log.
 
     Returns:
         None if there are no producers.

@@ -336,7 +336,7 @@ class LogState(Replica):
 
     @contextmanager
     def telling(self) -> Iterator[None]:
-        """Report a new log start or the log's end to subscribers, after the body; holds no lock."""
+        """Report a new log start or the log's end, after the `with` block; no lock is held."""
         start = self.log_start_offset
         try:
             yield

@@ -98,7 +98,7 @@ def append_encoded(
 
 
 def _look_at(batches: Found) -> tuple[int, bool]:
-    """Give the latest timestamp of batches, and whether the log has to know a producer."""
+    """Give the batches' latest timestamp, and whether the log must know one of their producers."""
     latest, is_watched = batches[0][1].max_timestamp if batches else NO_TIMESTAMP, False
     for _, header in batches:
         latest = max(latest, header.max_timestamp)

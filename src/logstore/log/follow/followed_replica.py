@@ -99,7 +99,7 @@ class FollowedReplica(Replica):
         self.renew_locks()
         self._known: dict[int, Known] = {}
         self._seen: tuple[int, int] | None = None
-        # The walk through the last segment, that segment, and the checksum of the last walked
+        # The walk over the last segment, the segment itself, and the checksum of the last walked
         # batch.
         self._scan: Scan | None = None
         self._last: Segment | None = None

@@ -175,7 +175,7 @@ class Producers:
         return Known(epoch, last_sequence, producer_id in self._open)
 
     def _find(self, number: int, header: BatchHeader, known: Known) -> Duplicate | None:
-        """Find a batch among the last five of its producer, by first and last sequence (KIP-98)."""
+        """Find a batch among its producer's last five, by first and last sequence (KIP-98)."""
         epoch, sequence = header.producer_epoch, header.base_sequence
         place = self._places.get(header.producer_id, -1)
         is_same_epoch = place >= 0 and _read_last(self._rows, place)[0] == known.epoch == epoch

@@ -45,8 +45,9 @@ class Known(NamedTuple):
 def is_watched(header: BatchHeader) -> bool:
     """Check whether a log has to know the producer of a batch.
 
-    If a batch has a producer id and no epoch, only the program that appended it uses the producer
-    id, to find the batch. Each commit of Spark is such a batch, with a producer id of its own.
+    If a batch has a producer id but no epoch, the id only serves the program that appended the
+    batch: the program finds the batch by this id. Each commit of Spark is such a batch, with a
+    producer id of its own.
     """
     if header.producer_epoch < 0 and not bits_of(header):
         return False

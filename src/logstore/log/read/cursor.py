@@ -28,7 +28,7 @@ from logstore.log.segments.segment import Block, Segment
 # A read of one record caches at most this many bytes: small compressed batches may expand a lot.
 BLOCK_BYTES_MAX = 16 << 20
 
-# A buffer, its position in the file, and the place in the buffer and the header of each batch.
+# A buffer, its position in the file, and for each batch its place in the buffer and its header.
 Run = tuple["bytes | memoryview", int, list[tuple[int, BatchHeader]]]
 
 

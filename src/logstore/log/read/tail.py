@@ -47,7 +47,7 @@ def _follow(
 ) -> Iterator[Record]:
     """Yield records in passes over the log; a cut ends the pass, because the pass may be stale.
 
-    A pass that a cut ended has come only to the end of the last batch that it yielded.
+    If a cut ends a pass, the next pass begins after the last batch that was yielded.
     """
     batch = None
     while True:
@@ -62,7 +62,7 @@ def _follow(
                 batch = found
                 yield from batch.records(state.topic, state.partition)
             else:
-                # In this order, because a log may be as long as before again after a cut.
+                # In this order, because after a cut a log may grow to its old length again.
                 is_whole = end_of(state, level) >= end and cut.later is None
         except OffsetOutOfRangeError:
             if cut.later is None:

@@ -141,7 +141,7 @@ def falling_batch(
 def resurrected(
     directory: str, segments: Sequence[Segment], metadata: PartitionMetadata
 ) -> Problem | None:
-    """Report a partition that seems to be deleted, but to have come back without its records.
+    """Report a partition that was probably deleted, and has come back without its records.
 
     Raises:
         OSError: the disk failed.

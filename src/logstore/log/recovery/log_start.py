@@ -16,9 +16,9 @@ same name or to another log.
 | M is missing | E; if E is missing too, C |
 
 The first segment may begin after the log start that this table gives. If one of the three files
-names a start that is not before that segment, this start is used instead, because the records
-before the segment are gone anyway. **If only one file names a start, records before this start are
-hidden, but not deleted.**
+names a start at or after that segment's base offset, this start is used instead, because the
+records before the segment are gone anyway. **If only one file names a start, records before this
+start are hidden, but not deleted.**
 """
 
 from __future__ import annotations

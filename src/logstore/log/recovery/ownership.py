@@ -57,7 +57,7 @@ def owner_of(
                 first = layouts.read_header(head, 0).size_bytes
                 is_match = trailers.stored_checksum(fd, 0, first) == trailer.first_checksum
             if is_match:
-                # the segment is of this log; a reader finds its damaged end
+                # the segment belongs to this log, and a reader of its damaged end gets an error
                 return told, 0
     finally:
         files.close(fd)

@@ -184,7 +184,7 @@ def _fail(state: LogState, error: OSError, position: int, paths: list[str]) -> N
 def _take_back(
     state: LogState, error: BaseException, position: int, paths: list[str], *, is_half_shown: bool
 ) -> None:
-    """Remove the bytes written before an interrupt; close the log if it shows some of them."""
+    """Remove the bytes written before an interrupt; detach the log if it shows some of them."""
     if state.log_dir.is_offline or _undo(state, position, paths) is not None:
         mark(error, None)
     if is_half_shown:

@@ -182,8 +182,9 @@ def _note_synced(
 def sync_segments(state: LogState, segments: Sequence[Segment]) -> None:
     """Sync the given segments that are sealed and not durable yet, in order of offset.
 
-    A change that is durable itself needs this for the segments before it. `flush_lock` and `lock`
-    are held. The next flush writes the seals of these segments. Raises OSError.
+    A truncation and a repair write durable files, so the segments before these files must be
+    durable first. `flush_lock` and `lock` are held. The next flush writes the seals of these
+    segments. Raises OSError.
     """
     wanted = {id(segment) for segment in segments}
     for segment, handle in state.unflushed:

@@ -156,12 +156,12 @@ def take_into_custody(owner: Owner, name: str) -> None:
 
 
 def is_free(log: LockedLog) -> bool:
-    """Check whether no lock of a log is in custody, because every holder that hung has returned."""
+    """Check whether each hung holder of a log's locks has returned, so none is in custody."""
     return not log.in_custody and (log.commit is None or not log.commit.in_custody)
 
 
 class Relief:
-    """Frees the threads that wait for locks in a suspect log dir, in several looks.
+    """Frees the threads that wait for locks in a SUSPECT log dir; `look` is called repeatedly.
 
     A lock counts as stuck if it is locked at two looks in a row: in a SUSPECT dir, a thread that
     gets a lock releases it at once. A log's locks are freed one after the other, the innermost lock

@@ -45,9 +45,9 @@ class AppendRules:
         before_max_ms, after_max_ms: how far a timestamp in encoded batches may be from now. None if
             there is no limit, or if LogAppendTime is configured.
         max_message_bytes, expansion_bytes_max: the largest size of a batch, stored and in memory.
-        gathered_bytes_max: how many bytes of small appends go into one batch. Each record counts at
-            least a sixteenth of the memory that the decoded record needs (`encode.size_max`). So no
-            batch needs more than `expansion_bytes_max`.
+        gathered_bytes_max: how many bytes of small appends go into one batch. Each record counts as
+            at least a sixteenth of the memory that the decoded record needs (`encode.size_max`). So
+            no batch needs more than `expansion_bytes_max`.
         plain_bytes_max: the largest batch of one record without headers that is within both bounds;
             0 if `is_plain` is false. So an append that began with other rules finds that they
             changed.
