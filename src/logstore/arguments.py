@@ -84,7 +84,7 @@ def seconds(given: Any, name: str = "timeout") -> float:
 
 
 def timeout_of(given: Any) -> float | None:
-    """Check a `timeout`: seconds, or None to wait for ever."""
+    """Check a `timeout`: seconds, or None to wait without limit."""
     return None if given is None else seconds(given)
 
 

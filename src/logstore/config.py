@@ -57,7 +57,7 @@ class LogConfig(Config):
             few.
         delete_retention_ms: keep a tombstone for this time after a compaction found no older record
             with its key.
-        min_cleanable_dirty_ratio: compact a log when this part of its bytes is not compacted yet.
+        min_cleanable_dirty_ratio: compact a log when this fraction of its bytes is not compacted.
         retention_pressure: while the log dir is full, drop the oldest sealed segments of the log,
             even if `retention_ms` and `retention_bytes` would keep them. Refused with "compact".
     """
@@ -199,7 +199,7 @@ class LogConfig(Config):
 
     @classmethod
     def from_dict(cls, settings: dict[str, Any]) -> LogConfig:
-        """Build a configuration from a dict of `to_dict`, of this or an earlier version.
+        """Build a configuration from a result of `to_dict` of this or an earlier version.
 
         Equal dicts give the same object, because a store has thousands of partitions, but few
         different configurations.
@@ -360,5 +360,5 @@ class StoreConfig(Config):
 
     @classmethod
     def from_dict(cls, settings: dict[str, Any]) -> StoreConfig:
-        """Build a configuration from a dict of `to_dict`, of this or an earlier version."""
+        """Build a configuration from a result of `to_dict` of this or an earlier version."""
         return cls(**settings | {"log_config": LogConfig(**settings.get("log_config", {}))})

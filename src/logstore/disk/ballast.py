@@ -34,7 +34,7 @@ class Ballast:
 
     Threads: `_lock` is held while the file is written or removed, so that no thread removes a file
     that another thread is writing. A thread that waits for the lock waits only for its own disk. If
-    the work of two threads finds no room, one thread removes the ballast, and both threads repeat
+    two threads find no room for their work, one thread removes the ballast, and both threads repeat
     their work.
 
     Args:
@@ -60,7 +60,7 @@ class Ballast:
 
     @property
     def missing_bytes(self) -> int:
-        """How many bytes of the ballast are not written; as many free bytes stay reserved."""
+        """How many bytes of the ballast are not written yet. This much free space is reserved."""
         return self._missing_bytes
 
     def keep(self) -> None:
@@ -148,7 +148,7 @@ class Ballast:
         """Remove the ballast; returns whether any thread has removed it since `seen` was read."""
         with self._lock:
             if self._size_bytes():
-                self._missing_bytes = BALLAST_BYTES  # first, because an interrupt may follow
+                self._missing_bytes = BALLAST_BYTES  # before the removal: an interrupt may come
                 files.unlink(self.path)
                 self._removals += 1
             return self._removals != seen

@@ -5,7 +5,7 @@
 
 A running call is an entry in one set, which a watchdog reads. Registering takes no lock. To save
 time, an append is not registered: it stores its write position in the log instead (see
-`log.custody`).
+`log/write/hung_locks`).
 
 Ctrl-C may interrupt the code here before a call is removed from the set. So the set has weak
 references to the calls: after the thread has left a call, the call does not count, and its disk is

@@ -213,15 +213,15 @@ class DirLock:
         Never waits. Returns whether the lock was freed now.
 
         Args:
-            is_known: whether to keep the closed gate. A closed gate refuses calls of this process
-                below the dir until this process takes the dir again.
+            is_known: whether to keep the closed gate. A closed gate refuses this process's calls on
+                files below the dir until this process takes the dir again.
         """
         if not is_known:
             gates.forget(self.gate)
         return self.gate.close()
 
     def leave(self) -> None:
-        """Record that no store has the dir any more; after the last call, forget the gate."""
+        """Record that no store has the dir any more; when no call is running, forget the gate."""
         self.gate.is_left = True
         self.gate.is_forgotten()
 

@@ -1,6 +1,6 @@
 """Make every system call that touches a disk, except for maps (see `mapped`).
 
-The first part gives the bare system calls their names. Fault tests replace these calls, one by one.
+The first part has a name for each system call. Fault tests replace these calls, one by one.
 No other module may call the operating system's file functions. A call that changes the disk passes
 the gate of its log dir (`gates`). The second part has the operations that storage code often gets
 wrong: loops for short reads and writes, a probe after a sync, a sync of the directory after a
@@ -75,7 +75,7 @@ DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 # Do not wait for the other end of a FIFO, and do not follow a link to another user's file.
 GUARDED = os.O_NONBLOCK | os.O_NOFOLLOW
 
-# Largest size: of a document; of a document that is a long list. Larger files count as damaged.
+# Size limits for a document, and for a document that is a long list. Larger files are damaged.
 DOCUMENT_BYTES_MAX = 1 << 20
 LIST_BYTES_MAX = 64 << 20
 
@@ -350,7 +350,7 @@ def rename_over(path: str, target: str) -> None:
 
 
 def exists(path: str) -> bool:
-    """Check whether a path exists; ENOENT means that it does not. Raises any other error."""
+    """Check whether a path exists; raises OSError for any error except ENOENT."""
     try:
         lstat(path)
     except FileNotFoundError:

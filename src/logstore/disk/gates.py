@@ -114,7 +114,7 @@ class Gate:
         """Forget the gate if no call can need the gate any more; returns whether it was forgotten.
 
         A thread that hangs in a read could change a path after the read. So every running call to
-        the log dir counts here, also a read.
+        the log dir counts here, even a read.
         """
         if not self.is_left or not self.is_closed or self._is_passed() or calls_to(self.path):
             return False
@@ -284,7 +284,7 @@ def opening(
 ) -> Callable[..., int]:
     """Wrap an open: the wrapper records the gate of the new descriptor.
 
-    If the open makes or empties a file, it passes the gate. If memory is lacking to record the
+    If the open makes or empties a file, it passes the gate. If there is no memory to record the
     descriptor, the descriptor is closed.
     """
 

@@ -99,7 +99,7 @@ class LogDir(Health):
         self.flush_count, self.flush_seconds = 0, 0.0
         self._on_failure = on_failure
         self._place: tuple[int, int] | None = None
-        self._writing_meta = threading.Lock()  # so that the newest identity is the last one
+        self._writing_meta = threading.Lock()  # so that the newest identity is written last
 
     def __repr__(self) -> str:
         """Show the path, the state and the reason of the state."""
@@ -140,7 +140,7 @@ class LogDir(Health):
         self._on_failure = on_failure
 
     def take_offline(self, reason: str, *, has_remedy: bool = False) -> LogDirOfflineError:
-        """Take the dir offline for good; only the first call also calls the failure callback."""
+        """Take the dir offline for good; the first call also calls the failure callback."""
         if (
             self.change(Event.FAILED, reason, has_remedy=has_remedy)
             and self._on_failure is not None
@@ -215,7 +215,7 @@ class LogDir(Health):
     def probe(self) -> None:
         """Prove that the disk accepts, keeps and returns a small file; raises OSError.
 
-        A mere listing succeeds even on a dead disk. A full disk passes, because it is not broken.
+        A listing can succeed even on a dead disk. A full disk passes, because it is not broken.
         """
         self.check_place()
         if self.read_only:
@@ -339,7 +339,7 @@ class LogDir(Health):
     # --- space ------------------------------------------------------------------------------------
 
     def refresh_usage(self) -> DiskUsage:
-        """Read the disk's free space into `usage`, for all other code; raises OSError.
+        """Read the disk's free space into `usage`, where other code reads it; raises OSError.
 
         If a full disk has room again, the dir accepts records after this call.
         """

@@ -19,8 +19,8 @@ class Thread(threading.Thread):
 
     `threading.Thread.start` waits until the new thread reports that it runs. If the new thread ends
     with a MemoryError before its report, the caller waits forever (CPython gh-140746). In this
-    class the caller also notices such an end: when the thread drops its target, `_ended` gets an
-    item, by one call in C that allocates nothing.
+    class the caller also notices such an end: when the thread drops its target, one call in C,
+    which allocates nothing, adds an item to `_ended`.
     """
 
     def start(self) -> None:

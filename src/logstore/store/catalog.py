@@ -42,8 +42,8 @@ class Catalog:
     """The catalog of a store in memory, and the entries that are missing in each log dir's file.
 
     Attributes:
-        is_known: whether the catalog names every replica. This is false if the store is older than
-            catalogs and one of its log dirs is missing.
+        is_known: whether the catalog names every replica. This is false if the store was made
+            before catalogs existed, and one of its log dirs is missing.
         unsure_ids: the ids of missing log dirs that may contain replicas which no catalog names.
             The reason is that the store was killed while these log dirs served
             (`old_copies.note_unsure`).

@@ -100,7 +100,7 @@ class OtherCopies:
                 self.superseded.pop(path, None)
 
     def forget_move(self, key: TopicPartition, paths: Sequence[str]) -> None:
-        """Forget a replica's unfinished move if its copy is one of `paths`, decided about anew."""
+        """Forget a replica's unfinished move if a new decision is about its copy (in `paths`)."""
         found = self.moves.get(key)
         if found is not None and found.path in paths:
             self.moves.pop(key, None)

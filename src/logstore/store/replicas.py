@@ -357,7 +357,7 @@ class Replicas(ReplicaReservations):
             raise self.bad_dir_error(key, advice)
 
     def bad_dir_error(self, key: TopicPartition, advice: str = "") -> LogDirError:
-        """Make an error that names the bad log dir which a replica is on, or may be on."""
+        """Make the error for a replica that is, or may be, on a bad log dir; it names the dir."""
         bad = [d for d in self.log_dirs if d.is_offline or d in self.returning]
         directory_id = self._absent_in(key)
         if directory_id is not None:

@@ -36,7 +36,7 @@ class LogStore(StoreReader):
 
     If a store is dropped without a close, a ResourceWarning is given and its log dirs are unlocked.
     The next open recovers the store. A log in use keeps its store open. If the process ends with an
-    open store, the warning is given only if Python drops it before; `-X dev` shows the warning.
+    open store, the warning is given only if Python drops the store before; `-X dev` shows it.
 
     Attributes:
         admin: the commands for other processes, served through the admin socket.
@@ -211,8 +211,8 @@ class LogStore(StoreReader):
 
         This is much faster than one call of `create` for each partition, because the partitions
         share their syncs. On return, all partitions are durable. After a crash, each partition
-        exists whole or not at all. After an error, the partitions that were created before stay; a
-        call with `exist_ok=True` creates the others. Returns the logs by partition number.
+        exists whole or not at all. After an error, the partitions created before it stay; a call
+        with `exist_ok=True` creates the others. Returns the logs by partition number.
 
         Args:
             partitions: the number of partitions, at least 1.

@@ -270,7 +270,7 @@ class StoreDirs:
         return Found(seen, offline, incomplete)
 
     def _doubted(self, decision: Decision) -> Decision:
-        """Make a replica incomplete if its log dir is an old copy that lists it as in doubt."""
+        """Make a replica INCOMPLETE if its log dir is an old copy whose doubts name the replica."""
         log_dir = self._replicas.dir_of(decision.replicas[0].log_dir)
         if decision.topic_partition not in log_dir.generation.doubts:
             return decision

@@ -85,7 +85,7 @@ def check_kind(document: Mapping[str, Any], kind: str, directory_id: str | None 
 
 
 def told(error: Exception) -> str:
-    """Describe what is wrong with a document whose reading raised an error of `WRONG`."""
+    """Describe an error of `WRONG`: what is wrong with the document that was read."""
     if isinstance(error, KeyError):
         return f"its field {error.args[0]!r} is missing"
     return str(error) if type(error) is ValueError else "one of its fields has a wrong type"

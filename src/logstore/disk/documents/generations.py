@@ -20,11 +20,11 @@ path. Nothing else depends on `paths`, and a file without `paths` can be read. `
 of missing log dirs. Such a log dir may have replicas that no catalog names, because the store was
 killed while the dir served.
 
-`doubts` names the replicas of an old copy that are open for reading only. Each replica stays there
-until it is promoted. If the user promotes or deletes one of them, `is_accepted` is set. From then
-on this copy is the log dir, and the right disk is an old copy of the log dir. Until `is_accepted`
-is set, the generation does not change, so the right disk is recognised. Files of earlier versions
-of this library have no key `is_accepted`.
+`doubts` names the replicas of an old copy that are open for reading only. Each replica stays in
+`doubts` until it is promoted. If the user promotes or deletes one of them, `is_accepted` is set.
+From then on this copy is the log dir, and the right disk is an old copy of the log dir. Until
+`is_accepted` is set, the generation does not change, so the right disk is recognised. Files of
+earlier versions of this library have no key `is_accepted`.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class DirGeneration:
 
     @property
     def is_frozen(self) -> bool:
-        """Check whether the generation must not change: the dir is an unaccepted old copy."""
+        """Check whether the dir is an old copy that is not accepted: its generation must stay."""
         return bool(self.old or self.doubts) and not self.is_accepted
 
     def is_behind(self, seen: Generation) -> bool:
@@ -261,9 +261,9 @@ class DirGeneration:
             doubts = {**self.found, **self.doubts}
             doubts.pop(key, None)
             # The user accepts this copy as the log dir: earlier generations do not count any more.
-            # The new generation has the next number, not a higher one. If this process is killed
-            # before other log dirs record it, the right disk takes this number with another id, and
-            # so the copy is recognised.
+            # The new generation has the next number, not a higher number. If this process is killed
+            # before other log dirs record it, the right disk takes the same number with another id.
+            # So this copy is still recognised as an old copy.
             starts = self.starts if self.is_accepted else self._with_next(above)[-1:]
             was_accepted, self.is_accepted = self.is_accepted, True
             try:

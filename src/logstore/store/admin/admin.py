@@ -1,8 +1,8 @@
 """Let other processes operate a running store: commands by name, served through a Unix socket.
 
 One thread talks to all clients and never waits for a client or a disk. Each request runs in a
-thread of its own, so a request that hangs in a disk call delays no other request. Of the requests
-that may touch a disk, at most `UNDERWAY_MAX` run at once. Requests that touch no disk are always
+thread of its own, so a request that hangs in a disk call delays no other request. At most
+`UNDERWAY_MAX` requests that may touch a disk run at once. Requests that touch no disk are always
 accepted.
 
 Threads: only the server's loop uses the sockets and the set of connections. The thread of a request

@@ -1,7 +1,7 @@
 """Define the commands that every store has: methods of `LogStore`, with JSON's types.
 
 The function of a command gets the keys of the request, except the command's name, as arguments. An
-unknown key is a TypeError.
+unknown key causes a TypeError.
 """
 
 from __future__ import annotations

@@ -278,5 +278,5 @@ class AdminServer:
 
 
 def is_welcome(user_id: int) -> bool:
-    """Check whether a user may operate the store: the user of the owner, and root, may do this."""
+    """Check whether a user may operate the store: it is root, or the user that runs the owner."""
     return user_id in (os.geteuid(), 0)

@@ -59,7 +59,7 @@ class Dropping:
 
 
 def calling_place() -> Place:
-    """Find the line of the user's code that called this library; cheap: reads no source file."""
+    """Find the line of the user's code that called this library, without reading a source file."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_globals.get("__name__", "").startswith("logstore."):
         frame = frame.f_back

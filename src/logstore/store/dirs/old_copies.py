@@ -55,7 +55,7 @@ GIVE_UP = (
 
 
 def _seen_of(replicas: Replicas, log_dir: LogDir) -> Iterator[tuple[str, Seen]]:
-    """Give the recorded generations of a log dir, each with the name of its recorder."""
+    """Give the recorded generations of a log dir, each with the dir that recorded it."""
     if log_dir.generation.held is not None:
         yield "this process", log_dir.generation.held
     for other in replicas.log_dirs:

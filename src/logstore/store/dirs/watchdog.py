@@ -73,7 +73,7 @@ class Watchdog:
         start_for(self._replicas.log_dirs[0].path, self._thread)
 
     def stop(self) -> None:
-        """End the thread and wait for its end; if a disk hangs, do not wait: it ends soon."""
+        """Ask the thread to end, and wait until it has ended, unless a disk hangs."""
         self.leave()
         if self._thread.ident is not None and not self._relief:
             self._thread.join()

@@ -31,7 +31,7 @@ from logstore.store.start.startup_table import Act, Decision, ReplicaFacts, deci
 def decide_all(
     replicas: Replicas, found: Iterable[ReplicaFacts], *, is_all_listed: bool
 ) -> list[Decision]:
-    """Decide about all replica directories by the start-up table, with regard to old copies.
+    """Apply the start-up table to all replica directories, with special rules for old copies.
 
     If a replica has a directory in another log dir, an old copy counts as a bad log dir: the right
     disk may have the live copy, or a copy that must be deleted. A replica that is found only in old
@@ -194,7 +194,7 @@ def tell(log_dirs: Iterable[LogDir]) -> list[str]:
 
 
 def disagreements(replicas: Replicas, said: Mapping[TopicPartition, LogDir]) -> Iterator[str]:
-    """Report each replica that the catalog names in a wrong log dir; the directories count."""
+    """Report each replica that the catalog names in a wrong log dir; the directories are right."""
     for key, log_dir in said.items():
         replica = replicas.opened.get(key)
         if replica is not None:

@@ -58,8 +58,8 @@ OUR_FILES = frozenset(
         WITNESS_NAME,
     }
 )
-# If replicas come or go during a listing, the log dirs are listed again, at most this many times in
-# all. The last listing is used.
+# The largest number of listings. If replicas come or go during a listing, the log dirs are listed
+# again. The last listing is used.
 LISTINGS_MAX = 5
 
 Found = TypeVar("Found")
@@ -168,7 +168,7 @@ def _what_is_foreign(entry: files.Entry) -> str:
 
 
 def _take_bare_replica(listing: Listing, facts: ReplicaFacts, path: str) -> None:
-    """Decide what a directory is that is named like a replica, but has no metadata file.
+    """Classify a directory that is named like a replica, but has no metadata file.
 
     The directory is a replica that lost this file, or a creation that a crash interrupted, or
     foreign.

@@ -213,7 +213,7 @@ def look(configured: Configured, patience_seconds: float) -> list[DirFacts]:
 
 
 def _lock(opened: OpenedDirs, roll: Roll, patience_seconds: float) -> None:
-    """Lock every log dir; a dir with a bad disk goes offline, another owner stops the opening."""
+    """Lock every log dir; a dir with a bad disk goes offline; another owner ends the opening."""
     new = {member.path for member in roll.members if member.is_new}
     each(opened.good(), lambda d: takeover.lock(d, is_new=d.path in new), patience_seconds)
     check_one_serves(opened.log_dirs)

@@ -141,7 +141,8 @@ def _until_settled(once: Callable[[Pass], Settled | None], opening: Sequence[Log
     """Repeat a pass (list, decide, act) until no log dir fails or hangs during it.
 
     In each repetition, at least one more log dir does not serve, so the loop ends. `settle_again`
-    can repeat its first pass for another reason too.
+    also repeats its first pass if a replica was closed meanwhile, and a pass that found a serving
+    dir to be an old copy.
     """
     while True:
         this = Pass()
@@ -255,7 +256,7 @@ def _with_open(
 def _outlive_deletions(
     replicas: Replicas, found: Sequence[ReplicaFacts], this: Pass
 ) -> tuple[list[ReplicaFacts], list[str]]:
-    """Make open logs outrank deletions that came back: else a start would delete these logs."""
+    """Make open logs outrank deletions that came back, so that no start deletes these logs."""
     deleted: dict[tuple[str, int, str], int] = {}
     for facts in found:
         if facts.is_deleted_by_user and facts.topic_id:

@@ -1,7 +1,7 @@
 """Decide at start what each configured directory is: ours, new, foreign, swapped, damaged.
 
-`decide` is a pure function from facts to decisions. `identity` gathers the facts and acts. While
-the store runs, `dirs/membership` changes the roster.
+`decide` is a pure function from facts to decisions. `identity` collects the facts before, and
+writes the decided identities. While the store runs, `dirs/membership` changes the roster.
 
     every dir bare                       form a new store
     all formatted dirs still forming     the last start crashed while forming: complete it

@@ -94,7 +94,7 @@ class Act(enum.Enum):
     INCOMPLETE = "incomplete"  # open the first copy for reading only; others may have more records
     OFFLINE = "offline"
     CONFLICT = "conflict"  # the first copy outranks the second, but the second stays open
-    RESUME = "resume"  # before that, mark a caught-up `.move` as copying again
+    RESUME = "resume"  # continue the move; first mark a caught-up `.move` as copying
     STRAY = "stray"
     PURGE = "purge"  # remove all directories of the decision, in order
     PURGE_COVERED = "purge covered"  # like PURGE, once the live copy is as long

@@ -1,7 +1,7 @@
 """Find rot in data that nobody reads: check every flushed batch of a log dir at a bounded rate.
 
 The keeper of the dir calls `step` once a second. A pass checks the sealed segments of all logs. The
-order is random, so that each segment is checked at last, even if the process is often restarted.
+order is random, so that each segment is checked eventually, even if the process is often restarted.
 After a pass the scrubber rests. A replica that just arrived by a move is checked first, including
 its active segment, because the move verified the replica only from the kernel's cache. Rot is
 reported and counted. No record is removed, and no log dir goes offline because of rot. If a segment
