@@ -6,7 +6,8 @@
     pytest benchmarks --bench-dir /mnt/disk      on another file system
     pytest benchmarks --strict-goals             exit code 1 when a goal is missed
 
-Each file asks one kind of question: append, read, durable, recover. A round of the engine is
-followed by a round of each peer, so that a machine's mood meets both; the figures are medians and
-the ratio is the median of the ratios of the rounds. Memory is touched before the first figure.
+Each file asks one kind of question: append, read, durable, recover. Each round of the engine is
+followed by a round of each peer, so that a change in the machine's speed affects both. The figures
+are medians, and the ratio is the median of the rounds' ratios. Memory is touched before the first
+measurement, so that no round pays for the first access.
 """

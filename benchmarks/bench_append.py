@@ -1,7 +1,8 @@
-"""Ask how fast records are appended, with nothing waiting for the disk.
+"""Measure how fast records are appended if no append waits for the disk.
 
-Peers leave flushing to the kernel too. LMDB's map can also be written in place (`writemap`), which
-makes its small transactions cheaper and gives up its protection from stray pointers: shown, too.
+The peers also leave flushing to the kernel. LMDB can write its memory map in place (`writemap`).
+Then its small transactions are cheaper, but stray pointers can damage its data. This mode is
+measured, too.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def lmdb_extend(new_dir: NewDir, sizes: Sizes, goal: Goal | None) -> list[Side]:
 
 
 def other_extends(new_dir: NewDir, sizes: Sizes) -> list[Side]:
-    """Describe the peers that are there for information."""
+    """Describe the peers without a goal, which are measured for information."""
     pool, batches = equal_values(), sizes.extend_batches
     few = max(batches // sizes.slow_share, 1)
     sides = [
@@ -91,7 +92,7 @@ def other_extends(new_dir: NewDir, sizes: Sizes) -> list[Side]:
 
 
 def bench_extend_list(ledger: Ledger, sizes: Sizes, new_dir: NewDir) -> None:
-    """Append 1,000 records from a list of bytes."""
+    """Append 1,000 records at a time from a list of bytes."""
     pool, batches = equal_values(), sizes.extend_batches
     records = batches * BATCH_RECORDS
     engine = Side(
@@ -109,7 +110,7 @@ def bench_extend_list(ledger: Ledger, sizes: Sizes, new_dir: NewDir) -> None:
 
 
 def bench_extend_arrow(ledger: Ledger, sizes: Sizes, new_dir: NewDir) -> None:
-    """Append 1,000 records from Arrow."""
+    """Append 1,000 records at a time from Arrow."""
     if not peers.has("pyarrow"):
         return
     import pyarrow
@@ -205,7 +206,7 @@ def bench_append_one(ledger: Ledger, sizes: Sizes, new_dir: NewDir) -> None:
 
 
 def bench_appender_values(ledger: Ledger, sizes: Sizes, new_dir: NewDir) -> None:
-    """Append one record at a time through an Appender, values alone."""
+    """Append one record at a time through an Appender, with a value only."""
     value, records = equal_values()[0][0], sizes.single_appends * 5
     engine = Side(
         "engine",
@@ -222,7 +223,7 @@ def bench_appender_values(ledger: Ledger, sizes: Sizes, new_dir: NewDir) -> None
 
 
 def bench_appender_keyed(ledger: Ledger, sizes: Sizes, new_dir: NewDir) -> None:
-    """Append one record at a time through an Appender: value, key and timestamp."""
+    """Append one record at a time through an Appender, with value, key and timestamp."""
     value, records = equal_values()[0][0], sizes.single_appends * 5
     engine = Side(
         "engine",
@@ -241,7 +242,7 @@ def bench_appender_keyed(ledger: Ledger, sizes: Sizes, new_dir: NewDir) -> None:
 def compare_encoded(
     ledger: Ledger, sizes: Sizes, new_dir: NewDir, name: str, batch_bytes: int, goal: Goal
 ) -> None:
-    """Compare a client's batches, in Kafka's layout, with the least that a broker has to do."""
+    """Compare appends of a client's Kafka batches with the least work that a broker must do."""
     if not peers.has("crc32c"):
         return
     from logstore.format.kafka import record_batch as kafka

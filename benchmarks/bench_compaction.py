@@ -1,10 +1,11 @@
-"""Compact a log of many records and few keys: how fast, in how much memory, and is it right.
+"""Measure the speed and memory of the compaction of a log with many records and few keys.
 
     python -m benchmarks.bench_compaction [--records N] [--keys N] [--batch N]
 
-The log is written by one process and compacted by the next one, whose memory is measured from
-before the compaction. What is left is compared with a dictionary: of each key its latest record,
-with its offset and its value. Prints a line for each layout; the exit code is 1 if a bar is missed.
+One process writes the log, and a second process compacts it. Only the memory that the compaction
+adds to the second process counts. The records that are left are compared with the expected records:
+for each key, its latest record with its offset and value. The program prints a line for each
+layout. The exit code is 1 if a figure misses its goal.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ import numpy as np
 
 from logstore import LogConfig, LogStore, StoreConfig
 
-# Records a second, and bytes above the idle process.
+# The goals: records per second, and bytes of memory above the idle process.
 RATES_MIN = {"columnar": 1_500_000, "kafka": 800_000}
 MEMORY_BYTES_MAX = 96 << 20
 QUIET = StoreConfig(log_cleaner_enable=False, log_scrub_bytes_per_second=0)
-CUTS = 12  # segments, about
+CUTS = 12  # about how many segments the log has
 
 
 class Task(NamedTuple):
-    """A log to compact."""
+    """Describe a log to compact."""
 
     directory: str
     layout: str
@@ -41,7 +42,7 @@ class Task(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What a compaction took; `seconds_cpu` is the time of the process on its processors."""
+    """Hold the figures of a compaction; `seconds_cpu` is the processor time of the process."""
 
     records: int
     kept: int
@@ -51,17 +52,17 @@ class Result(NamedTuple):
 
 
 def keys_of(task: Task) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Draw the key of each record; shape (records,)."""
+    """Draw a random key for each record; shape (records,)."""
     return np.random.default_rng(7).integers(0, task.keys, task.records)
 
 
 def value_of(offset: int) -> bytes:
-    """Give the value of the record at an offset."""
+    """Return the value of the record at an offset."""
     return b"value %012d of a record with some 50 bytes" % offset
 
 
 def write(task: Task) -> None:
-    """Write the log, all of it sealed but the last batch."""
+    """Write the log; all segments except the last are sealed."""
     keys = keys_of(task)
     config = LogConfig(
         segment_bytes=max(task.records * 90 // CUTS, 4096),
@@ -77,7 +78,7 @@ def write(task: Task) -> None:
 
 
 def compact(task: Task) -> Result:
-    """Compact the log, and compare what is left with a dictionary."""
+    """Compact the log, and compare the records that are left with the expected records."""
     with LogStore.open(task.directory, config=QUIET) as store:
         log = store.log("bench", 0)
         gc.collect()
@@ -89,7 +90,7 @@ def compact(task: Task) -> Result:
         end = report.clean_end_offset
         assert report.is_complete and report.records_read == end > task.records // 2, report
         latest = np.full(task.keys, -1)
-        latest[keys_of(task)[:end]] = np.arange(end)  # the last of equal indexes counts
+        latest[keys_of(task)[:end]] = np.arange(end)  # if a key occurs twice, the last offset stays
         expected = np.sort(latest[latest >= 0])
         found = np.concatenate([batch.offsets for batch in log[:end].read_batches()])
         assert np.array_equal(found, expected)
@@ -99,7 +100,7 @@ def compact(task: Task) -> Result:
 
 
 def peak_bytes(*, is_new: bool = False) -> int:
-    """Give the most memory that the process had; from now on only, if `is_new`."""
+    """Return the peak memory of this process; if `is_new` is True, first reset the peak."""
     if is_new:
         Path("/proc/self/clear_refs").write_text("5")
     for line in Path("/proc/self/status").read_text().splitlines():
@@ -109,7 +110,7 @@ def peak_bytes(*, is_new: bool = False) -> int:
 
 
 def measure(task: Task) -> Result:
-    """Write and compact a log, each in a process of its own."""
+    """Write a log and compact it, each in a new process."""
     context = get_context("spawn")
     try:
         for work in (write, compact):

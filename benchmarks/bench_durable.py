@@ -1,4 +1,4 @@
-"""Ask how fast records are appended when each append returns only when the disk has it."""
+"""Measure how fast records are appended if each append returns only after a sync."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NewDir = Callable[[], str]
 
 
 def bench_durable_threads(ledger: Ledger, sizes: Sizes, new_dir: NewDir) -> None:
-    """Append durably from 32 threads: the engine commits for all who wait at once."""
+    """Append durably from 32 threads; the engine syncs once for all waiting threads."""
     value, threads, each = equal_values()[0][0], sizes.durable_threads, sizes.durable_each
     few = max(each // sizes.slow_share, 1)
     engine = Side(
@@ -44,7 +44,7 @@ def bench_durable_threads(ledger: Ledger, sizes: Sizes, new_dir: NewDir) -> None
 
 
 def bench_durable_one_thread(ledger: Ledger, sizes: Sizes, new_dir: NewDir) -> None:
-    """Append durably from one thread: the disk alone should bound it."""
+    """Append durably from one thread; only the disk should limit the speed."""
     value, records = equal_values()[0][0], sizes.durable_single
     few = max(records // sizes.slow_share, 1)
     data, space = bytes(ONE_RECORD_BATCH_BYTES), records * ONE_RECORD_BATCH_BYTES

@@ -1,13 +1,14 @@
-"""Ask how fast Spark sums up a topic in a broker's directory, against a client of that broker.
+"""Measure how fast Spark sums up a topic in a broker's directory, against a client of that broker.
 
     python -m benchmarks.bench_kafka_spark [--records N] [--rounds N] [--master local[2]]
 
-A real broker is given 5 million records of 100 bytes in 4 partitions, by Kafka's own producer with
-its default batches. Then both sides count them and sum up sizes and timestamps by partition, in
-turns: Spark over the broker's files, and confluent-kafka, the fastest Python client there is, over
-a connection on loopback. What each finds must equal what Kafka's own consumer says. Everything is
-in the page cache. The session of Spark is warm; its start and its first round are reported
-separately. The JVM compiles for some more rounds, so every round is reported.
+Kafka's own producer, with its default batches, sends 5 million records of 100 bytes in 4 partitions
+to a real broker. Then both sides take turns. Each counts the records, and sums up sizes and
+timestamps by partition. One side is Spark, which reads the broker's files. The other side is
+confluent-kafka, the fastest Python client, over a connection on loopback. Both results must equal
+the result of Kafka's own consumer. All data is in the page cache. The start of Spark's session and
+the first round are reported separately. The JVM still compiles during some later rounds, so every
+round is reported.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ Sums = dict[int, tuple[int, int, int]]
 
 
 def fill(broker: Broker, records: int) -> None:
-    """Produce the records."""
+    """Create the topic, and produce the records."""
     broker.run(
         f"{TOOLS}.TopicCommand", "--bootstrap-server", broker.address, "--create", "--topic",
         TOPIC, "--partitions", str(PARTITIONS), "--replication-factor", "1",
@@ -49,14 +50,14 @@ def fill(broker: Broker, records: int) -> None:
 
 
 def by_kafka(home: Path, broker: Broker) -> Sums:
-    """Sum up with Kafka's own consumer, in a JVM of its own."""
+    """Sum up with Kafka's own consumer, in a separate JVM."""
     words = java.command(home, str(SUMS_SOURCE), broker.address, TOPIC, heap="512m")
     rows = [tuple(map(int, line.split())) for line in java.do(words, home).splitlines()]
     return {partition: (count, size, times) for partition, count, size, times in rows}
 
 
 def by_client(broker: Broker) -> Sums:
-    """Sum up with confluent-kafka, as a program of one thread does."""
+    """Sum up with confluent-kafka, in one thread."""
     from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
     settings = {"bootstrap.servers": broker.address, "group.id": "measuring"}
@@ -82,7 +83,7 @@ def by_client(broker: Broker) -> Sums:
 
 
 def by_spark(spark: Any, log_dirs: list[str]) -> Sums:
-    """Sum up with Spark, over the broker's files."""
+    """Sum up with Spark, which reads the broker's files."""
     reader = spark.read.format("logstore").option("kafkaLogDirs", "true")
     reader = reader.option("logDirs", json.dumps(log_dirs)).option("subscribe", TOPIC)
     frame = reader.option("columns", "partition,timestamp,value").load()
@@ -97,7 +98,7 @@ def by_spark(spark: Any, log_dirs: list[str]) -> Sums:
 def in_turns(
     sides: dict[str, Callable[[], Sums]], expected: Sums, rounds: int
 ) -> dict[str, list[float]]:
-    """Time every side in turns, the first of each thrown away; seconds by side."""
+    """Time all sides in turns; return the seconds of each side, without its first round."""
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     for number in range(rounds + 1):
         for name, run in sides.items():
@@ -113,7 +114,7 @@ def in_turns(
 
 
 def compare(home: Path, base: str, arguments: argparse.Namespace) -> float:
-    """Fill a broker and measure; give how many times as fast Spark was."""
+    """Fill a broker and measure; return how many times as fast as the client Spark was."""
     log_dirs = [f"{base}/a", f"{base}/b"]
     for path in log_dirs:
         Path(path).mkdir()
@@ -141,7 +142,7 @@ def compare(home: Path, base: str, arguments: argparse.Namespace) -> float:
 
 
 def main() -> int:
-    """Run it; the exit code is 1 when the goal is missed, 2 when Kafka is not to be had."""
+    """Run the comparison; return 1 if the goal is missed, 2 if Kafka is not available."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--records", type=int, default=5_000_000)
     parser.add_argument("--rounds", type=int, default=7)

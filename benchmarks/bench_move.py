@@ -1,4 +1,4 @@
-"""Ask how fast replicas move, how well rates are kept, and what appends notice of it."""
+"""Measure how fast replicas move, how exact throttles are, and how moves slow appends."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ MB = 1_000_000
 
 @pytest.fixture(scope="module")
 def disks(bench_dir: str, sizes: Sizes) -> Iterator[Disks]:
-    """Give two file systems; the second holds a replica and a bare copy of it."""
+    """Provide two file systems; the second has room for a replica and a bare copy of it."""
     with two_disks(bench_dir, 2 * sizes.move_bytes) as disks:
         yield disks
 
 
 class Stand:
-    """A store over the two disks, with its replicas on the first."""
+    """Hold a store over two disks, with its replicas on the first disk."""
 
     def __init__(self, disks: Disks) -> None:
         self.disks, self.words = disks, disks.words
@@ -56,7 +56,7 @@ class Stand:
         self.store = LogStore.open(self.log_dirs)
 
     def fill(self, sizes: list[int]) -> list[Log]:
-        """Make replicas that were not there before."""
+        """Create new replicas of the given sizes."""
         first = len(self.store)
         return [
             fill(self.store, self.log_dirs[0], first + number, size)
@@ -72,7 +72,7 @@ class Stand:
 
 @pytest.fixture
 def stand(disks: Disks) -> Iterator[Stand]:
-    """Give an empty store, and empty it again."""
+    """Provide an empty store; delete its replicas after the benchmark."""
     stand = Stand(disks)
     try:
         yield stand
@@ -83,7 +83,7 @@ def stand(disks: Disks) -> Iterator[Stand]:
 
 @pytest.mark.parametrize(("is_verified", "part"), [(True, 0.90), (False, 0.97)])
 def bench_move(ledger: Ledger, sizes: Sizes, stand: Stand, is_verified: bool, part: float) -> None:
-    """Move a replica to another file system; a bare copy of its files goes there in turn."""
+    """Move a replica to another file system; in turn, copy its files with bare system calls."""
     (log,) = stand.fill([sizes.move_bytes])
     home, target = stand.log_dirs
 
@@ -118,8 +118,8 @@ def bench_move(ledger: Ledger, sizes: Sizes, stand: Stand, is_verified: bool, pa
 
 
 def once(benchmark: BenchmarkFixture, work: Any) -> None:
-    """Run something that times itself, once."""
-    pedantic: Any = benchmark.pedantic  # it has no types
+    """Run work that measures its own time, once."""
+    pedantic: Any = benchmark.pedantic  # this function has no type annotations
     pedantic(work, rounds=1)
 
 
@@ -127,7 +127,7 @@ def once(benchmark: BenchmarkFixture, work: Any) -> None:
 def bench_throttle(
     ledger: Ledger, sizes: Sizes, stand: Stand, benchmark: BenchmarkFixture, threads: int
 ) -> None:
-    """Hold moves to a rate and count the bytes of ten seconds."""
+    """Throttle moves to a rate, and count the bytes that are copied in ten seconds."""
     most = max(sizes.throttle_rates) * sizes.throttle_seconds * 1.2
     logs = stand.fill([int(most / threads)] * threads)
 
@@ -150,7 +150,7 @@ def bench_swap_pause(
     benchmark: BenchmarkFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Move a small replica to and fro while it is appended to at a steady rate."""
+    """Move a small replica back and forth during appends to it at a steady rate."""
     (log,) = stand.fill([1 << 20])
     pauses: list[float] = []
     longest: list[float] = []
@@ -194,7 +194,7 @@ def bench_swap_pause(
 def bench_foreground(
     ledger: Ledger, sizes: Sizes, stand: Stand, benchmark: BenchmarkFixture
 ) -> None:
-    """Append at a steady rate, idle and beside a move, in turn; then beside an automatic one."""
+    """Append at a steady rate, in turn with and without a move; then during an "auto" move."""
     (moved,) = stand.fill([sizes.move_bytes])
     config = LogConfig(segment_bytes="1GiB")
     log = stand.store.create(TOPIC, 1000, log_dir=stand.log_dirs[0], config=config)
@@ -229,7 +229,10 @@ def bench_foreground(
 
 
 def note_automatic(ledger: Ledger, sizes: Sizes, stand: Stand, moved: Log, foreground: Any) -> None:
-    """Measure what a bare copy gets beside the foreground, then an automatic move, and idle."""
+    """Measure the rates of a bare copy and of "auto" moves, during appends in the foreground.
+
+    Also compare the latency of the appends during these moves with their latency without a move.
+    """
     home, target = stand.log_dirs
     started = time.perf_counter()
     bare_copy(home, stand.bare)
@@ -263,7 +266,7 @@ def note_automatic(ledger: Ledger, sizes: Sizes, stand: Stand, moved: Log, foreg
 
 
 def bench_memory(ledger: Ledger, sizes: Sizes, stand: Stand, benchmark: BenchmarkFixture) -> None:
-    """Move a replica in a process of its own, and see how its memory grows."""
+    """Move a replica in a separate process, and measure how the memory of the process grows."""
     stand.fill([sizes.move_bytes])
     stand.store.close()
     facts: dict[str, float] = {}

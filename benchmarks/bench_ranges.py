@@ -1,8 +1,9 @@
-"""Ask how fast `read_range` and `sendfile` give a log to a socket, against bare `sendfile`.
+"""Measure how fast `read_range` with `sendfile` sends a log to a socket, against bare `sendfile`.
 
 The socket is TCP on the loopback, and another process receives. Both sides send the same bytes of
-the same files from the page cache, from the same positions. The ranges are verified, or cold: then
-the store has just been opened, and each batch is verified before its range is given out.
+the same files from the page cache, from the same positions. The ranges are verified or cold. If
+they are cold, the store has just been opened, and each batch is verified before `read_range`
+returns its range.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from benchmarks.report import at_least
 from benchmarks.workload import Sizes
 from logstore import Log, LogConfig, LogStore
 
-RECORDS, RECORD_BYTES = 160, 100  # of one batch: about 16 KiB
+RECORDS, RECORD_BYTES = 160, 100  # a batch has about 16 KiB
 RECEIVER = """
 import socket, sys
 end, share = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])
@@ -37,7 +38,7 @@ GOALS = {("verified", 1 << 20): 0.9, ("verified", 64 << 10): 0.7, ("cold", 1 << 
 
 
 class Sink:
-    """A socket whose other end, in another process, receives and says so."""
+    """Hold a socket; another process receives at the other end, and acknowledges each round."""
 
     def __init__(self, near: socket.socket) -> None:
         self.near = near
@@ -51,13 +52,13 @@ class Sink:
             size_bytes -= sent
 
     def wait(self) -> None:
-        """Wait until all of a round has arrived."""
+        """Wait until all bytes of a round have arrived."""
         assert self.near.recv(1) == b"."
 
 
 @contextmanager
 def sink_of(share: int) -> Iterator[Sink]:
-    """Give a sink that reports each time that `share` bytes have arrived."""
+    """Provide a sink whose other end reports each time `share` bytes have arrived."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         near = socket.create_connection(server.getsockname())
         far, _ = server.accept()
@@ -70,7 +71,7 @@ def sink_of(share: int) -> Iterator[Sink]:
 
 
 def ranges_of(log: Log, max_bytes: int) -> list[tuple[int, int, int]]:
-    """List the ranges of a log: descriptor, position and size; they stay open with it."""
+    """List the ranges of a log: descriptor, position, size; the caller closes the descriptors."""
     found, offset = [], 0
     while offset < log.log_end_offset:
         with log.read_range(offset, max_bytes) as one:
@@ -106,7 +107,7 @@ def bench_ranges(
     state: str,
     max_bytes: int,
 ) -> None:
-    """Send all of a log in ranges of one size."""
+    """Send a whole log in ranges of at most `max_bytes`."""
     path, values = new_dir(), [os.urandom(RECORD_BYTES) for _ in range(RECORDS)]
     config = LogConfig(
         record_format=record_format, segment_bytes=sizes.range_bytes // 2 + (1 << 20)

@@ -1,7 +1,7 @@
-"""Ask how fast records are read: all of them in order, and single ones by offset.
+"""Measure how fast records are read: all records in order, and single records by offset.
 
-Data is in the page cache. A scan "after open" verifies every batch, because the store has just been
-opened; "again" is a scan whose batches were verified before.
+The data is in the page cache. A scan "after open" verifies every batch, because the store has just
+been opened.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ NewDir = Callable[[], str]
 
 @dataclass
 class DataSet:
-    """Hold the same records in the engine's and in every peer's own files.
+    """Hold the same records in the files of the engine and of every peer.
 
-    LMDB has nothing to verify or to load at an open, so its environment stays open throughout.
+    LMDB verifies and loads nothing when it is opened, so it stays open during all rounds.
     """
 
     records: int
@@ -44,7 +44,7 @@ class DataSet:
 
     @property
     def segment_bytes(self) -> int:
-        """Bytes of all segments."""
+        """The size of all segments in total."""
         return sum(os.path.getsize(path) for path in self.segments)
 
 
@@ -85,7 +85,7 @@ def drop(data: DataSet) -> None:
 
 @pytest.fixture(scope="module")
 def equal(new_dir: NewDir, sizes: Sizes) -> Iterator[DataSet]:
-    """Give records of one size."""
+    """Provide records of the same size."""
     data = fill(new_dir, equal_values(), sizes.scan_batches)
     yield data
     drop(data)
@@ -93,7 +93,7 @@ def equal(new_dir: NewDir, sizes: Sizes) -> Iterator[DataSet]:
 
 @pytest.fixture(scope="module")
 def mixed(new_dir: NewDir, sizes: Sizes) -> Iterator[DataSet]:
-    """Give records of 50 to 150 bytes."""
+    """Provide records of 50 to 150 bytes."""
     data = fill(new_dir, mixed_values(), sizes.scan_batches)
     yield data
     drop(data)
@@ -102,20 +102,24 @@ def mixed(new_dir: NewDir, sizes: Sizes) -> Iterator[DataSet]:
 def lmdb_side(
     data: DataSet, name: str, run: Callable[[peers.Lmdb], object], goal: Goal | None = None
 ) -> list[Side]:
-    """Describe LMDB's part, if it is installed."""
+    """Describe a scan or look-up by LMDB; return no side if LMDB is not installed."""
     lmdb = data.lmdb
     return [] if lmdb is None else [Side(name, lambda _: run(lmdb), data.records, goal=goal)]
 
 
 def lmdb_scan(data: DataSet, goal: Goal | None) -> list[Side]:
-    """Describe a scan by LMDB's cursor: keys and values, as an offset comes with each record."""
+    """Describe scans by LMDB's cursor.
+
+    One scan reads keys and values, because the engine's records also have offsets. The other scan
+    reads only values.
+    """
     return lmdb_side(data, "LMDB cursor", peers.Lmdb.scan, goal) + lmdb_side(
         data, "LMDB cursor, values alone", peers.Lmdb.scan_values
     )
 
 
 def lmdb_gets(data: DataSet, offsets: list[int], goal: Goal | None) -> list[Side]:
-    """Describe look-ups in LMDB: in one long transaction, and with a transaction each."""
+    """Describe look-ups in LMDB: all in one transaction, and each in its own transaction."""
     sides = lmdb_side(
         data, "LMDB get in one transaction", lambda db: db.get_in_one(offsets), goal
     ) + lmdb_side(data, "LMDB get, a transaction each", lambda db: db.get_each(offsets))
@@ -125,7 +129,7 @@ def lmdb_gets(data: DataSet, offsets: list[int], goal: Goal | None) -> list[Side
 
 
 def other_scans(data: DataSet) -> list[Side]:
-    """Describe the scans that are there for information."""
+    """Describe the scans without a goal, which are measured for information."""
     sides = [
         Side(
             "SQLite",
@@ -165,7 +169,7 @@ def opened(data: DataSet, run: Callable[[Engine], object]) -> Side:
 
 
 def bench_scan_bytes_equal(ledger: Ledger, sizes: Sizes, equal: DataSet) -> None:
-    """Scan as bytes objects, records of one size."""
+    """Scan records of the same size as bytes objects."""
     others = lmdb_scan(equal, at_least(2)) + other_scans(equal)
     ledger.compare(
         "scan as bytes, equal sizes, after open", MILLION_RECORDS,
@@ -174,7 +178,7 @@ def bench_scan_bytes_equal(ledger: Ledger, sizes: Sizes, equal: DataSet) -> None
 
 
 def bench_scan_bytes_mixed(ledger: Ledger, sizes: Sizes, mixed: DataSet) -> None:
-    """Scan as bytes objects, records of 50 to 150 bytes."""
+    """Scan records of 50 to 150 bytes as bytes objects."""
     ledger.compare(
         "scan as bytes, mixed sizes, after open", MILLION_RECORDS,
         opened(mixed, Engine.scan_bytes), lmdb_scan(mixed, at_least(1.2)), sizes.rounds,
@@ -223,7 +227,7 @@ def bench_scan_arrow(ledger: Ledger, sizes: Sizes, mixed: DataSet) -> None:
 
 @pytest.mark.parametrize("zero_copy", [False, True], ids=["copied", "zero_copy"])
 def bench_scan_against_hash(ledger: Ledger, sizes: Sizes, equal: DataSet, zero_copy: bool) -> None:
-    """Scan as verified batches against populating a map and hashing it."""
+    """Compare a scan as verified batches with loading and hashing a memory map of the files."""
     size = equal.segment_bytes
     engine = opened(equal, lambda engine: engine.scan_batches(zero_copy=zero_copy))
     engine.amount = size
@@ -238,7 +242,7 @@ def bench_scan_against_hash(ledger: Ledger, sizes: Sizes, equal: DataSet, zero_c
 
 
 def bench_point_read(ledger: Ledger, sizes: Sizes, equal: DataSet) -> None:
-    """Read records at random offsets, from batches verified before."""
+    """Read records at random offsets, from batches that were verified before."""
     offsets = offsets_at_random(sizes.point_reads, equal.records)
     held = Engine(equal.engine)
     held.scan_batches()
@@ -252,7 +256,7 @@ def bench_point_read(ledger: Ledger, sizes: Sizes, equal: DataSet) -> None:
 
 
 def bench_point_read_first_touch(ledger: Ledger, sizes: Sizes, equal: DataSet) -> None:
-    """Read one record of each batch right after open: each read verifies a batch of 100 KB."""
+    """Read one record of each batch directly after an open; each read verifies 100 KB."""
     count = min(sizes.first_touches, sizes.scan_batches)
     offsets = [number * BATCH_RECORDS + BATCH_RECORDS // 2 for number in range(count)]
     engine = opened(equal, lambda engine: engine.get(offsets))
@@ -264,7 +268,7 @@ def bench_point_read_first_touch(ledger: Ledger, sizes: Sizes, equal: DataSet) -
 
 
 def bench_point_read_large_set(ledger: Ledger, sizes: Sizes, new_dir: NewDir) -> None:
-    """Read records at random offsets of a set larger than read_cache_bytes."""
+    """Read records at random offsets from more data than `read_cache_bytes`."""
     pool, batches = equal_values(), sizes.large_set_batches
     records = batches * BATCH_RECORDS
     offsets = offsets_at_random(sizes.point_reads // 4, records)

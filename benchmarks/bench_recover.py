@@ -1,4 +1,4 @@
-"""Ask how long opening takes, after a crash and after a clean stop, and what it weighs."""
+"""Measure how long an open takes after a crash and after an orderly close, and its memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NewDir = Callable[[], str]
 
 
 class Crashed:
-    """Keep a log dir as a killed process left it, however often it is opened."""
+    """Keep a log dir in the state that a killed process left, so that it can be opened often."""
 
     def __init__(self, path: str, kept: str) -> None:
         self.path = path
@@ -39,7 +39,7 @@ class Crashed:
         return {name for name in names if os.path.join(folder, name) in self.segments}
 
     def stage(self) -> str:
-        """Put everything but the segments back as it was."""
+        """Restore all files except the segments to the state after the kill."""
         for folder, _, names in os.walk(self.path):
             for name in names:
                 path = os.path.join(folder, name)
@@ -50,12 +50,12 @@ class Crashed:
 
 
 def open_store(path: str) -> LogStore:
-    """Open a store, doing all that its recovery has to do."""
+    """Open a store; this includes the whole recovery."""
     return LogStore.open(path)
 
 
 def bench_recovery_scan(ledger: Ledger, sizes: Sizes, new_dir: NewDir) -> None:
-    """Open a store that was killed with 1 GiB not flushed, in batches of 64 KiB."""
+    """Open a store whose process was killed with 1 GiB not flushed, in batches of 64 KiB."""
     path = new_dir()
     children.run("fill_and_die", path, str(sizes.recover_bytes), str(sizes.recover_batch_bytes))
     crashed = Crashed(path, new_dir())
@@ -90,7 +90,7 @@ def bench_recovery_scan(ledger: Ledger, sizes: Sizes, new_dir: NewDir) -> None:
 def build_segments(
     path: str, partitions: int, segments: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Make partitions of many small segments and close them in order; nothing is synced here."""
+    """Create partitions with many small segments, and close the store; sync only at the end."""
     with monkeypatch.context() as patch:
         patch.setattr(files, "fdatasync", lambda _: None)
         patch.setattr(files, "fsync", lambda _: None)
@@ -110,7 +110,7 @@ def bench_clean_open(
     partitions: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Open a store of 10,000 segments after a clean stop, in a process of its own."""
+    """Open a store of 10,000 closed segments; measure the memory of an open in a new process."""
     partitions = min(partitions, sizes.segments)
     path = new_dir()
     build_segments(path, partitions, sizes.segments, monkeypatch)
@@ -143,10 +143,10 @@ def bench_clean_open(
 
 
 def bench_import(ledger: Ledger, sizes: Sizes, benchmark: BenchmarkFixture) -> None:
-    """Import logstore into interpreters that have numpy."""
+    """Import logstore in new interpreters that have already imported numpy."""
     children.run("time_import")
     taken: list[float] = []
-    pedantic: Any = benchmark.pedantic  # it has no types
+    pedantic: Any = benchmark.pedantic  # this function has no type annotations
     pedantic(
         lambda: taken.append(children.run("time_import")["seconds"]), rounds=sizes.import_rounds
     )

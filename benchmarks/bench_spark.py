@@ -1,10 +1,10 @@
-"""Ask how fast Spark reads a store, against a plain source over one's own files, and how soon.
+"""Measure how fast Spark reads a store, against a plain data source, and the delay of a stream.
 
     python -m benchmarks.bench_spark [--records N] [--rounds N] [--master local[2]] [--dir PATH]
 
-Every side counts the same 2 million records of 100 bytes, once to warm up and then in turns; a
-ratio is that of the medians. Data is in the page cache. The JVM, the sockets to it and the
-Python workers take their share on every side.
+Every side counts the same 2 million records of 100 bytes, once to warm up and then in turns. A
+ratio is the ratio of two medians. The data is in the page cache. The figures of every side include
+the costs of the JVM, of the sockets to the JVM, and of the Python workers.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ RECORD_BYTES, BATCH_RECORDS = 100, 1000
 TIME_MS = 1_760_000_000_000
 SAME_COLUMNS = "partition,offset,timestamp,value"
 
-# Question, numerator, denominator, least or most.
+# The question, the numerator, the denominator, whether the goal is the least or the most, the goal.
 GOALS = (
     ("the same four columns, against the plain source", "logstore", "plain", "most", 1.15),
     ("against a source that yields tuples", "tuples", "logstore", "least", 2.5),
@@ -42,7 +42,7 @@ LATENCY_SECONDS_MAX = 0.5
 
 
 def write_both(root: Path, records: int) -> None:
-    """Write the same records into a store and as plain rows, in as many files."""
+    """Write the same records into a store and into files of plain rows."""
     from benchmarks.spark_peer import write_rows
 
     random = np.random.default_rng(1)
@@ -66,7 +66,7 @@ def write_both(root: Path, records: int) -> None:
 
 
 def sides(spark: Any, root: Path) -> dict[str, Callable[[], int]]:
-    """Give each side of the comparison as a function that counts the records."""
+    """Return each side of the comparison as a function that counts the records."""
 
     def count(**options: str) -> int:
         reader = spark.read.format("logstore").option("logDirs", str(root / "store"))
@@ -87,7 +87,7 @@ def sides(spark: Any, root: Path) -> dict[str, Callable[[], int]]:
 
 
 def measure(all_sides: dict[str, Callable[[], int]], records: int, rounds: int) -> dict[str, Any]:
-    """Time every side in turns; seconds by side."""
+    """Time all sides in turns; return the seconds of each side."""
     seconds: dict[str, list[float]] = {name: [] for name in all_sides}
     for number in range(rounds + 1):
         for name, run in all_sides.items():
@@ -103,7 +103,7 @@ def measure(all_sides: dict[str, Callable[[], int]], records: int, rounds: int) 
 
 
 def latencies(spark: Any, root: Path, appends: int) -> list[float]:
-    """Append to a log that a stream follows; give how long each took to be seen, in seconds."""
+    """Append to a log that a stream follows; return the seconds until each append was seen."""
     seen: dict[int, float] = {}
     changed = threading.Condition()
 
@@ -139,7 +139,7 @@ def latencies(spark: Any, root: Path, appends: int) -> list[float]:
 def report(
     seconds: dict[str, list[float]], delays: list[float], records: int, where: str
 ) -> list[dict[str, Any]]:
-    """Print the table; give the rows with their goals."""
+    """Print the table; return the rows with their goals."""
     print(f"\n{records:,} records of {RECORD_BYTES} bytes, {where}\n")
     medians = {name: statistics.median(each) for name, each in seconds.items()}
     for name, median in medians.items():
@@ -171,7 +171,7 @@ def report(
 
 
 def main() -> int:
-    """Run it; the exit code is 1 when a goal is missed."""
+    """Run the comparison; return exit code 1 if a goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--records", type=int, default=2_000_000)
     parser.add_argument("--rounds", type=int, default=7)

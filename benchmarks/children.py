@@ -1,4 +1,4 @@
-"""Do what needs a process of its own: die without closing, weigh an open store, time an import.
+"""Run work that needs a new process: an end without a close, memory of an open, an import's time.
 
 Run as `python -m benchmarks.children COMMAND ARGUMENTS`; the answer is one line of JSON.
 """
@@ -18,10 +18,10 @@ CACHE = os.path.join(tempfile.gettempdir(), f"logstore-bench-bytecode-{os.getuid
 
 
 def run(*words: str) -> Any:
-    """Run a command of this module in a fresh interpreter and give its answer."""
+    """Run a command of this module in a new interpreter, and return its answer."""
     paths = [REPOSITORY, *(path for path in sys.path if path)]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONPYCACHEPREFIX": CACHE}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its bytecode, too
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # installed packages have bytecode as well
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.children", *words],
         env=environment, capture_output=True, text=True, check=False,
@@ -32,7 +32,7 @@ def run(*words: str) -> Any:
 
 
 def resident_mib(field: str = "VmRSS") -> float:
-    """Read how much memory this process holds now, or held at most (`VmHWM`)."""
+    """Read how much memory this process uses now, or its peak (`VmHWM`)."""
     with open("/proc/self/status", encoding="ascii") as status:
         for line in status:
             if line.startswith(field + ":"):
@@ -41,7 +41,7 @@ def resident_mib(field: str = "VmRSS") -> float:
 
 
 def fill_and_die(path: str, size_bytes: str, batch_bytes: str) -> None:
-    """Append batches of a given size, flush nothing, and end as a killed process ends."""
+    """Append batches of a given size, and end the process without a flush, as a kill does."""
     from benchmarks.engine import Engine
     from benchmarks.workload import RECORD_BYTES, equal_values
 
@@ -52,7 +52,7 @@ def fill_and_die(path: str, size_bytes: str, batch_bytes: str) -> None:
 
 
 def weigh_open(path: str) -> dict[str, float]:
-    """Open a store and say what that added to an interpreter with numpy."""
+    """Open a store; return how much memory the open added to an interpreter with numpy."""
     import numpy as np  # noqa: F401
 
     before, peak_before = resident_mib(), resident_mib("VmHWM")
@@ -73,7 +73,7 @@ def weigh_open(path: str) -> dict[str, float]:
 
 
 def time_import() -> dict[str, float]:
-    """Time `import logstore` behind `import numpy`."""
+    """Time `import logstore` after `import numpy`."""
     import numpy as np  # noqa: F401
 
     started = time.perf_counter()
@@ -84,13 +84,13 @@ def time_import() -> dict[str, float]:
 
 
 def weigh_move(home: str, target: str) -> dict[str, float]:
-    """Move all replicas of a log dir and say by how much memory grew at most."""
+    """Move all replicas of a log dir; return how much the peak of the memory grew."""
     from logstore import LogStore
     from mover import ReplicaMover
 
     with LogStore.open([home, target]) as store, ReplicaMover(store, 1) as mover:
         with open("/proc/self/clear_refs", "w", encoding="ascii") as peak:
-            peak.write("5")  # the peak is what is held now
+            peak.write("5")  # reset the peak to the memory that is used now
         idle = resident_mib()
         for topic, partition in list(store):
             done = mover.move(topic, partition, target)

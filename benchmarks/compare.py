@@ -1,7 +1,8 @@
 """Run the engine and its peers in alternating rounds, and keep medians of figures and of ratios.
 
-A side is prepared, run and finished; only `run` is timed. One round of everything goes first and is
-thrown away. pytest-benchmark times the engine's rounds, its `setup` runs the peers between them.
+In each round, a side is prepared, run and finished. Only `run` is timed. The first round of each
+side is not counted. pytest-benchmark times the rounds of the engine, and its `setup` runs the peers
+before each of these rounds.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from benchmarks.report import Goal, Row
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Say how a figure is made from an amount and seconds: a rate, or a time for each."""
+    """Define how to compute a figure from an amount and seconds: a rate, or a time per item."""
 
     label: str
     scale: float
     is_rate: bool = True
 
     def figure(self, amount: float, seconds: float) -> float:
-        """Make the figure of one round."""
+        """Compute the figure of one round."""
         rate = amount / seconds if self.is_rate else seconds / amount
         return rate * self.scale
 
@@ -37,7 +38,7 @@ APPENDS = Unit("appends/s", 1)
 GIGABYTES = Unit("GB/s", 1e-9)
 MICROSECONDS = Unit("us each", 1e6, is_rate=False)
 SECONDS = Unit("s", 1, is_rate=False)
-# By their labels: where the engine is the better one if the ratio to a peer is small.
+# The labels of units in which a smaller figure is better. The engine is better if its ratio is low.
 LESS_IS_BETTER = {each.label for each in (MICROSECONDS, SECONDS)}
 
 
@@ -50,10 +51,10 @@ class Side:
     """Describe the engine or a peer in one question.
 
     Attributes:
-        run: the timed work; gets what `prepare` returned.
+        run: the timed work; its argument is the result of `prepare`.
         amount: how many records (or bytes) one run handles.
-        goal: for a peer, what the ratio of engine to peer must be.
-        seconds: what was measured, one number a round.
+        goal: for a peer, the goal for the ratio of the engine's figure to the peer's figure.
+        seconds: the measured time of each round.
     """
 
     name: str
@@ -66,7 +67,7 @@ class Side:
     seconds: list[float] = field(default_factory=list)
 
     def time_one(self) -> float:
-        """Do one round and time the middle of it."""
+        """Run one round; return the time of `run` alone."""
         state = self.prepare()
         try:
             started = time.perf_counter()
@@ -79,7 +80,7 @@ class Side:
 def alternate(
     benchmark: BenchmarkFixture, engine: Side, peers: Sequence[Side], rounds: int
 ) -> None:
-    """Fill `seconds` of every side, round by round."""
+    """Measure all sides round by round; append each time to the `seconds` of its side."""
     for side in (engine, *peers):
         side.time_one()
 
@@ -94,12 +95,12 @@ def alternate(
         engine.run(state)
         engine.seconds.append(time.perf_counter() - started)
 
-    pedantic: Any = benchmark.pedantic  # it has no types
+    pedantic: Any = benchmark.pedantic  # this function has no type annotations
     pedantic(timed, setup=between, teardown=engine.finish, rounds=rounds)
 
 
 def rows_of(question: str, unit: Unit, engine: Side, peers: Sequence[Side]) -> list[Row]:
-    """Make one row for each peer, or a row of the engine alone."""
+    """Build one row for each peer; without peers, build one row for the engine."""
     figures = [unit.figure(engine.amount, seconds) for seconds in engine.seconds]
     if not peers:
         return [Row(question, unit.label, median(figures), goal=engine.goal, note=engine.note)]

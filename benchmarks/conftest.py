@@ -1,4 +1,4 @@
-"""Give the benchmarks a directory, sizes and a ledger, and print the ledger at the end."""
+"""Provide a directory, sizes and a ledger to the benchmarks; print the ledger at the end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--bench-dir", help="where the data goes; default: a directory beside the repository"
     )
     group.addoption("--scale", choices=sorted(SCALES), default="full", help="how much to do")
-    group.addoption("--strict-goals", action="store_true", help="exit with 1 when a goal is missed")
+    group.addoption("--strict-goals", action="store_true", help="exit with 1 if a goal is missed")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -37,7 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def sizes(pytestconfig: pytest.Config) -> Sizes:
-    """Give the sizes of this run, and touch memory once before anything is measured."""
+    """Provide the sizes of this run; before the first measurement, touch memory once."""
     chosen = SCALES[pytestconfig.getoption("--scale")]
     touch_memory(chosen.touch_bytes)
     return chosen
@@ -45,7 +45,7 @@ def sizes(pytestconfig: pytest.Config) -> Sizes:
 
 @pytest.fixture(scope="session")
 def bench_dir(pytestconfig: pytest.Config) -> Iterator[str]:
-    """Make one directory for the whole run, and remove it."""
+    """Create one directory for the whole run; remove the directory at the end."""
     parent = pytestconfig.getoption("--bench-dir")
     if parent is None:
         beside = os.path.dirname(REPOSITORY)
@@ -61,7 +61,7 @@ def bench_dir(pytestconfig: pytest.Config) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def new_dir(bench_dir: str) -> Callable[[], str]:
-    """Give a function that makes one empty directory after another."""
+    """Provide a function that creates a new empty directory at each call."""
     names = itertools.count()
 
     def make() -> str:
@@ -84,12 +84,12 @@ class Ledger:
         self, question: str, unit: Unit, engine: Side, peers: Sequence[Side], rounds: int,
         **facts: Any,
     ) -> None:  # fmt: skip
-        """Run a comparison and note its rows."""
+        """Run a comparison, and add its rows to the ledger."""
         alternate(self._benchmark, engine, peers, rounds)
         self.note(rows_of(question, unit, engine, peers), **facts)
 
     def note(self, rows: list[Row], **facts: Any) -> None:
-        """Note rows measured by other means; `facts` go into the JSON."""
+        """Add rows to the ledger; `facts` are written into the JSON."""
         self._rows += rows
         first = rows[0]
         noted = self._benchmark.extra_info.get("rows", [])
@@ -105,7 +105,7 @@ class Ledger:
             "goal": None if first.goal is None else str(first.goal),
             "rows": noted + [row.to_dict() for row in rows],
         }
-        if noted:  # the first comparison of a test names it
+        if noted:  # keep the facts of the first comparison
             info = {"rows": info["rows"]}
         self._benchmark.extra_info.update(info | facts)
 
@@ -114,7 +114,7 @@ class Ledger:
 def ledger(
     benchmark: BenchmarkFixture, pytestconfig: pytest.Config, bench_dir: str, sizes: Sizes
 ) -> Ledger:
-    """Give the ledger of the test that asks."""
+    """Provide a ledger for the benchmark that requests it."""
     return Ledger(benchmark, pytestconfig.stash[LEDGER], bench_dir)
 
 
@@ -132,7 +132,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Let a missed goal fail the run, but only where that was asked for."""
+    """Let a missed goal fail the run, if `--strict-goals` is set."""
     missed = any(row.shortfall for row in session.config.stash[LEDGER])
     if missed and session.config.getoption("--strict-goals") and session.exitstatus == 0:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -1,8 +1,8 @@
-"""Give a benchmark two file systems: the benchmark's directory, and another one for the target.
+"""Provide two file systems to a benchmark: its own directory, and another one for the target.
 
-`LOGSTORE_MOVE_TARGET` names a directory on another file system. Without it root gets an XFS or ext4
-image on a loop device, kept beside the benchmark's directory; anybody else gets a directory on the
-same file system, and the report says so.
+`LOGSTORE_MOVE_TARGET` names a directory on another file system. If it is not set, root gets a new
+XFS or ext4 file system on a loop device, whose image is inside the benchmark's directory. Any other
+user gets a directory on the same file system, and the report says that it is the same.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ MAKE = {
     "ext4": ["mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard"],
 }
 ZEROS = bytes(8 << 20)
-IMAGE_BYTES_MIN = 400 << 20  # XFS wants 300 MiB
+IMAGE_BYTES_MIN = 400 << 20  # XFS needs 300 MiB
 
 
 class Disks(NamedTuple):
-    """Where moves go from and to, and what these places are."""
+    """Hold the source and target directories of moves, and describe their file systems."""
 
     source: str
     target: str
@@ -37,7 +37,7 @@ class Disks(NamedTuple):
 
 @contextmanager
 def two_images(bench_dir: str, size_bytes: int) -> Iterator[Disks]:
-    """Give two file systems of their own where there is root, so that both directions are alike."""
+    """Provide two new file systems of the same kind; without root, call `two_disks`."""
     kind = _kind()
     if ENVIRONMENT_NAME in os.environ or os.geteuid() != 0 or kind is None:
         with two_disks(bench_dir, size_bytes) as disks:
@@ -52,7 +52,7 @@ def two_images(bench_dir: str, size_bytes: int) -> Iterator[Disks]:
 
 @contextmanager
 def two_disks(bench_dir: str, size_bytes: int) -> Iterator[Disks]:
-    """Give two directories of which the second has room for `size_bytes`; both are removed."""
+    """Provide two directories, and remove them at the end; the second has room for `size_bytes`."""
     source = tempfile.mkdtemp(prefix="source-", dir=bench_dir)
     try:
         with _target(bench_dir, size_bytes) as (target, words):
@@ -76,7 +76,7 @@ def _target(bench_dir: str, size_bytes: int) -> Iterator[tuple[str, str]]:
 
 
 def _kind() -> str | None:
-    """Choose the file system to make; None where loop devices cannot be had."""
+    """Choose the kind of file system to create; None if this machine cannot create it."""
     if shutil.which("losetup", path=SEARCH_PATH) is None:
         return None
     return next(
@@ -86,13 +86,13 @@ def _kind() -> str | None:
 
 @contextmanager
 def loop_image(directory: str, kind: str, size_bytes: int) -> Iterator[str]:
-    """Mount a file system on an image of its own."""
+    """Create a file system in a new image, and mount it."""
     base = tempfile.mkdtemp(prefix="image-", dir=directory)
     image, mount = os.path.join(base, "image"), os.path.join(base, "mount")
     os.mkdir(mount)
     try:
         with open(image, "wb") as file:
-            # Written once, as a disk may be slow the first time that it has a block to give.
+            # Write the whole image once, because the first write to a block may be slow.
             for _ in range(0, max(size_bytes * 5 // 4, IMAGE_BYTES_MIN), len(ZEROS)):
                 file.write(ZEROS)
             os.fsync(file.fileno())

@@ -1,4 +1,4 @@
-"""Drive the engine: one log in a store of its own."""
+"""Drive the engine in the benchmarks: a store with a single log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TOPIC = "bench"
 
 
 class Engine:
-    """Hold a store with one log, and the loops that the questions time."""
+    """Hold a store with one log, and define the loops that the benchmarks time."""
 
     def __init__(self, path: str, config: StoreConfig | None = None) -> None:
         self.path = path
@@ -34,7 +34,7 @@ class Engine:
             append_arrow(pool[number % size])
 
     def append_encoded(self, raw: bytes, batches: int) -> None:
-        """Append a client's batch again and again."""
+        """Append the same batch of a client many times."""
         append_encoded = self.log.append_encoded
         for _ in range(batches):
             append_encoded(raw)
@@ -46,41 +46,41 @@ class Engine:
             append(value)
 
     def append_durable(self, value: bytes, records: int) -> None:
-        """Append records one by one and wait until the disk has each."""
+        """Append records one by one; wait for a sync after each record."""
         append = self.log.append
         for _ in range(records):
             append(value, durable=True)
 
     def append_through_appender(self, value: bytes, records: int) -> None:
-        """Append values through an Appender, up to its orderly end."""
+        """Append values through an Appender, and close the Appender."""
         with self.log.appender() as appender:
             append = appender.append
             for _ in range(records):
                 append(value)
 
     def append_keyed_through_appender(self, value: bytes, records: int) -> None:
-        """Append values, keys and timestamps through an Appender, up to its orderly end."""
+        """Append values, keys and timestamps through an Appender, and close the Appender."""
         with self.log.appender() as appender:
             append = appender.append
             for number in range(records):
                 append(value, key=b"key-0001", timestamp=1_700_000_000_000 + number)
 
     def scan_bytes(self) -> None:
-        """Make every value as bytes."""
+        """Create every value as a bytes object."""
         for batch in self.log.read_batches():
             consume(batch.values.to_list())
 
     def scan_records(self) -> None:
-        """Make every record."""
+        """Create every record as a Record object."""
         consume(self.log)
 
     def scan_batches(self, *, zero_copy: bool = False) -> None:
-        """Look at every batch: its offsets and its values as buffers; each is verified."""
+        """Read every batch with a check; get its offsets, and its values as one buffer."""
         for batch in self.log.read_batches(zero_copy=zero_copy):
             batch.offsets, batch.values.data  # noqa: B018
 
     def scan_arrow(self) -> None:
-        """Give every batch to Arrow; each is verified."""
+        """Read every batch with a check, and convert it to Arrow."""
         for batch in self.log.read_batches():
             batch.to_arrow()
 
@@ -95,6 +95,6 @@ class Engine:
         self.store.close()
 
     def drop(self) -> None:
-        """Close it and remove the data."""
+        """Close the store, and remove its data."""
         self.close()
         remove(self.path)

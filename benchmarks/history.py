@@ -1,13 +1,14 @@
-"""Keep the ratios of `make bench-peers` over time, show them, and refuse a step back.
+"""Keep the ratios of `make bench-peers` over time, show them, and report ratios that became worse.
 
     python -m benchmarks.history add RUN.json       append a run to the history
-    python -m benchmarks.history page OUT.html      ratios over time, a line a question
-    python -m benchmarks.history gate RUN.json      exit 1 where a ratio fell
+    python -m benchmarks.history page OUT.html      ratios over time, one line per question
+    python -m benchmarks.history gate RUN.json      exit code 1 if a ratio became worse
 
-A run is what pytest-benchmark's `--benchmark-json` wrote; the history is a file of one line a run,
-small enough to be committed. The gate compares with the median of the last runs, whatever machine
-they ran on: ratios travel, seconds do not. A ratio fell when even the better quarter of its rounds
-began below what was tolerated, so that rounds which vary accuse nobody.
+A run is the file that pytest-benchmark's `--benchmark-json` wrote. The history is a file with one
+line per run, small enough to be committed. The gate compares a run with the median of the last
+runs. The last runs may come from other machines, because ratios depend less on the machine than
+seconds do. A ratio counts as worse only if even the better quarter of its rounds is beyond the
+tolerance. So rounds that vary much do not raise a false alarm.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ Key = tuple[str, str]
 
 
 class Fall(NamedTuple):
-    """One ratio that is lower than it was (or higher, where less is better)."""
+    """Describe a ratio that became worse: lower, or higher if less is better."""
 
     question: str
     peer: str
@@ -40,13 +41,13 @@ class Fall(NamedTuple):
     goal: str
 
     def __str__(self) -> str:
-        """Say it in a line."""
+        """Describe the change in one line."""
         goal = f" (goal {self.goal})" if self.goal else ""
         return f"{self.question} against {self.peer}: {self.now:.2f}, was {self.was:.2f}{goal}"
 
 
 def run_of(document: dict[str, Any]) -> Run:
-    """Take the rows with a ratio out of pytest-benchmark's document."""
+    """Build a run from the rows of pytest-benchmark's document that have a ratio."""
     rows = [row for entry in document["benchmarks"] for row in entry["extra_info"].get("rows", [])]
     return {
         "at": document["datetime"],
@@ -57,7 +58,7 @@ def run_of(document: dict[str, Any]) -> Run:
 
 
 def row_of(row: dict[str, Any]) -> dict[str, Any]:
-    """Keep of a row what a later run is compared with; ratios with four digits."""
+    """Keep only the parts of a row that later runs need; round ratios to four digits."""
     rounds = row.get("rounds") or [row["ratio"]] * 2
     low, _, high = quantiles(rounds, n=4, method="inclusive")
     kept = {key: row[key] for key in ("question", "peer", "goal")}
@@ -77,18 +78,18 @@ def load(history: Path) -> list[Run]:
 
 
 def by_key(run: Run) -> dict[Key, dict[str, Any]]:
-    """Give the rows of a run by question and peer."""
+    """Return the rows of a run by question and peer."""
     return {(row["question"], row["peer"]): row for row in run["rows"]}
 
 
 def usual(history: Sequence[Run], key: Key) -> float | None:
-    """Give the median ratio of the last runs; None when they did not ask that question."""
+    """Return the median ratio of the last runs; None if they do not have this question."""
     past = [by_key(run)[key]["ratio"] for run in history[-RUNS_COMPARED:] if key in by_key(run)]
     return median(past) if past else None
 
 
 def falls(history: Sequence[Run], run: Run, tolerance: float = TOLERANCE) -> list[Fall]:
-    """Give the ratios of a run that fell short of the median of the last runs."""
+    """Return the ratios of a run that are worse than the median of the last runs."""
     found = []
     for key, row in by_key(run).items():
         was = usual(history, key)
@@ -104,7 +105,7 @@ def falls(history: Sequence[Run], run: Run, tolerance: float = TOLERANCE) -> lis
 
 
 def gate(history: Sequence[Run], run: Run, tolerance: float) -> int:
-    """Judge a run by the others, say what fell and what is gone; give the exit code."""
+    """Compare a run with the history; print worse ratios and missing rows; return the exit code."""
     if not history:
         print("there is no other run in the history to compare with")
         return 0
@@ -118,7 +119,7 @@ def gate(history: Sequence[Run], run: Run, tolerance: float) -> int:
 
 
 def add(history: Path, runs: Sequence[Run], run: Run) -> None:
-    """Append a run, once."""
+    """Append a run, unless the history already has it."""
     if any(old["at"] == run["at"] for old in runs):
         print(f"the run of {run['at']} is in the history already")
         return
@@ -128,7 +129,7 @@ def add(history: Path, runs: Sequence[Run], run: Run) -> None:
 
 
 def main(words: Sequence[str], history: Path = HISTORY) -> int:
-    """Do what the command line says; give the exit code."""
+    """Run the command line; return the exit code."""
     from benchmarks.history_page import page
 
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")

@@ -1,7 +1,8 @@
-"""Show ratios over time as one HTML page that needs nothing else.
+"""Show ratios over time as a single HTML page, which needs no other file.
 
-A small chart a question and peer: a dot a run, with the middle half of its rounds as a bar, a
-dashed line for the goal, a thin one where both are equally fast.
+The page has a small chart for each question and peer. Each run is a dot, and a bar shows the middle
+half of the run's rounds. A dashed line shows the goal. A thin line is at the ratio 1, at which both
+are equally fast.
 """
 
 from __future__ import annotations
@@ -21,19 +22,20 @@ STYLE = (
     ".miss{color:#b3261e}small{color:#666}"
 )
 EXPLAINED = (
-    "<p>Each ratio is this engine's figure by the peer's, taken in turns in one run; the median of "
-    "its rounds. Where <b>more</b> is better the figures are rates, and 2 means twice as fast; "
-    "where <b>less</b> is better they are times, and 0.5 means twice as fast. In a chart, runs go "
-    "from left to right, the newest last; the axis begins at 0 and ends at the number above it. "
-    "A dot is a run, its bar the middle half of its rounds, the dashed line the goal, the grey "
-    "line 1: equally fast.</p>"
-    "<p><small>Ratios are from whatever machine a run was made on, listed below. A run beside "
-    "other work moves many of them by more than their bars.</small></p>"
+    "<p>Each ratio is this engine's figure divided by the peer's figure: the median of the rounds "
+    "of one run, in which both took turns. If <b>more</b> is better, the figures are rates, and 2 "
+    "means that this engine is twice as fast. If <b>less</b> is better, the figures are times, and "
+    "0.5 means that this engine is twice as fast. In a chart, the newest run is on the right. The "
+    "axis begins at 0 and ends at the number above it. A dot is a run, and its bar is the middle "
+    "half of the run's rounds. The dashed line is the goal. At the grey line, at 1, both are "
+    "equally fast.</p>"
+    "<p><small>The machine of each run is listed below. If other work ran on the machine, many "
+    "ratios differ by more than their bars.</small></p>"
 )
 
 
 def page(history: Sequence[Run]) -> str:
-    """Make the page: a row for each question and peer, those with a goal first."""
+    """Build the page: a row for each question and peer; rows with a goal come first."""
     newest = {key: row for run in history for key, row in by_key(run).items()}
     keys = list(dict.fromkeys(key for run in history for key in by_key(run)))
     tables = []
@@ -66,7 +68,7 @@ def _text(value: object) -> str:
 def _line(
     key: tuple[str, str], rows: Sequence[dict[str, Any] | None], history: Sequence[Run]
 ) -> str:
-    """Make one row of a table."""
+    """Build one row of a table."""
     known = [row for row in rows if row is not None]
     last, before = known[-1], [row["ratio"] for row in known[:-1]][-RUNS_COMPARED:]
     goal = _bound(last["goal"])
@@ -94,7 +96,7 @@ def _bound(goal: str | None) -> float | None:
 
 
 def _chart(rows: Sequence[dict[str, Any] | None], times: Sequence[str], goal: float | None) -> str:
-    """Draw the runs; one without the question leaves a gap."""
+    """Draw the runs as a chart; a run without the question leaves a gap."""
     top = max([row["high"] for row in rows if row is not None] + ([goal] if goal else []))
     step = (WIDTH - 2 * MARGIN) / max(len(rows) - 1, 1)
 

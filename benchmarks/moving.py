@@ -1,4 +1,4 @@
-"""Drive moves: stores over two disks, bare copies of the same files, a foreground that appends."""
+"""Provide the parts of the benchmarks of moves: replicas, moves, bare copies, steady appends."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def fill(
     size_bytes: int,
     batch_records: int = BATCH_RECORDS,
 ) -> Log:
-    """Make a replica of a size, durable, in batches of 100 kB or of fewer records of 100 bytes."""
+    """Create a replica of a given size, and flush it; its batches have records of 100 bytes."""
     config = LogConfig(segment_bytes="1GiB", max_message_bytes="2MiB")
     log = store.create(TOPIC, partition, log_dir=log_dir, config=config)
     pool, number = [values[:batch_records] for values in equal_values()], 0
@@ -38,7 +38,7 @@ def fill(
 
 
 def move(mover: ReplicaMover, log: Log, target: str) -> None:
-    """Move a replica and wait; what it left must be purged before anything else is timed."""
+    """Move a replica, and wait for the end; call `wait_purged` before the next measurement."""
     done = mover.move(log.topic, log.partition, target)
     done.wait()
     if done.error is not None:
@@ -46,18 +46,18 @@ def move(mover: ReplicaMover, log: Log, target: str) -> None:
 
 
 def wait_purged(log_dirs: Sequence[str], suffix: str = ".delete") -> None:
-    """Wait until nothing is left of replicas that were moved away."""
+    """Wait until the old copies of moved replicas are removed."""
     deadline = time.monotonic() + PURGED_SECONDS_MAX
     while any(name.endswith(suffix) for path in log_dirs for name in os.listdir(path)):
         if time.monotonic() > deadline:
-            raise RuntimeError("what was moved away is not purged")
+            raise RuntimeError("the old copies of moved replicas were not removed in time")
         time.sleep(0.02)
 
 
 def read_through(source: str) -> None:
-    """Read a replica's files, so that a copy finds them in memory.
+    """Read a replica's files, so that they are in memory when they are copied.
 
-    A machine may have paged out since what nobody has used for some seconds.
+    The machine may have dropped files from memory that were not used for some seconds.
     """
     buffer = bytearray(BARE_CHUNK_BYTES)
     for path in segment_files(source):
@@ -67,7 +67,7 @@ def read_through(source: str) -> None:
 
 
 def bare_copy(source: str, target: str) -> None:
-    """Copy a replica's files with sendfile and sync each: what no move can be faster than."""
+    """Copy a replica's files with sendfile, and sync each file; no move can be faster."""
     for path in segment_files(source):
         read = os.open(path, os.O_RDONLY)
         write = os.open(
@@ -84,7 +84,7 @@ def bare_copy(source: str, target: str) -> None:
 
 
 def bare_swap(source: str, target: str, number: int) -> float:
-    """Sync last bytes and rename two directories as a swap does; give the seconds it takes."""
+    """Sync the last bytes and rename two directories, as a swap does; return the seconds."""
     old, new = (os.path.join(path, f"bare-{number}") for path in (source, target))
     os.mkdir(old)
     os.mkdir(new)
@@ -110,7 +110,7 @@ def bare_swap(source: str, target: str, number: int) -> float:
 
 
 class Foreground:
-    """Appends to a log at a steady rate in a thread, and keeps how long each append took."""
+    """Append to a log at a steady rate in a thread, and keep the latency of each append."""
 
     def __init__(self, log: Log, appends_per_second: int) -> None:
         self._log = log
@@ -135,12 +135,12 @@ class Foreground:
                 due = clock()
 
     def take(self) -> list[float]:
-        """Give the latencies since the last call."""
+        """Return the latencies since the last call."""
         taken, self._seconds = self._seconds, []
         return taken
 
     def for_seconds(self, seconds: float) -> list[float]:
-        """Give the latencies of a span that begins now."""
+        """Wait for some seconds; return the latencies of the appends during this time."""
         self.take()
         time.sleep(seconds)
         return self.take()
@@ -153,7 +153,7 @@ class Foreground:
 
 @contextmanager
 def appending(log: Log, appends_per_second: int) -> Iterator[Foreground]:
-    """Append to a log while the block runs."""
+    """Append to a log in the background while the block runs."""
     foreground = Foreground(log, appends_per_second)
     foreground._thread.start()
     try:
@@ -163,12 +163,15 @@ def appending(log: Log, appends_per_second: int) -> Iterator[Foreground]:
 
 
 def quantile(values: Sequence[float], part: float) -> float:
-    """Give the value that a part of all do not exceed."""
+    """Return a quantile of the values; a `part` of 0.99 is the 99th percentile."""
     return sorted(values)[min(int(len(values) * part), len(values) - 1)]
 
 
 def bytes_in(mover: ReplicaMover, logs: Sequence[Log], target: str, seconds: float) -> int:
-    """Move replicas at once; give the bytes of a span that begins with the first, then cancel."""
+    """Move replicas at the same time; count the bytes copied in some seconds; cancel the moves.
+
+    The time begins when the first bytes are copied.
+    """
     moves = [mover.move(log.topic, log.partition, target) for log in logs]
     while not any(each.bytes_done for each in moves):
         time.sleep(0.001)

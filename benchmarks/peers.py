@@ -1,8 +1,8 @@
 """Drive the peers: LMDB, SQLite, RocksDB, pyarrow's IPC stream, and bare system calls.
 
-Each is used as its own documents advise for a log: keys are offsets, big-endian, appended in order;
-they are made inside the timed work, because a user has to make them too. A peer whose library is
-not installed is left out; the standard library's and the system calls are always there.
+Each peer is used as its own documents advise for a log: the keys are big-endian offsets, appended
+in order. The keys are created inside the timed work, because a user has to create them, too. A peer
+whose library is not installed is left out. SQLite and the system calls are always available.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ Batches = list[list[bytes]]
 
 
 def has(*modules: str) -> bool:
-    """Tell whether the libraries of a peer are installed."""
+    """Report whether the libraries of a peer are installed."""
     return all(importlib.util.find_spec(module) is not None for module in modules)
 
 
 def remove(path: str) -> None:
-    """Remove a directory of data; the kernel then writes none of it back later."""
+    """Remove a directory of data, so that the kernel does not write it to the disk later."""
     shutil.rmtree(path, ignore_errors=True)
 
 
 def each_batch(pool: Batches, batches: int) -> Iterator[tuple[int, list[bytes]]]:
-    """Go round the pool, with the offset at which each batch begins."""
+    """Yield batches of the pool in turn, each with the offset of its first record."""
     base = 0
     for number in range(batches):
         values = pool[number % len(pool)]
@@ -48,7 +48,7 @@ def each_batch(pool: Batches, batches: int) -> Iterator[tuple[int, list[bytes]]]
 
 
 def in_threads(threads: int, work: Callable[[int], object]) -> None:
-    """Run `work` in several threads at once and wait for all; an error in one is raised."""
+    """Run `work` in several threads and wait for all; if threads fail, raise the first error."""
     errors: list[Exception] = []
     barrier = threading.Barrier(threads)
 
@@ -56,7 +56,7 @@ def in_threads(threads: int, work: Callable[[int], object]) -> None:
         try:
             barrier.wait()
             work(number)
-        except Exception as error:  # noqa: BLE001 - raised by the caller
+        except Exception as error:  # noqa: BLE001 - raised below, in the caller's thread
             errors.append(error)
 
     crew = [threading.Thread(target=body, args=(number,)) for number in range(threads)]
@@ -69,7 +69,7 @@ def in_threads(threads: int, work: Callable[[int], object]) -> None:
 
 
 class Lmdb:
-    """Use one LMDB environment; `sync=False` leaves flushing to the kernel, as an append does."""
+    """Use one LMDB environment; with `sync=False`, the kernel flushes, as after our appends."""
 
     def __init__(self, path: str, *, sync: bool = False, writemap: bool = False) -> None:
         import lmdb
@@ -89,38 +89,38 @@ class Lmdb:
                 transaction.cursor().putmulti(zip(keys, values, strict=True), append=True)
 
     def extend_numpy_keys(self, pool: Batches, batches: int) -> None:
-        """Append batches with keys that NumPy encodes: the fastest way found."""
+        """Append batches with keys that NumPy encodes; no faster way was found."""
         for base, values in each_batch(pool, batches):
             with self.env.begin(write=True) as transaction:
                 keys = np.arange(base, base + len(values), dtype=">u8").view("V8").tolist()
                 transaction.cursor().putmulti(zip(keys, values, strict=True), append=True)
 
     def append(self, value: bytes, records: int) -> None:
-        """Append records, one transaction each; from any number of threads."""
+        """Append records, one transaction each; any number of threads may call this."""
         begin, offsets = self.env.begin, self._offsets
         for _ in range(records):
             with begin(write=True) as transaction:
                 transaction.put(pack_key(next(offsets)), value, append=True)
 
     def scan(self) -> None:
-        """Make every key and value as bytes: what the cursor's own iteration gives."""
+        """Create every key and value as a bytes object, with the cursor's own iterator."""
         with self.env.begin() as transaction:
             consume(transaction.cursor())
 
     def scan_values(self) -> None:
-        """Make every value as bytes, and no key."""
+        """Create every value as a bytes object, but no keys."""
         with self.env.begin() as transaction:
             consume(transaction.cursor().iternext(keys=False, values=True))
 
     def get_in_one(self, offsets: list[int]) -> None:
-        """Look up offsets within one read transaction: one snapshot, however old it grows."""
+        """Look up offsets in one read transaction; it does not see later changes."""
         with self.env.begin() as transaction:
             get = transaction.get
             for offset in offsets:
                 get(pack_key(offset))
 
     def get_each(self, offsets: list[int]) -> None:
-        """Look up offsets with a transaction each: always the newest state."""
+        """Look up each offset in a new transaction, which sees the newest state."""
         begin = self.env.begin
         for offset in offsets:
             with begin() as transaction:
@@ -137,7 +137,7 @@ class Lmdb:
 
 
 class Sqlite:
-    """Use SQLite with a write-ahead log; `FULL` syncs every commit, `OFF` none."""
+    """Use SQLite with a write-ahead log; `FULL` syncs every commit, `OFF` syncs no commit."""
 
     def __init__(self, path: str, *, sync: bool = False) -> None:
         self.path = path
@@ -178,7 +178,7 @@ class Sqlite:
 
 
 class RocksDb:
-    """Use RocksDB through rocksdict in raw mode: bytes in, bytes out, its write-ahead log on."""
+    """Use RocksDB through rocksdict; in raw mode, it stores bytes. Its write-ahead log is on."""
 
     def __init__(self, path: str, *, sync: bool = False) -> None:
         import rocksdict
@@ -249,7 +249,7 @@ class ArrowIpc:
                 consume(batch.column(0).to_pylist())
 
     def scan_batches(self) -> None:
-        """Look at every batch; nothing verifies it."""
+        """Read every batch; no batch is verified."""
         pa = self._pyarrow
         with pa.memory_map(self._file) as source, pa.ipc.open_stream(source) as reader:
             for batch in reader:
@@ -264,7 +264,7 @@ class ArrowIpc:
 
 
 class RawFile:
-    """Write a growing file, or one whose space was taken beforehand, by bare system calls."""
+    """Write a file with bare system calls; the file grows, or its space is allocated before."""
 
     def __init__(self, path: str, preallocated_bytes: int = 0) -> None:
         self.path = path
@@ -274,13 +274,13 @@ class RawFile:
             os.fsync(self._fd)
 
     def write(self, data: bytes, writes: int) -> None:
-        """Write the same bytes again and again, each behind the last."""
+        """Write the same bytes many times, one after the other."""
         fd, size = self._fd, len(data)
         for position in range(0, writes * size, size):
             os.pwrite(fd, data, position)
 
     def checksum_and_write(self, batch: bytes, writes: int) -> None:
-        """Check the CRC-32C of one of Kafka's batches and write it, again and again."""
+        """Check the CRC-32C of a Kafka batch and write the batch, many times."""
         from crc32c import crc32c
 
         fd, size, crc = self._fd, len(batch), int.from_bytes(batch[17:21], "big")
@@ -290,14 +290,14 @@ class RawFile:
             os.pwritev(fd, [batch], position)
 
     def write_and_sync(self, data: bytes, writes: int) -> None:
-        """Write, then wait until the disk has it, each time."""
+        """Write the same bytes many times, and sync after each write."""
         fd, size = self._fd, len(data)
         for position in range(0, writes * size, size):
             os.pwrite(fd, data, position)
             os.fdatasync(fd)
 
     def drop(self) -> None:
-        """Close and remove it."""
+        """Close and remove the file."""
         os.close(self._fd)
         remove(self.path)
 
@@ -308,7 +308,7 @@ MADV_POPULATE_READ = 22
 
 
 def populate_and_hash(paths: Iterable[str]) -> None:
-    """Map files, bring their pages in, and hash all of their bytes."""
+    """Map files into memory, load their pages, and hash all their bytes."""
     for path in paths:
         fd = os.open(path, os.O_RDONLY)
         size = os.fstat(fd).st_size

@@ -1,4 +1,4 @@
-"""Hold what was measured as rows, and print them as one table that hides no shortfall."""
+"""Hold the measured figures as rows, and print them as one table that shows every missed goal."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ REPOSITORY = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """Say what a ratio, or a figure where there is no peer, must be."""
+    """Define a goal for a ratio, or for a figure if there is no peer."""
 
     bound: float
     is_at_most: bool = False
 
     def shortfall(self, value: float) -> float:
-        """Tell by what part of the bound `value` misses it; 0 when it does not."""
+        """Return by how much `value` misses the bound, as a part of the bound; 0 if met."""
         miss = value / self.bound - 1 if self.is_at_most else 1 - value / self.bound
         return max(miss, 0.0)
 
     def __str__(self) -> str:
-        """Print the bound as a reader says it."""
+        """Format the goal, for example as `>= 2.5`."""
         return f"{'<=' if self.is_at_most else '>='} {self.bound:g}"
 
 
 def at_least(bound: float) -> Goal:
-    """Ask for a value of `bound` or more."""
+    """Create the goal of at least `bound`."""
     return Goal(bound)
 
 
 def at_most(bound: float) -> Goal:
-    """Ask for a value of `bound` or less."""
+    """Create the goal of at most `bound`."""
     return Goal(bound, is_at_most=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Carry one line of the table.
+    """Hold one line of the table.
 
     Attributes:
         rounds: the ratio of each round; `ratio` is their median.
@@ -58,20 +58,20 @@ class Row:
 
     @property
     def shortfall(self) -> float:
-        """Tell by what part the goal is missed; 0 when it is met or there is none."""
+        """By how much the goal is missed, as a part of its bound; 0 if it is met or not set."""
         if self.goal is None:
             return 0.0
         return self.goal.shortfall(self.figure if self.ratio is None else self.ratio)
 
     @property
     def verdict(self) -> str:
-        """Say `ok`, `short by N %`, or nothing where there is no goal."""
+        """The text `ok` or `short by N %`; empty if there is no goal."""
         if self.goal is None:
             return ""
         return f"short by {self.shortfall:.0%}" if self.shortfall else "ok"
 
     def to_dict(self) -> dict[str, Any]:
-        """Give plain values for JSON."""
+        """Convert the row to plain values for JSON."""
         fields = asdict(self)
         fields["goal"] = None if self.goal is None else str(self.goal)
         fields["verdict"] = self.verdict
@@ -79,7 +79,7 @@ class Row:
 
 
 def number(value: float | None) -> str:
-    """Print a figure with three digits that matter."""
+    """Format a figure with three significant digits, or as a whole number from 100 on."""
     if value is None:
         return ""
     if value >= 1000:
@@ -91,7 +91,7 @@ HEADINGS = ("question", "engine", "peer", "", "ratio", "goal", "verdict")
 
 
 def cells_of(row: Row) -> tuple[str, ...]:
-    """Print the fields of a row."""
+    """Format the fields of a row as the cells of the table."""
     return (
         row.question + (f" ({row.note})" if row.note else ""),
         f"{number(row.figure)} {row.unit}",
@@ -104,7 +104,7 @@ def cells_of(row: Row) -> tuple[str, ...]:
 
 
 def table(rows: list[Row]) -> list[str]:
-    """Lay rows out in columns; those with a goal come first, those without under a heading."""
+    """Format rows as a table: first rows with a goal, then the others under a heading."""
     with_goal = [cells_of(row) for row in rows if row.goal is not None]
     without = [cells_of(row) for row in rows if row.goal is None]
     widths = [max(map(len, column)) for column in zip(HEADINGS, *with_goal, *without, strict=True)]
@@ -130,7 +130,7 @@ def table(rows: list[Row]) -> list[str]:
 
 
 def file_system(path: str) -> str:
-    """Name the file system that a path is on."""
+    """Name the kind of file system on which a path is."""
     best, name = "", "unknown"
     try:
         with open("/proc/mounts", encoding="utf-8") as mounts:
@@ -158,7 +158,7 @@ def processor() -> str:
 
 
 def commit() -> str:
-    """Name the commit under test, with a plus sign when files differ from it."""
+    """Name the commit under test; add a plus sign if files differ from the commit."""
 
     def git(*words: str) -> str:
         done = subprocess.run(
@@ -173,7 +173,7 @@ def commit() -> str:
 
 
 def machine(bench_dir: str) -> str:
-    """Say in one line what was measured on."""
+    """Describe the machine, the file system and the software in one line."""
     return (
         f"{processor()}, {os.cpu_count()} cores, {file_system(bench_dir)}, "
         f"Linux {platform.release()}, Python {platform.python_version()}, commit {commit()}"

@@ -1,8 +1,9 @@
-"""A plain data source to measure against: rows in files, mapped, given to Spark as Arrow or tuples.
+"""Provide a plain data source to compare with: it maps files of rows, and yields Arrow or tuples.
 
-It checks nothing, follows nothing and knows no options: about what a source over one's own files
-costs at least. Records are `crc, offset, timestamp, size` and the value, back to back; where each
-begins stands in a second file.
+The source checks nothing, follows no changes and has no options to select records. So it shows
+about the least cost of any data source that reads its own files. A file has records back to back. A
+record is `crc, offset, timestamp, size` and the value. A second file has the position of each
+record.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ ROWS = 65_536
 
 
 def write_rows(path: Path, base: int, values: np.ndarray[Any, Any], time_ms: int) -> None:
-    """Write one file: `values` is a matrix of bytes, a row each."""
+    """Write one file; `values` is a matrix of bytes with one row per record."""
     count, size = values.shape
     rows = np.zeros((count, HEADER.itemsize + size), np.uint8)
     header = np.zeros(count, HEADER)
@@ -49,7 +50,7 @@ def write_rows(path: Path, base: int, values: np.ndarray[Any, Any], time_ms: int
 
 @dataclass
 class RowFile(InputPartition):
-    """One file, one task."""
+    """Name the file that one task reads."""
 
     path: str
     partition: int
@@ -60,7 +61,7 @@ class RowFile(InputPartition):
 
 
 def as_arrow(file: RowFile) -> Iterator[pa.RecordBatch]:
-    """Read a file as Arrow: the gather past the headers runs inside Arrow."""
+    """Read a file as Arrow; Arrow itself copies the values out of the rows."""
     rows = np.memmap(Path(file.path).with_suffix(".rows"), np.uint8, "r")
     starts = np.memmap(Path(file.path).with_suffix(".starts"), np.int64, "r")
     whole = pa.py_buffer(rows)
@@ -98,19 +99,19 @@ def as_tuples(file: RowFile) -> Iterator[tuple[Any, ...]]:
 
 
 class PlainSource(DataSource):
-    """Options: path, and mode "arrow" or "tuples"."""
+    """Provide the data source; its options are a path, and the mode "arrow" or "tuples"."""
 
     @classmethod
     def name(cls) -> str:
-        """Give the name of the format."""
+        """Return the name of the format."""
         return "plain"
 
     def schema(self) -> str:
-        """Give the four columns."""
+        """Return the four columns."""
         return DDL
 
     def reader(self, schema: Any) -> DataSourceReader:
-        """Make the reader."""
+        """Create the reader."""
         return PlainReader(self.options["path"], self.options.get("mode", "arrow"))
 
 
@@ -121,7 +122,7 @@ class PlainReader(DataSourceReader):
         self.path, self.mode = path, mode
 
     def partitions(self) -> list[InputPartition]:
-        """Give a task for each file, named `<partition>-<number>`."""
+        """Create a task for each file; the files are named `<partition>-<number>`."""
         files = sorted(Path(self.path).glob("*.rows"))
         return [RowFile(str(file), int(file.stem.split("-")[0])) for file in files]
 

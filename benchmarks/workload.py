@@ -1,4 +1,4 @@
-"""Make the records that every side of a comparison appends, and the sizes of a run."""
+"""Create the records that every side of a comparison appends, and define the sizes of a run."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ POOL_BATCHES = 16
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Say how much each question does in a round, and how many rounds there are."""
+    """Define how much work each question does in a round, and how many rounds it has."""
 
     rounds: int = 11
     touch_bytes: int = 768 << 20
     extend_batches: int = 400
     single_appends: int = 20_000
     encoded_bytes: int = 96 << 20
-    slow_share: int = 4  # a slow peer does one part in this many: rates are compared
+    slow_share: int = 4  # a slow peer does only a quarter of the work, because rates are compared
     durable_threads: int = 32
     durable_each: int = 60
     durable_single: int = 400
@@ -39,7 +39,7 @@ class Sizes:
     throttle_rates: tuple[int, ...] = (50_000_000, 200_000_000)
     throttle_seconds: float = 10
     swaps: int = 200
-    foreground_rate: int = 2000  # appends of 10 records a second
+    foreground_rate: int = 2000  # appends per second, of 10 records each
     foreground_seconds: float = 5
     foreground_rounds: int = 5
     automatic_seconds: float = 15
@@ -93,7 +93,7 @@ SCALES = {"full": FULL, "small": SMALL, "tiny": TINY}
 
 
 def equal_values(seed: int = 1) -> list[list[bytes]]:
-    """Make batches of records of 100 bytes; a pool, so that no cache holds all of them."""
+    """Create different batches of records of 100 bytes, more than a processor cache holds."""
     source = random.Random(seed)
     return [
         [source.randbytes(RECORD_BYTES) for _ in range(BATCH_RECORDS)] for _ in range(POOL_BATCHES)
@@ -101,7 +101,7 @@ def equal_values(seed: int = 1) -> list[list[bytes]]:
 
 
 def mixed_values(seed: int = 2) -> list[list[bytes]]:
-    """Make batches of records of 50 to 150 bytes, 100 on average."""
+    """Create batches of records of 50 to 150 bytes, 100 bytes on average."""
     source = random.Random(seed)
     return [
         [source.randbytes(source.randint(50, 150)) for _ in range(BATCH_RECORDS)]
@@ -110,12 +110,12 @@ def mixed_values(seed: int = 2) -> list[list[bytes]]:
 
 
 def offsets_at_random(count: int, end: int, seed: int = 3) -> list[int]:
-    """Draw offsets below `end`."""
+    """Draw random offsets below `end`."""
     source = random.Random(seed)
     return [source.randrange(end) for _ in range(count)]
 
 
 def touch_memory(size_bytes: int) -> None:
-    """Write to a stretch of fresh memory once, so that no figure pays for the first touch of it."""
+    """Write to new memory once, so that no measurement includes the first access to this memory."""
     memory = bytearray(size_bytes)
     memory[::4096] = b"\1" * len(range(0, size_bytes, 4096))

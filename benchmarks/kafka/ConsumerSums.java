@@ -1,8 +1,8 @@
-// Sums up a topic as Apache Kafka's own consumer is given it.
+// Sum up the records of a topic that Apache Kafka's own consumer reads.
 //
 //   java -cp 'libs/*' ConsumerSums.java BOOTSTRAP TOPIC
 //
-// One line for each partition: its number, records, bytes of values, sum of timestamps (ms).
+// Prints a line for each partition: its number, records, bytes of values, sum of timestamps (ms).
 import java.time.Duration;
 import java.util.*;
 import org.apache.kafka.clients.consumer.*;

@@ -19,14 +19,14 @@ import org.apache.kafka.storage.internals.log.UnifiedLog;
 import org.apache.kafka.storage.log.metrics.BrokerTopicStats;
 
 /**
- * Kafka's storage engine without a broker, in a JVM of its own.
+ * Run Kafka's storage engine without a broker, in a separate JVM.
  *
  * append DIR RECORDS WARM_RECORDS   encode and append 1,000 records of 100 bytes at a time
- * fill DIR BYTES RECORDS_A_BATCH    append and end as a killed process ends
+ * fill DIR BYTES RECORDS_A_BATCH    append, and end without a flush, as a killed process does
  * scan DIR RECORDS                  append, then read all with a new byte[] per record, twice
- * recover DIR                       open what was left; nothing is known to be flushed
+ * recover DIR                       open a log that `fill` left; no record counts as flushed
  *
- * Each prints one line: seconds, and bytes where it recovers.
+ * Each command prints one line with the seconds. `recover` also prints the bytes.
  */
 public class KafkaEngine {
     static final int RECORD_BYTES = 100;

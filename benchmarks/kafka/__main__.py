@@ -1,8 +1,8 @@
 """Compare with Apache Kafka 4.1 on this machine: moves, throttles, appends, recovery.
 
-Run as `python -m benchmarks.kafka [--scale small|full] [--bench-dir DIR] [--only WORD]`. The same
-number of bytes goes between the same two file systems (see `benchmarks/disks.py`), the engine and
-Kafka in turn.
+Run as `python -m benchmarks.kafka [--scale small|full] [--bench-dir DIR] [--only WORD]`. The engine
+and Kafka take turns. Both move the same number of bytes between the same two file systems (see
+`benchmarks/disks.py`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ RECORD_BYTES_MOVED = 1000
 
 
 class Batches(NamedTuple):
-    """Say what a moved log is made of: bytes of Kafka's batches, records of ours."""
+    """Define the batches of a moved log: the bytes of Kafka's batches, the records of ours."""
 
     words: str
     kafka_bytes: int
@@ -53,7 +53,7 @@ DEFAULT = Batches("batches of 16 KiB, a producer's default", 16 << 10, (16 << 10
 
 @dataclass(frozen=True)
 class Scale:
-    """Say how much is done."""
+    """Define how much work each part does, and for how many rounds or seconds."""
 
     move_bytes: int
     rounds: int
@@ -65,7 +65,7 @@ class Scale:
 
 SCALES = {
     "tiny": Scale(20 * MB, 1, 0.5, 100_000, 20 * MB, 1),
-    "short": Scale(1000 * MB, 4, 1, 2_000_000, 200 * MB, 2),  # of the engines alone, 2 minutes
+    "short": Scale(1000 * MB, 4, 1, 2_000_000, 200 * MB, 2),  # parts without a broker: 2 minutes
     "small": Scale(1000 * MB, 3, 4, 2_000_000, 500 * MB, 6),
     "full": Scale(4300 * MB, 5, 10, 5_000_000, 1200 * MB, 15),
 }
@@ -76,7 +76,7 @@ PARTS = ("moves", "appends", "layout", "recovery")
 
 
 class Comparison:
-    """Both systems over the same two file systems, and the rows that were measured."""
+    """Compare both systems on the same two file systems, and hold the measured rows."""
 
     def __init__(self, home: Path, disks: Disks, scale: Scale) -> None:
         self.home, self.disks, self.scale = home, disks, scale
@@ -84,7 +84,7 @@ class Comparison:
         self._fresh = 0
 
     def new_dir(self, disk: str | None = None) -> str:
-        """Make an empty directory."""
+        """Create an empty directory."""
         return tempfile.mkdtemp(prefix="run-", dir=disk or self.disks.source)
 
     def compare(
@@ -95,7 +95,7 @@ class Comparison:
         theirs: list[float],
         least: float | None = None,
     ) -> None:
-        """Note a row: the median of the ratios of rounds that were done in turn."""
+        """Add a row; its ratio is the median of the rounds' ratios, because both took turns."""
         ratio = median(one / other for one, other in zip(ours, theirs, strict=True))
         goal = None if least is None else at_least(least)
         self.rows.append(
@@ -105,7 +105,7 @@ class Comparison:
     # --- with a broker --------------------------------------------------------------------------
 
     def moves(self) -> None:
-        """Move the same bytes, unthrottled and throttled; append beside a move."""
+        """Move the same bytes, unthrottled and throttled; append during a move."""
         self._with_broker(
             LARGE, partial(self._unthrottled, LARGE.words), self._throttled, self._foreground
         )
@@ -137,10 +137,10 @@ class Comparison:
     def _unthrottled(
         self, batches: str, broker: Broker, store: LogStore, log_dirs: list[str]
     ) -> None:
-        """Time moves in turn: Kafka's until its copy is live, and until it is durable as well."""
+        """Time moves in turn; Kafka's moves are timed until the copy is live, and until a sync."""
         log, ours, theirs, synced = store.log("moved", 0), [], [], []
         with ReplicaMover(store, 1) as mover:
-            for number in range(self.scale.rounds + 1):  # the first is thrown away
+            for number in range(self.scale.rounds + 1):  # the first round is not counted
                 size = sum(
                     map(os.path.getsize, segment_files(broker.log_dirs[broker.home_of(TOPIC)]))
                 )
@@ -162,7 +162,7 @@ class Comparison:
     def _throttled(self, broker: Broker, store: LogStore, log_dirs: list[str]) -> None:
         log, seconds = store.log("moved", 0), self.scale.throttle_seconds
         for rate in RATES:
-            os.sync()  # neither is to begin beside what the other has not written yet
+            os.sync()  # so that no side is slowed by writes that the other side left
             theirs = broker.throttled_rate(TOPIC, rate, seconds) / rate - 1
             broker.wait_purged()
             os.sync()
@@ -178,7 +178,7 @@ class Comparison:
             )  # fmt: skip
 
     def _foreground(self, broker: Broker, store: LogStore, log_dirs: list[str]) -> None:
-        """Append 2,000 records a second to another partition, idle and beside a move."""
+        """Append to another partition 2,000 times per second, without and during a move."""
         seconds = self.scale.foreground_seconds
         count = int(APPENDS_PER_SECOND * seconds)
         broker.create("foreground")
@@ -231,7 +231,10 @@ class Comparison:
             self.compare(question, "M records/s", ours[1:], theirs[1:], 3)
 
     def _appended(self, append: Callable[[Engine, int], None]) -> float:
-        """Append as many records as Kafka does, half of them before to warm up; M records/s."""
+        """Append as many records as Kafka does; return the rate in M records/s.
+
+        Half as many records are appended before the measurement, to warm up.
+        """
         records = self.scale.append_records
         engine = Engine(self.new_dir())
         append(engine, records // BATCH_RECORDS // 2)
@@ -243,13 +246,13 @@ class Comparison:
         return records / seconds / 1e6
 
     def layout(self) -> None:
-        """Do in Kafka's own layout what its engine does; see `benchmarks/kafka/layout.py`."""
+        """Compare the work in Kafka's own layout; see `benchmarks/kafka/layout.py`."""
         from benchmarks.kafka.layout import compare_layout
 
         compare_layout(self)
 
     def recovery(self) -> None:
-        """Open a log whose writer was killed, with nothing known to be flushed."""
+        """Open a log whose writer was killed; no record counts as flushed."""
         ours, theirs = [], []
         batch_bytes = 64 << 10
         for _ in range(self.scale.rounds):
@@ -278,7 +281,7 @@ class Comparison:
 
 
 class Beside:
-    """Does something in a thread, and raises at the end what it raised."""
+    """Run a function in a thread; `wait` raises the function's exception."""
 
     def __init__(self, work: Callable[[], object]) -> None:
         from concurrent.futures import ThreadPoolExecutor
@@ -287,18 +290,18 @@ class Beside:
         self._done = self._pool.submit(work)
 
     def wait(self) -> None:
-        """Wait for its end."""
+        """Wait for the end of the function."""
         self._done.result()
         self._pool.shutdown()
 
 
 def stop(number: int, frame: FrameType | None) -> None:
-    """End in order, so that the broker is ended too."""
+    """End this process in order, so that the broker ends, too."""
     raise KeyboardInterrupt
 
 
 def main() -> int:
-    """Compare, print the table, and say by the exit code whether it could be done."""
+    """Compare and print the table; return exit code 2 if the comparison cannot run here."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.kafka", description=__doc__)
     parser.add_argument("--scale", choices=sorted(SCALES), default="full")
     parser.add_argument("--bench-dir", default=os.path.dirname(REPOSITORY))

@@ -24,7 +24,7 @@ TOPIC = "moved"
 
 
 def free_port() -> int:
-    """Find a port of loopback that nobody uses."""
+    """Find an unused port on loopback."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -32,7 +32,7 @@ def free_port() -> int:
 
 
 class Broker:
-    """A broker; `stop` ends it by the id of the process that was started here."""
+    """Run a broker in a child process; `stop` ends the child process."""
 
     def __init__(self, home: Path, log_dirs: list[str]) -> None:
         self.home = home
@@ -88,7 +88,7 @@ class Broker:
         return java.do(java.command(self.home, name, *words), self.work)
 
     def stop(self) -> None:
-        """End the broker, at once if it does not go by itself."""
+        """End the broker; kill it if it does not end within 30 seconds."""
         self._child.terminate()
         try:
             self._child.wait(30)
@@ -100,7 +100,7 @@ class Broker:
     # --- topics ---------------------------------------------------------------------------------
 
     def create(self, topic: str) -> None:
-        """Make a topic of one partition."""
+        """Create a topic with one partition."""
         self.run(
             f"{TOOLS}.TopicCommand", "--bootstrap-server", self.address, "--create", "--topic",
             topic, "--partitions", "1", "--replication-factor", "1",
@@ -109,7 +109,7 @@ class Broker:
     def produce(
         self, topic: str, records: int, record_bytes: int, rate: int, batch_bytes: int
     ) -> dict[str, float]:
-        """Produce records, and give the percentiles of the acknowledgement in ms."""
+        """Produce records; return the percentiles of the time to an acknowledgement, in ms."""
         linger = 5 if rate < 0 else 0
         words = java.command(
             self.home, f"{TOOLS}.ProducerPerformance", "--topic", topic, "--num-records",
@@ -122,13 +122,13 @@ class Broker:
         return {name: float(ms) for ms, name in re.findall(r"([\d.]+) ms ([\d.]+)th", last)}
 
     def home_of(self, topic: str) -> int:
-        """Say in which log dir a partition is."""
+        """Return the number of the log dir that has a topic's partition."""
         return next(n for n, path in enumerate(self.log_dirs) if os.path.isdir(f"{path}/{topic}-0"))
 
     # --- moves ----------------------------------------------------------------------------------
 
     def move(self, topic: str) -> float:
-        """Move a partition without a throttle; give the seconds from the copy's first sight on."""
+        """Move a partition without a throttle; return the seconds since the copy had bytes."""
         source = self.home_of(topic)
         watch = Watch(self, topic, 1 - source)
         child = self._ask(topic, NO_THROTTLE)
@@ -141,7 +141,7 @@ class Broker:
             child.wait()
 
     def sync(self, topic: str) -> float:
-        """Sync a partition's segments, as a move of Kafka's does not; give the seconds."""
+        """Sync a partition's segments, because Kafka's moves do not; return the seconds."""
         started = time.perf_counter()
         home = os.path.join(self.log_dirs[self.home_of(topic)], f"{topic}-0")
         for path in segment_files(home):
@@ -153,11 +153,14 @@ class Broker:
         return time.perf_counter() - started
 
     def wait_purged(self) -> None:
-        """Wait until what was moved away is removed: the room is needed, and the disk's peace."""
+        """Wait until the old copy is removed, because its space and an idle disk are needed."""
         wait_purged(self.log_dirs, "-delete")
 
     def _ask(self, topic: str, throttle: int) -> subprocess.Popen[bytes]:
-        """Ask for a move to the other log dir, in a process: when its JVM ends, much is copied."""
+        """Start a move to the other log dir in a process, and do not wait for the process.
+
+        When the JVM of the process ends, a large part is already copied.
+        """
         target = self.log_dirs[1 - self.home_of(topic)]
         entry = {"topic": topic, "partition": 0, "replicas": [1], "log_dirs": [target]}
         file = self.work / "reassign.json"
@@ -173,7 +176,7 @@ class Broker:
         return subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def throttled_rate(self, topic: str, rate: int, seconds: float) -> float:
-        """Move under a throttle; give the bytes a second of a span from the first on."""
+        """Move with a throttle; return the bytes per second, measured from the first byte on."""
         watch = Watch(self, topic, 1 - self.home_of(topic))
         child = self._ask(topic, rate)
         watch.wait_begun()
@@ -189,7 +192,7 @@ class Broker:
 
 
 class Watch:
-    """Look at the directories of a move: `-future` while it runs, the partition when it is done."""
+    """Watch the target of a move: it has a `-future` directory first, and then the partition."""
 
     def __init__(self, broker: Broker, topic: str, target: int) -> None:
         self._dir = broker.log_dirs[target]
@@ -205,7 +208,7 @@ class Watch:
         return None
 
     def copied_bytes(self) -> int:
-        """Sum up the segments of the copy, under whichever name."""
+        """Sum up the sizes of the copy's segments, before or after its renaming."""
         path = self._future() or self._done
         return sum(
             os.path.getsize(os.path.join(path, name))
@@ -215,7 +218,7 @@ class Watch:
 
     @property
     def is_over(self) -> bool:
-        """Whether the copy has taken the place of the partition; for a sync's time both have it."""
+        """Whether the copy has replaced the source; during a sync, both still exist."""
         return os.path.isdir(self._done) and not os.path.isdir(self._source)
 
     def wait_begun(self) -> None:
@@ -227,11 +230,11 @@ class Watch:
             self._tick()
 
     def wait_over(self) -> None:
-        """Wait until the copy has taken the place of the partition."""
+        """Wait until the copy has replaced the source."""
         while not self.is_over:
             self._tick()
 
     def _tick(self) -> None:
         if time.monotonic() > self._deadline:
-            raise RuntimeError("the move does not come to its end")
+            raise RuntimeError("the move did not end in time")
         time.sleep(LOOK_SECONDS)

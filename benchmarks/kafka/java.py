@@ -1,6 +1,7 @@
-"""Fetch Apache Kafka with Maven, once, and run its classes; needs Java 17 or later, and Maven.
+"""Fetch Apache Kafka with Maven once, and run its classes; needs Java 17 or later, and Maven.
 
-For the benchmarks, and for the tests that have a broker as a peer (`tests/support/kafka_peer`).
+The benchmarks use this module, and so do the tests with a real broker
+(`tests/support/kafka_peer`).
 """
 
 from __future__ import annotations
@@ -32,30 +33,32 @@ POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0<
 
 
 class MissingError(Exception):
-    """Something that the comparison needs is not on this machine."""
+    """Report that this machine lacks something that the comparison needs."""
 
 
 def check_tools() -> None:
-    """Make sure of Java and Maven.
+    """Check that Java and Maven are installed.
 
     Raises:
-        MissingError: one is missing or too old; it says how to get it.
+        MissingError: a tool is missing or too old. The message says how to install it.
     """
     advice = f"Java {JAVA_MIN} or later and Maven: apt-get install openjdk-17-jdk-headless maven"
     for tool in ("java", "javac", "mvn"):
         if shutil.which(tool) is None:
-            raise MissingError(f"{tool} is not there; the comparison needs {advice}")
+            raise MissingError(f"{tool} is not installed; the comparison needs {advice}")
     said = subprocess.run(["java", "-version"], capture_output=True, text=True, check=True).stderr
     found = re.search(r'version "(\d+)', said)
     if found is None or int(found[1]) < JAVA_MIN:
-        raise MissingError(f"this Java is too old ({said.splitlines()[0]}); it needs {advice}")
+        raise MissingError(
+            f"this Java is too old ({said.splitlines()[0]}); the comparison needs {advice}"
+        )
 
 
 def fetch() -> Path:
-    """Give the directory with Kafka's jars in `libs`, fetched at the first use.
+    """Return the directory with Kafka's jars in `libs`; the first call fetches the jars.
 
     Raises:
-        MissingError: a tool for that is not there.
+        MissingError: Java or Maven is missing or too old.
     """
     check_tools()
     home = CACHE / VERSION
@@ -69,14 +72,14 @@ def fetch() -> Path:
 
 
 def fetch_engine() -> Path:
-    """Give the same directory, with the driver of Kafka's engine compiled in it."""
+    """Compile the driver of Kafka's engine into the directory of `fetch`, and return its path."""
     home = fetch()
     do(["javac", "-cp", f"{home}/libs/*", "-d", str(home), str(ENGINE_SOURCE)], home)
     return home
 
 
 def do(words: list[str], directory: Path) -> str:
-    """Run a program to its end, and give what it printed."""
+    """Run a program to its end, and return its output."""
     done = subprocess.run(words, cwd=directory, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{' '.join(words)}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
@@ -86,11 +89,11 @@ def do(words: list[str], directory: Path) -> str:
 def command(
     home: Path, name: str, *words: str, heap: str = "256m", flags: Sequence[str] = (QUIET,)
 ) -> list[str]:
-    """Word the call of a class."""
+    """Build the command line that runs a class."""
     return ["java", f"-Xmx{heap}", *flags, "-cp", f"{home}:{home}/libs/*", name, *words]
 
 
 def engine(home: Path, *words: str) -> list[float]:
-    """Run Kafka's engine in a JVM of its own, and give the numbers of its last line."""
+    """Run Kafka's engine in a new JVM, and return the numbers of its last line."""
     lines = do(command(home, "KafkaEngine", *words, heap="1g"), home).split("\n")
     return [float(word) for word in lines[-2].split()]

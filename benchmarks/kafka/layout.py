@@ -1,4 +1,4 @@
-"""Write and read Kafka's own layout beside Kafka's engine in its JVM, and beside bare calls."""
+"""Compare writes and reads of Kafka's own layout with Kafka's engine and with bare system calls."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CONFIG = LogConfig(record_format="kafka", segment_bytes="1GiB")
 
 
 def compare_layout(comparison: Comparison) -> None:
-    """Extend, scan, verify, append_encoded: each in turn with what it is compared with."""
+    """Measure extend, scan, verify and append_encoded, each in turn with its peer."""
     records = comparison.scale.append_records
     ours: dict[str, list[float]] = {"extend": [], "scan": [], "verify": []}
     theirs: dict[str, list[float]] = {"extend": [], "scan": []}
@@ -64,7 +64,7 @@ def compare_layout(comparison: Comparison) -> None:
 
 
 def run_rows(store: LogStore, records: int) -> tuple[float, float]:
-    """Extend, then scan; give M records/s of each."""
+    """Extend a log, then scan it; return the rates of both in M records/s."""
     log, pool = store.create("rows", 0, config=CONFIG), equal_values()
     started = time.perf_counter()
     for number in range(records // BATCH_RECORDS):
@@ -78,7 +78,7 @@ def run_rows(store: LogStore, records: int) -> tuple[float, float]:
 
 
 def run_verify(place: str) -> float:
-    """Verify a log dir of Kafka's in one thread, indexes and all, as `kafka verify` does; GB/s."""
+    """Verify a Kafka log dir and its indexes in one thread, as `kafka verify` does; give GB/s."""
     with LogStore.open_kafka(place) as store:
         (log,) = [store[key] for key in store]
         started = time.perf_counter()
@@ -89,7 +89,7 @@ def run_verify(place: str) -> float:
 
 
 def run_encoded(store: LogStore, place: str) -> tuple[float, float]:
-    """Append a client's batches, and write the same bytes with bare calls; GB/s of each."""
+    """Append a client's batches, and write the same bytes with bare calls; return both GB/s."""
     log = store.create("encoded", 0, config=CONFIG)
     values = [os.urandom(1000)] * (BATCH_BYTES // 1010)
     payload = kafka.build_payload(values, None, 5, None)
@@ -98,7 +98,7 @@ def run_encoded(store: LogStore, place: str) -> tuple[float, float]:
     seconds = [0.0, 0.0]
     os.sync()
     try:
-        for turn in range(TURNS):  # the second finds more dirty pages: they take turns
+        for turn in range(TURNS):  # the second finds more dirty pages, so the order changes
             for is_bare in (turn % 2, 1 - turn % 2):
                 started = time.perf_counter()
                 for number in range(TURN_BATCHES):

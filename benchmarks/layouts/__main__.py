@@ -32,44 +32,46 @@ IDLE_LOAD_MAX = 0.5
 
 
 def caveats(plan: str, load: float) -> list[str]:
-    """Say what a reader must know before believing a figure.
+    """Return the facts that a reader must know to judge the figures.
 
     Args:
-        load: how many processes wanted a processor, on average, in the minute before the run.
+        load: the average number of processes that needed a processor in the minute before the run.
     """
     found = [
-        "Each disk is a loop device over memory, held to "
-        f"{BYTES_PER_SECOND / 1e6:.0f} MB/s in each direction. It has no seek time and no cache of "
-        "its own, so that only bytes cost: mechanical disks punish small and random access more.",
-        "The limit counts in slices of a tenth of a second, and a disk that was idle has one slice "
-        "to spare: a round of a second may seem up to a tenth faster than the set speed, one that "
-        "is over sooner by more.",
-        "All layouts share two things that real disks do not: the processor and the memory bus. "
-        "Eight disks and durable appends are held up by these rather than by the disks.",
-        "RAID is btrfs's own. A hardware controller or md may do better; parity in btrfs is copied "
-        "on write, without the read-modify-write of small writes, and its RAID-1 writes to two of "
-        "the four disks at a time.",
-        f"The disks are small ({IMAGE_BYTES >> 20} MiB), so that what a file system keeps for "
-        "itself weighs more than on real ones.",
-        f"The {plan} form: few rounds, so that small differences mean nothing.",
+        "Each disk is a loop device over memory, limited to "
+        f"{BYTES_PER_SECOND / 1e6:.0f} MB/s in each direction. It has no seek time and no cache, "
+        "so only the number of bytes counts. On mechanical disks, small and random accesses are "
+        "slower than here.",
+        "The speed limit is applied per tenth of a second, and an idle disk saves up one such "
+        "share. So a round of one second may be up to a tenth faster than the set speed, and a "
+        "shorter round even more.",
+        "All disks here share the processor and the memory bus; real disks do not. With eight "
+        "disks, and with durable appends, the processor and the memory bus are the limit, not the "
+        "disks.",
+        "RAID is the RAID of btrfs. A hardware controller or md may be faster. Btrfs copies parity "
+        "on write, so small writes need no read-modify-write. Its RAID-1 writes each block to two "
+        "of the four disks.",
+        f"The disks are small ({IMAGE_BYTES >> 20} MiB), so the space that a file system needs for "
+        "itself is a larger part than on real disks.",
+        f"This is the {plan} plan. It has few rounds, so small differences have no meaning.",
     ]
     if load > IDLE_LOAD_MAX:
         found.insert(
             0,
-            "Other work ran on this machine beside the measurement: the load was "
-            f"{load:.1f} when it began. Ratios suffer from that, and latencies more.",
+            "Other work ran on this machine during the measurement: the load was "
+            f"{load:.1f} at the beginning. This changes ratios, and latencies even more.",
         )
     return found
 
 
 class Troubles:
-    """Put the first disk of a layout into trouble, and take it out again."""
+    """Make the first disk of a layout slow, full or dead, and healthy again."""
 
     def __init__(self, devices: list[Device], places: list[Path]) -> None:
         self._device, self._place = devices[0], places[0]
 
     def of(self, what: str) -> Callable[[], Callable[[], None]]:
-        """Give the function that brings a trouble about and gives what ends it."""
+        """Return a function that starts a trouble, and returns a function that ends it."""
         return {
             "healthy": lambda: lambda: None,
             "slow": self._slow,
@@ -86,7 +88,7 @@ class Troubles:
         facts = os.statvfs(self._place)
         with filler.open("wb") as file:
             size = facts.f_bavail * facts.f_frsize
-            while size >= FILLER_BYTES_MIN:  # a file system may not give all that it says it has
+            while size >= FILLER_BYTES_MIN:  # a file system may have less space than it reports
                 try:
                     os.posix_fallocate(file.fileno(), os.fstat(file.fileno()).st_size, size)
                 except OSError:
@@ -99,7 +101,7 @@ class Troubles:
 
 
 def measure_layout(spec: Spec, plan: Plan, out: str, show: Callable[..., None]) -> None:
-    """Make the disks of one layout, run its cases, write its document."""
+    """Create the disks of one layout, run its cases, and write its document."""
     with mounted(spec.fs, spec.disks, BYTES_PER_SECOND, spec.profile) as (devices, places):
         facts = [os.statvfs(place) for place in places]
         usable = sum(fact.f_bavail * fact.f_frsize for fact in facts)
@@ -125,7 +127,7 @@ def measure_layout(spec: Spec, plan: Plan, out: str, show: Callable[..., None]) 
 
 
 def cases_of(spec: Spec, plan: Plan) -> list[Case]:
-    """Give the cases that make sense for a layout; the disk is killed last."""
+    """Return the cases that make sense for a layout; the case with a dead disk is the last."""
     if spec.is_process_per_disk:
         return [
             case for case in plan.cases if case.phase == "append" and case.writers % spec.disks == 0
@@ -145,7 +147,7 @@ def options() -> argparse.Namespace:
 
 
 def make_place(out: str) -> bool:
-    """Make the directory of the results, in the place of older results; False if it is neither."""
+    """Create the directory of the results; replace older results; False if it has other files."""
     if os.path.exists(out):
         if os.listdir(out) and not os.path.isdir(os.path.join(out, "trace")):
             return False
@@ -155,13 +157,13 @@ def make_place(out: str) -> bool:
 
 
 def tell(head: str, began: float, what: str, at: int, count: int) -> None:
-    """Say what is measured now; an interrupt that was dropped on the way here is raised."""
+    """Print the case that is measured next; raise an interrupt that Python has ignored."""
     interrupts.check()
     print(f"{time.monotonic() - began:6.0f} s  {head}: {at + 1}/{count} {what}", flush=True)
 
 
 def main() -> int:
-    """Measure; give the exit code."""
+    """Measure the layouts and make the page; return the exit code."""
     chosen = options()
     missing = what_is_missing()
     if missing:
@@ -171,12 +173,12 @@ def main() -> int:
     if not chosen.no_page:
         check_extra()
     interrupts.obey()
-    logging.getLogger("logstore").setLevel(logging.CRITICAL)  # the troubles are made on purpose
+    logging.getLogger("logstore").setLevel(logging.CRITICAL)  # errors of the troubles are expected
     for name in sweep():
-        print(f"undid what a killed run left: {name}", file=sys.stderr)
+        print(f"removed the disks of a killed run: {name}", file=sys.stderr)
     out = os.path.abspath(chosen.out)
     if not make_place(out):
-        print(f"{out} holds something else than results: name another --out", file=sys.stderr)
+        print(f"{out} has other files than results: name another --out", file=sys.stderr)
         return 2
     load = os.getloadavg()[0]
     began = time.monotonic()
@@ -203,5 +205,5 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except KeyboardInterrupt as interrupt:
-        print("interrupted; the disks are undone", file=sys.stderr)
+        print("interrupted; the disks are removed", file=sys.stderr)
         sys.exit(128 + (interrupt.args[0] if interrupt.args else signal.SIGINT))

@@ -1,4 +1,4 @@
-"""List the layouts that are compared: one disk, JBOD, RAID by btrfs profiles, a process a disk."""
+"""List the layouts to compare: one disk, JBOD, RAID by btrfs profiles, one process per disk."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from typing import NamedTuple
 
 
 class Spec(NamedTuple):
-    """Say how a layout is made.
+    """Define a layout.
 
     Attributes:
-        profile: of btrfs, over all disks; "" gives each disk a file system of its own.
-        is_process_per_disk: each disk has a process and a store of its own.
+        profile: the btrfs profile of a file system over all disks. If it is empty, each disk has
+            its own file system.
+        is_process_per_disk: whether each disk has its own process and store.
     """
 
     name: str
@@ -39,6 +40,6 @@ LAYOUTS = (
     _raid("raid10"),
     _raid("raid5", "btrfs calls this profile unstable; used here for its speed only"),
     _raid("raid6", "btrfs calls this profile unstable; used here for its speed only"),
-    Spec("jbod4-ext4-processes", "ext4", 4, "", True, "one process and one store a disk"),
+    Spec("jbod4-ext4-processes", "ext4", 4, "", True, "one process and one store per disk"),
 )
 BY_NAME = {spec.name: spec for spec in LAYOUTS}

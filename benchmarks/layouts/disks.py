@@ -1,10 +1,11 @@
-"""Make disks of a set speed: loop devices over images in memory, throttled, with file systems.
+"""Create disks of a set speed: loop devices over images in memory, throttled, with file systems.
 
-Needs root, losetup, the mkfs of each file system, and the blkio controller of cgroup v1.
+This needs root, losetup, the mkfs of each file system, and the blkio controller of cgroup v1.
 
-Everything is below one directory, whose name holds the process that made it. What there is to
-undo is read from the kernel and not remembered, so that it can be undone from any state: by the run
-itself, wherever it was interrupted, or by the next one when it was killed.
+Everything is below one directory, whose name identifies the process that created it. The list of
+devices and mounts to remove comes from the kernel, not from the memory of the process. So they can
+be removed in any state. An interrupted run removes them itself. After a kill, the next run removes
+them.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ SEARCH_PATH = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
 THROTTLES = Path("/sys/fs/cgroup/blkio")
 IMAGE_BYTES = 768 << 20
 DEAD_BYTES = 64 << 10
-START_TIME = 19  # of a process, among the fields of its `stat` behind the name
+START_TIME = 19  # the index of a process's start time in `stat`, among the fields after the name
 MAKE = {
     "ext4": ["mkfs.ext4", "-q", "-F", "-m", "0", "-E", "lazy_itable_init=0,nodiscard"],
     "xfs": ["mkfs.xfs", "-q", "-f", "-K"],
@@ -33,9 +34,9 @@ MAKE = {
 
 
 def command(*words: str) -> str:
-    """Run a command and give what it printed; a failure shows what it said.
+    """Run a command and return its output; if it fails, raise OSError with its error message.
 
-    It has a session of its own: a Ctrl-C at the terminal is not for it.
+    The command runs in its own session, so that Ctrl-C at the terminal does not reach it.
     """
     environment = {**os.environ, "PATH": SEARCH_PATH}
     done = subprocess.run(
@@ -47,7 +48,7 @@ def command(*words: str) -> str:
 
 
 def what_is_missing() -> list[str]:
-    """Say what prevents making disks here."""
+    """List the reasons why disks cannot be created on this machine."""
     missing = [f"{words[0]} is not installed" for words in MAKE.values()
                if not shutil.which(words[0], path=SEARCH_PATH)]  # fmt: skip
     if os.geteuid() != 0:
@@ -58,14 +59,14 @@ def what_is_missing() -> list[str]:
 
 
 class Device:
-    """A loop device over an image in memory, which is a small file system of its own.
+    """Hold a loop device over an image in memory; the image is alone on a small tmpfs.
 
     Attributes:
-        path: of the device.
+        path: the path of the device.
     """
 
     def __init__(self, memory: Path, size_bytes: int) -> None:
-        """Make both; an error or an interrupt leaves it to `undo`."""
+        """Create the tmpfs, the image and the device; after an error, `undo` removes them."""
         self._memory = memory
         self._image = memory / "image"
         memory.mkdir()
@@ -76,20 +77,20 @@ class Device:
         self.path = command("losetup", "-f", "--show", str(self._image))
 
     def throttle(self, bytes_per_second: int) -> None:
-        """Hold reads and writes to a rate; 0 lifts it."""
+        """Limit reads and writes to a rate; 0 removes the limit."""
         throttle(self.path, bytes_per_second)
 
     def cut(self) -> None:
-        """Kill the disk: reads and writes behind its first 64 KiB say EIO from now on.
+        """Kill the disk: from now on, reads and writes after its first 64 KiB fail with EIO.
 
-        The image is cut for the reads, and its memory taken away for the writes.
+        Reads fail because the image is cut. Writes fail because the tmpfs has no more memory.
         """
         os.truncate(self._image, DEAD_BYTES)
         command("mount", "-o", f"remount,size={DEAD_BYTES + (64 << 10)}", str(self._memory))
 
 
 def throttle(device: str, bytes_per_second: int) -> None:
-    """Hold a device's reads and writes to a rate; 0 lifts it."""
+    """Limit a device's reads and writes to a rate; 0 removes the limit."""
     number = os.stat(device).st_rdev
     line = f"{os.major(number)}:{os.minor(number)} {bytes_per_second}"
     for what in ("read", "write"):
@@ -105,7 +106,7 @@ def mounted(
     *,
     image_bytes: int = IMAGE_BYTES,
 ) -> Iterator[tuple[list[Device], list[Path]]]:
-    """Give `count` devices with a file system each, or with one over all (a btrfs profile)."""
+    """Provide `count` devices, each with a file system; with a profile, one btrfs spans all."""
     base = MEMORY / f"{PREFIX}{process_name(os.getpid())}"
     try:
         base.mkdir()
@@ -133,7 +134,7 @@ def mounted(
 
 
 def process_name(pid: int) -> str:
-    """Name a process so that another one with its number has another name; "" when it ended."""
+    """Return a name that no later process with the same id has; "" if the process has ended."""
     try:
         facts = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -142,14 +143,14 @@ def process_name(pid: int) -> str:
 
 
 def mounts_below(base: Path) -> list[Path]:
-    """List what is mounted below a directory."""
+    """List the mount points below a directory."""
     lines = Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()
     places = [Path(line.split()[1]) for line in lines]
     return [place for place in places if base in place.parents]
 
 
 def devices_below(base: Path) -> list[str]:
-    """List the loop devices over files below a directory."""
+    """List the loop devices whose images are below a directory."""
     pairs = [
         line.split(None, 1)
         for line in command("losetup", "-n", "-l", "-O", "NAME,BACK-FILE").splitlines()
@@ -158,9 +159,10 @@ def devices_below(base: Path) -> list[str]:
 
 
 def undo(base: Path) -> None:
-    """Undo everything below a directory: throttles, mounts, devices, memory; twice is allowed.
+    """Remove everything below a directory: throttles, mounts, devices, images.
 
-    Throttles come first, so that unmounting need not write at the set speed.
+    The function may be called more than once. It removes the throttles first, so that the writes of
+    an unmount are not slowed.
     """
     with held_back():
         devices = devices_below(base)
@@ -171,7 +173,7 @@ def undo(base: Path) -> None:
             if place not in memories:
                 unmount(place)
         for device in devices:
-            with contextlib.suppress(OSError):  # it went with its mount
+            with contextlib.suppress(OSError):  # the unmount may have removed the device
                 command("losetup", "-d", device)
         for place in memories:
             unmount(place)
@@ -179,16 +181,16 @@ def undo(base: Path) -> None:
 
 
 def unmount(place: Path) -> None:
-    """Unmount; where a dead disk or a process still holds it, as soon as that lets go."""
+    """Unmount; if a dead disk or a process still uses the mount, the unmount ends later."""
     try:
         command("umount", str(place))
     except OSError:
-        with contextlib.suppress(OSError):  # it is gone already
+        with contextlib.suppress(OSError):  # nothing is mounted there any more
             command("umount", "-l", str(place))
 
 
 def sweep() -> list[str]:
-    """Undo what killed runs left behind, and say what that was."""
+    """Remove the disks that killed runs left; return the names of their directories."""
     swept = []
     for base in MEMORY.glob(f"{PREFIX}*"):
         owner = base.name.removeprefix(PREFIX)

@@ -1,7 +1,7 @@
-"""End in order when asked to: Ctrl-C, SIGTERM, a terminal that goes away.
+"""End in order after Ctrl-C, SIGTERM or the loss of the terminal.
 
-The first interrupt is raised where it falls, and what it unwinds undoes the disks. The undoing
-itself holds interrupts back, so that an impatient second one leaves nothing behind.
+The first interrupt is raised at once, and the `finally` blocks remove the disks. During the
+removal, further interrupts are held back, so that a second Ctrl-C does not leave disks.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from types import FrameType
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
-if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # and not under nohup
+if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # this is False under nohup
     SIGNALS.append(signal.SIGHUP)
 
 _asked: list[int] = []
 
 
 def obey() -> None:
-    """Raise KeyboardInterrupt for each of the signals from now on, also where they were ignored."""
+    """From now on, raise KeyboardInterrupt for each of the signals, even if it was ignored."""
     for number in SIGNALS:
         signal.signal(number, _interrupt)
 
@@ -30,14 +30,14 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def check() -> None:
-    """Raise again an interrupt that fell where Python drops it, as in the end of an object."""
+    """Raise an interrupt again that Python has ignored, for example in a `__del__` method."""
     if _asked:
         raise KeyboardInterrupt(_asked[0])
 
 
 @contextlib.contextmanager
 def held_back() -> Iterator[None]:
-    """Note interrupts inside this block, and raise them behind it."""
+    """Hold back interrupts in this block, and raise the first of them after the block."""
     came: list[int] = []
     before = [(number, signal.signal(number, lambda number, _: came.append(number)))
               for number in SIGNALS]  # fmt: skip

@@ -1,8 +1,8 @@
-"""Append with one process a disk: what one for all is compared with (KIP-112).
+"""Append with one process per disk, to compare with one process for all disks (KIP-112).
 
-Run as `python -m benchmarks.layouts.processes DIR BYTES RECORD_BYTES BATCH_RECORDS SYNC WRITERS`,
-this file is one such process: it says `ready`, waits for a line, appends with N threads and
-flushes, and leaves its samples.
+`python -m benchmarks.layouts.processes DIR BYTES RECORD_BYTES BATCH_RECORDS SYNC WRITERS` runs one
+such process. The process prints `ready`, waits for a line on stdin, appends with WRITERS threads,
+flushes, prints `done`, and writes its samples to a file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ GO = b"go\n"
 
 
 class AppendByProcesses(Phase):
-    """How fast can be appended with a process a disk?"""
+    """Measure how fast records are appended with one process per disk."""
 
     def __init__(self, bed: Bed, case: Case) -> None:
         super().__init__(bed, case)
@@ -31,7 +31,7 @@ class AppendByProcesses(Phase):
         self._is_done = False
 
     def prepare(self) -> None:
-        """Start the processes, and wait until each has its store open."""
+        """Start the processes, and wait until each process has opened its store."""
         self._is_done = False
         share = self.bed.budget_bytes(self.case) // len(self.bed.store_dirs)
         case = self.case
@@ -51,7 +51,7 @@ class AppendByProcesses(Phase):
                 raise RuntimeError("a process of the benchmark did not start")
 
     def run(self) -> None:
-        """Let all of them go at once, and wait for all of them."""
+        """Start the appends of all processes at the same time, and wait for all processes."""
         for child in self._children:
             assert child.stdin is not None
             child.stdin.write(GO)
@@ -59,7 +59,7 @@ class AppendByProcesses(Phase):
         for child in self._children:
             assert child.stdout is not None
             if child.stdout.readline() != b"done\n":
-                raise RuntimeError("a process of the benchmark broke off")
+                raise RuntimeError("a process of the benchmark ended early")
         self._is_done = True
 
     def finish(self) -> None:
@@ -72,7 +72,7 @@ class AppendByProcesses(Phase):
         samplers = []
         for number, path in enumerate(self.bed.store_dirs):
             file = os.path.join(path, SAMPLES_FILE)
-            if os.path.exists(file):  # else the round broke off
+            if os.path.exists(file):  # the file is missing if the process ended early
                 sampler = Sampler(number)
                 sampler.rows += [(*row, number) for row in np.load(file).tolist()]
                 samplers.append(sampler)
@@ -81,7 +81,7 @@ class AppendByProcesses(Phase):
 
 
 def main(path: str, size_bytes: int, case: Case) -> None:
-    """Be one process with one disk."""
+    """Run the work of one process on one disk."""
     bed = Bed([os.path.dirname(path)], 1.0)
     bed.store_dirs = [path]
     with bed.open_store(case) as store:
@@ -89,7 +89,7 @@ def main(path: str, size_bytes: int, case: Case) -> None:
         sys.stdout.write("ready\n")
         sys.stdout.flush()
         if os.read(0, len(GO)) != GO:
-            return  # the process that started it has ended
+            return  # the process that started this process has ended
         samplers = [Sampler(worker) for worker in range(case.writers)]
         fill(logs, case, size_bytes, samplers)
         store.flush()
