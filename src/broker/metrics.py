@@ -1,10 +1,10 @@
-"""Export the metrics of a broker to Prometheus (extra `metrics`), if possible by Kafka's names.
+"""Export the metrics of a broker to Prometheus (extra `metrics`), under Kafka's names if possible.
 
     registry.register(Collector(broker))     beside the program's other metrics
-    with serve(broker, 9308): ...            on an endpoint of its own, with those of the store
+    with serve(broker, 9308): ...            on its own endpoint, with the metrics of the store
 
-The names are those that Prometheus' exporter for Java gives to Kafka's own metrics. A scrape reads
-only memory, so a disk that hangs does not delay it.
+Prometheus' exporter for Java gives the same names to Kafka's own metrics. A scrape reads only
+memory, so a disk that hangs does not delay it.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _name(key: int) -> str:
 
 
 def _buckets(found: ApiTimes) -> list[tuple[str, float]]:
-    """Return the counts as Prometheus wants them: each bucket has those of all smaller ones."""
+    """Return the counts for Prometheus: each bucket includes the counts of all smaller buckets."""
     ends = [*map(str, BOUNDS), "+Inf"]
     return list(zip(ends, map(float, accumulate(found.counts)), strict=True))
 

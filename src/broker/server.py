@@ -1,7 +1,9 @@
 """Define `Broker`, the face of this package: a store that Kafka's clients can use.
 
-with Broker.start() as broker:
-producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    with Broker.start() as broker:
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+
+The end of the `with` block stops the broker.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from logstore import LogStore, StoreEvent, StoreEventKind
 
 StrPath = str | PathLike[str]
 STOP_SECONDS = 10.0
-# When a log dir is found SUSPECT, a request that has run for this long is taken to be in it.
+# If a log dir becomes SUSPECT, requests that have run for this long are assumed to hang in it.
 STUCK_SECONDS = 0.1
 EXTRA = ("crc32c", "cramjam")
 
@@ -35,7 +37,7 @@ class Broker:
     Attributes:
         config: its configuration.
         store: the store that it serves. Programs in this process may use it at the same time.
-        bootstrap_servers: the address for clients, as their configuration names it.
+        bootstrap_servers: the value of `bootstrap.servers` for clients.
     """
 
     def __init__(
@@ -74,12 +76,12 @@ class Broker:
         """Start a broker; when this returns, clients can connect.
 
         Args:
-            log_dirs: where the records are, one directory a disk. None: a temporary directory,
-                which is removed when the broker is closed.
+            log_dirs: the directories of the records, one for each disk. None: a temporary
+                directory, which is removed when the broker is closed.
             config: a `BrokerConfig`, or a mapping of its keys. By default, the broker listens at a
                 free port of 127.0.0.1.
-            store: an open store of this process to serve. It stays open when the broker is closed;
-                if it is closed first, it stops the broker.
+            store: an open store of this process to serve. It stays open when the broker is closed.
+                If the store is closed first, the broker stops.
 
         Raises:
             ImportError: the extra `broker` is not installed.
@@ -130,7 +132,7 @@ class Broker:
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
-        """The address of each listener, as clients are given it."""
+        """The address of each listener, as the broker advertises it."""
         return tuple(listener.endpoint for listener in self._server.listeners)
 
     @property
@@ -164,7 +166,7 @@ class Broker:
         }
 
     def stop(self, timeout: float = STOP_SECONDS) -> None:
-        """Stop serving: answer what is under way, and close all connections. The store stays open.
+        """Stop serving: answer running requests, and close all connections. The store stays open.
 
         Args:
             timeout: seconds after which connections with an unfinished request are cut.
@@ -177,7 +179,7 @@ class Broker:
             self._services.close()
 
     def close(self, timeout: float = STOP_SECONDS) -> None:
-        """Stop serving, then close the store if the broker opened it; twice is allowed."""
+        """Stop serving, then close the store if the broker opened it; it can be called twice."""
         self.stop(timeout)
         self._withdraw()
         if self._owns_store:
@@ -186,9 +188,10 @@ class Broker:
             self._directory.cleanup()
 
     def _on_event(self, event: StoreEvent) -> None:
-        """When a disk hangs, disconnect the clients whose requests are in it.
+        """If a disk hangs, disconnect the clients whose requests hang in it.
 
-        They connect again at once, and their next requests to this disk are refused with error 56.
+        The clients connect again at once. Their next requests to this disk are refused with error
+        56.
         """
         if event.kind is StoreEventKind.LOG_DIR_SUSPECT:
             self._server.cut_stuck(STUCK_SECONDS)

@@ -1,1 +1,1 @@
-"""Know what this broker serves: its topics, its part in them, their settings, and producer ids."""
+"""Keep the facts that this broker serves: topics, their settings, leaders, and producer ids."""

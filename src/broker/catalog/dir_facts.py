@@ -1,4 +1,4 @@
-"""Remember a number in every log dir, so that no disk takes it away."""
+"""Remember a number in every log dir, so that it survives the loss of a disk."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from logstore import LogStore, LogStoreError
 
-WRITE_SECONDS_MAX = 2.0  # a log dir that takes longer is left out
+WRITE_SECONDS_MAX = 2.0  # a write does not wait longer for a slow log dir
 
 
 def largest(store: LogStore, fact: str) -> int:
@@ -19,7 +19,7 @@ def largest(store: LogStore, fact: str) -> int:
 
 
 def newest(store: LogStore, fact: str) -> tuple[int, int]:
-    """Return the pair of a time and a number with the latest time; (0, 0) if there is none."""
+    """Return the pair (time, number) with the latest time; (0, 0) if no log dir has a pair."""
     pairs = [
         (value[0], value[1])
         for value in values(store, fact)

@@ -3,7 +3,7 @@
     replica.alter.log.dirs.io.max.bytes.per.second   the rate of all moves (KIP-113)
     cordoned.log.dirs                                log dirs that take no new partitions
 
-Both are durable: the rate in every log dir, a cordon in the log dir itself.
+Both are durable. Every log dir stores the rate. A cordoned log dir stores its own cordon.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from mover import ReplicaMover
 
 RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 CORDONED = "cordoned.log.dirs"
-# Limits of what one broker does not do; Kafka's tool sets them with every throttle.
+# They limit the replication between brokers, which one broker does not have. Kafka's tool sets them
+# with every throttle.
 IGNORED = frozenset({"leader.replication.throttled.rate", "follower.replication.throttled.rate"})
-FACT = "broker.alter_log_dirs_rate"  # when it was set, and the rate; 0: no limit
+FACT = "broker.alter_log_dirs_rate"  # the time of the change, and the rate; 0: no limit
 UNLIMITED = 2**63 - 1
 
 
@@ -42,7 +43,7 @@ class DynamicSettings:
         self._rate = 0
 
     def start(self) -> None:
-        """Take up the rate that was set last, and the moves that an earlier process left."""
+        """Apply the rate that was set last, and resume the moves that an earlier process left."""
         _, self._rate = dir_facts.newest(self._store, FACT)
         mover = ReplicaMover.of(self._store)
         if self._rate:
@@ -61,11 +62,11 @@ class DynamicSettings:
         ]
 
     def change(self, changes: Iterable[Change], *, is_dry: bool) -> None:
-        """Change settings; all are checked before the first one is changed.
+        """Change settings; all changes are checked before the first setting is changed.
 
         Raises:
-            InvalidSettingError: a setting is unknown, fixed, or has no such value.
-            LogStoreError: no log dir keeps it.
+            InvalidSettingError: a setting is unknown or fixed, or its value is not valid.
+            LogStoreError: no log dir could store the rate.
         """
         with self._changing:
             rate, cordoned = self._wanted(changes)

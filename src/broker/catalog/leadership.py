@@ -1,7 +1,7 @@
-"""Answer for one broker what a cluster would decide: leaders, replicas, epochs.
+"""Report leaders, replicas and leader epochs for a broker that runs without a cluster.
 
-A cluster has a class with the same methods, which asks its controller. Requests ask nothing else
-about other brokers.
+A broker of a cluster needs a class with the same methods that asks the controller. The handlers of
+requests need no other facts about other brokers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class SoleBroker:
         return (self.broker_id,)
 
     def fault_of_epoch(self, log: Log, epoch: int) -> ErrorCode:
-        """Compare the leader epoch that a client knows with the log's; -1 is not compared."""
+        """Compare the leader epoch that a client knows with the log's epoch; -1 is not compared."""
         if epoch == NO_EPOCH or epoch == (current := log.leader_epoch):
             return ErrorCode.NONE
         if epoch < current:

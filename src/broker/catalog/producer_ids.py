@@ -1,11 +1,11 @@
-"""Give each producer an id of its own, for ever.
+"""Give each producer an id that no other producer ever gets.
 
 Ids come in blocks. Before the first id of a block is given, the block's end is durable in the facts
 of every log dir that serves. After a restart, ids continue after the largest end that any log dir
-remembers, and after every id that the logs know, because logs may come from another broker. If a
-log dir was away while a block was given, it does not know of this block. So an id could be given
-twice if, at a later start, it is the only log dir that is present. Ids from 2^62 on belong to
-programs that append to the store themselves.
+remembers. They also continue after every id in the logs, because logs may come from another broker.
+If a log dir is away while a block is given, this log dir does not know the block. So an id could be
+given twice if only this log dir is present at a later start. Ids from 2^62 on belong to programs
+that append to the store themselves.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ FACT = "broker.producer_id_block_end"
 class ProducerIds:
     """The ids of a store.
 
-    Threads: `_lock` guards all fields. It is held while a block is written, which a log dir that
-    hangs delays by two seconds at most.
+    Threads: `_lock` guards all fields. It is held while a block is written. A log dir that hangs
+    delays this write by two seconds at most.
     """
 
     def __init__(self, store: LogStore) -> None:
@@ -42,13 +42,13 @@ class ProducerIds:
         """Return an id that no producer has.
 
         Raises:
-            LogStoreError: no log dir remembers the next block.
+            LogStoreError: no log dir could store the end of the next block.
         """
         with self._lock:
             if not self._is_known:
                 self._is_known = True
                 floor = self._floor()
-                if floor > self._end:  # not the end of the present block, which is remembered
+                if floor > self._end:  # otherwise `_next` continues in the present block
                     self._next = self._end = floor
             if self._next >= self._end:
                 dir_facts.remember(self._store, FACT, self._next + BLOCK_IDS)
@@ -63,7 +63,7 @@ class ProducerIds:
     def _end_of_log(self, key: tuple[str, int]) -> int:
         try:
             states = self._store.log(*key).producer_states()
-        except LogStoreError:  # when its log dir returns, it is asked again
+        except LogStoreError:  # the log is asked again when its log dir returns
             return 0
         ids = [state.producer_id for state in states if state.producer_id < EMBEDDED_IDS]
         return max(ids, default=-1) + 1

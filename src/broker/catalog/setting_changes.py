@@ -1,4 +1,4 @@
-"""Work out what a change of a topic's settings means for its logs."""
+"""Translate changes of a topic's settings into changes of its logs' configurations."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from broker.catalog.settings import (
 )
 from logstore import LogConfig
 
-NO_LIMIT = -1  # what the store takes for "no limit"; None would mean its default
+NO_LIMIT = -1  # the store's value for "no limit"; None would mean the store's default
 
 
 class Operation(enum.IntEnum):
-    """What a change does to a setting, by Kafka's numbers (KIP-339)."""
+    """The kinds of changes, with Kafka's numbers (KIP-339)."""
 
     SET = 0
     DELETE = 1
@@ -42,10 +42,11 @@ def altered(changes: Iterable[Change], config: LogConfig, defaults: LogConfig) -
     """Return the changes for `store.set_config`.
 
     Args:
-        config: of the log now. defaults: what a setting has after DELETE.
+        config: the present configuration of the log.
+        defaults: has the value that a setting gets by DELETE.
 
     Raises:
-        InvalidSettingError: a setting is unknown, has no such value, or is refused here.
+        InvalidSettingError: a setting is unknown or not supported, or its value is not valid.
     """
     fields: dict[str, object] = {}
     for key, operation, text in changes:
@@ -74,12 +75,12 @@ def altered(changes: Iterable[Change], config: LogConfig, defaults: LogConfig) -
 
 
 def check_known(key: str, defaults: LogConfig, text: str | None = None) -> None:
-    """Raise InvalidSettingError for a setting, or a value of it, that a new topic may not have."""
+    """Raise InvalidSettingError if a new topic cannot have this setting, or this value of it."""
     config_of([(key, text)], defaults)
 
 
 def _joined(key: str, operation: int, old: str, text: str) -> str:
-    """Add elements to a list, or take them away."""
+    """Add elements to a list, or remove them."""
     if key not in KEYS or KEYS[key].type != LIST:
         raise InvalidSettingError(f"{key} is no list, so nothing can be added or taken away")
     given = [part.strip() for part in text.split(",")]
@@ -92,7 +93,7 @@ def _joined(key: str, operation: int, old: str, text: str) -> str:
 
 
 def replacing(settings: Iterable[tuple[str, str | None]]) -> list[Change]:
-    """Return the changes that leave a topic with these settings only (AlterConfigs)."""
+    """Return the changes after which a topic has only these settings (AlterConfigs)."""
     given = dict(settings)
     changes = [Change(key, Operation.DELETE, None) for key in KEYS if given.get(key) is None]
     return changes + [

@@ -1,7 +1,7 @@
-"""Translate Kafka's topic settings to those of a log, and back.
+"""Translate Kafka's topic settings to settings of a log, and back.
 
-A setting is one of three kinds: it has a meaning for a log (`KEYS`); it has none here, and only its
-default is accepted (`FIXED`); or Kafka does not know it. A refusal names the setting.
+The settings in `KEYS` have a meaning for a log. The settings in `FIXED` have no meaning here, so
+only their defaults are accepted. Kafka knows no other settings. An error names the refused setting.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 from logstore import LogConfig
 
-UNLIMITED = 2**63 - 1  # what Kafka writes where a duration or a count has no limit
+UNLIMITED = 2**63 - 1  # Kafka's value for a duration or a count without a limit
 MS_MAX = 2**62
 BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = 1, 2, 3, 5, 6, 7  # the types of DescribeConfigs
 
 
 class Setting(NamedTuple):
-    """One of Kafka's settings: its type, and what it says if a log has no limit."""
+    """One of Kafka's settings: its type, and Kafka's value for "no limit"."""
 
     type: int
     unlimited: int | None = None
@@ -58,13 +58,13 @@ FIXED: dict[str, tuple[int, str]] = {
 }
 
 
-# Kafka's tool sets them while it moves replicas between brokers. With one broker there is nothing
-# to limit, so they are accepted, and not kept.
+# Kafka's tool sets these settings while it moves replicas between brokers. With one broker there is
+# nothing to limit. So the settings are accepted, but not stored.
 IGNORED = frozenset(key for key in FIXED if key.endswith(".throttled.replicas"))
 
 
 class InvalidSettingError(ValueError):
-    """Report a setting that this broker does not accept, with its name."""
+    """Report a setting that this broker does not accept; the message names the setting."""
 
 
 def field_of(key: str) -> str:
@@ -75,19 +75,19 @@ def field_of(key: str) -> str:
 def text_of(key: str, config: LogConfig) -> str:
     """Return the value of a setting as Kafka writes it."""
     value = getattr(config, field_of(key))
-    if key == "compression.type":  # the log keeps what the producer sent
+    if key == "compression.type":  # the log keeps the codec of the producer
         return "producer" if value == "none" else str(value)
     return str(KEYS[key].unlimited if value is None else value)
 
 
 def config_of(settings: Iterable[tuple[str, str | None]], defaults: LogConfig) -> LogConfig:
-    """Return a log's configuration with some settings of Kafka changed.
+    """Return a log's configuration with some of Kafka's settings changed.
 
     Args:
         settings: names and values; None means the default.
 
     Raises:
-        InvalidSettingError: a setting is unknown, has no such value, or is refused here.
+        InvalidSettingError: a setting is unknown or not supported, or its value is not valid.
     """
     changes: dict[str, object] = {}
     for key, text in settings:

@@ -1,8 +1,8 @@
 """Keep a list of topics for requests, which name a topic by its name or by its id.
 
 The store knows partitions, each with a topic id. Kafka's clients know topics. The id of a topic is
-the id of its first partition that serves. The list is made anew after partitions were created or
-deleted, or a log dir returned; until then, requests use the same list.
+the id of its first partition that serves. The list is made again after partitions were created or
+deleted, or after a log dir returned. Until then, requests use the same list.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Topic(NamedTuple):
 
     @property
     def is_internal(self) -> bool:
-        """Whether clients may read it, but not append to it."""
+        """Whether clients can read the topic, but not append to it."""
         return self.name in INTERNAL_TOPICS
 
 
@@ -58,8 +58,9 @@ class Topics(NamedTuple):
 class TopicCatalog:
     """The topics of a store.
 
-    Threads: any thread may call any method. A change first sets `_is_stale`, so a reader that makes
-    the list anew misses no change. `_changing` is held while topics are created or deleted.
+    Threads: any thread may call any method. A change sets `_is_stale`. A reader clears `_is_stale`
+    before it makes the list, so it misses no change. `_changing` is held while topics are created
+    or deleted.
     """
 
     def __init__(self, store: LogStore) -> None:
@@ -81,7 +82,7 @@ class TopicCatalog:
         return self._topics
 
     def get(self, name: str) -> Topic | None:
-        """Find a topic by its name, also if the store has not told of its creation yet."""
+        """Find a topic by its name, even if the store has not reported its creation yet."""
         topic = self.current().by_name.get(name)
         if topic is None and (name, 0) in self.store:
             self._is_stale = True
@@ -97,18 +98,19 @@ class TopicCatalog:
         """Find the log of a partition.
 
         Raises:
-            LogStoreError: there is none, or its log dir does not serve.
+            LogStoreError: there is no such partition, or its log dir does not serve.
         """
         try:
             return self.store.log(name, partition)
-        except ValueError as error:  # nothing can have this name or number
+        except ValueError as error:  # no partition can have this name or number
             raise UnknownPartitionError(topic=name, partition=partition) from error
 
     def create(self, name: str, partitions: int, config: LogConfig) -> Topic:
         """Create a topic; its partitions share a random id.
 
         Raises:
-            PartitionExistsError: the topic exists. LogStoreError: no log dir takes it.
+            PartitionExistsError: the topic exists.
+            LogStoreError: no log dir takes the topic.
         """
         topic_id = os.urandom(16)
         try:
@@ -142,10 +144,10 @@ class TopicCatalog:
             self._is_stale = True
 
     def add_partitions(self, topic: Topic, count: int) -> None:
-        """Add partitions to a topic until it has `count`, with the settings of its first one.
+        """Add partitions to a topic until it has `count`; copy the settings of its first partition.
 
         Raises:
-            LogStoreError: no log dir takes them; some may have been added.
+            LogStoreError: no log dir takes a partition; some partitions may have been added.
         """
         config = self.log(topic.name, topic.partitions[0]).config
         try:
@@ -203,7 +205,7 @@ class TopicCatalog:
         return Topics(by_name, by_id)
 
     def _id_of(self, name: str, partitions: list[int]) -> bytes | None:
-        """Return the id of the first partition that serves; None if none does."""
+        """Return the id of the first partition that serves; None if no partition serves."""
         for partition in partitions:
             try:
                 return self.store.log(name, partition).topic_id

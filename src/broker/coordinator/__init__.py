@@ -1,4 +1,4 @@
-"""Coordinate consumer groups: keep them in `__consumer_offsets`, and call them when time is up.
+"""Coordinate consumer groups: store them in `__consumer_offsets`, and handle their deadlines.
 
-The decisions are those of `broker.groups`. This room holds the locks, the timers and the logs.
+`broker.groups` makes the decisions. This room holds the locks, the timers and the logs.
 """

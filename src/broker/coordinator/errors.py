@@ -1,4 +1,4 @@
-"""Say why a coordinator does not do what it was asked."""
+"""Define the error with which a coordinator refuses a request."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from broker.wire.error_codes import ErrorCode
 
 
 class CoordinatorError(Exception):
-    """Report a request that is not done; `code` tells the client what to do."""
+    """Report a request that was refused; `code` tells the client what to do."""
 
     def __init__(self, code: ErrorCode, reason: str = "") -> None:
         super().__init__(reason or code.name)

@@ -1,8 +1,8 @@
-"""Answer what clients ask of consumer groups.
+"""Answer requests of clients about consumer groups.
 
-A request finds its group, takes the group's lock, lets `broker.groups` decide, writes the group if
-it has changed, and gives the answers that are due. A request that has to wait is a `Waiter`: it
-holds no thread. A group has one timer, for the first of its deadlines.
+For each request, the coordinator takes the lock of the group and lets `broker.groups` decide. Then
+it writes the group, if the group has changed, and sends the answers that are ready. A request that
+has to wait is a `Waiter`: it holds no thread. A group has one timer, for its first deadline.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from broker.wire.error_codes import ErrorCode
 from logstore import LogStoreError
 
 LOG = logging.getLogger("broker")
-LOCK_SECONDS = 1.0  # a group whose disk hangs is given up for this request
+LOCK_SECONDS = 1.0  # if a group's disk hangs, a request waits this long, and is then refused
 PREFIX_LETTERS_MAX = 255
 
 
 def draw_member_id(prefix: str) -> str:
-    """Return a new member id; of a long prefix a part, because ids have a limit in the protocol."""
+    """Return a new member id; a long prefix is cut, because the protocol limits the id's length."""
     return f"{prefix[:PREFIX_LETTERS_MAX]}-{uuid.uuid4()}"
 
 
@@ -44,8 +44,8 @@ class GroupCoordinator:
     Threads: any thread may call any method.
 
     Args:
-        partitions: of `__consumer_offsets`, if it is created here.
-        groups_max: of one partition.
+        partitions: how many partitions `__consumer_offsets` gets, if this broker creates it.
+        groups_max: the largest number of groups that one partition keeps.
     """
 
     def __init__(
@@ -95,14 +95,14 @@ class GroupCoordinator:
                 partial(self.topic.log, number), self._settings, self._draw_id, self.now,
                 self._scheduler.submit, self._watch_all,
             )  # fmt: skip
-            shard = self._shards.setdefault(number, made)  # one call in C: the first one stays
+            shard = self._shards.setdefault(number, made)  # atomic: the first shard stays
         return shard
 
     def shard_of(self, name: str) -> Shard:
         """Find the partition that keeps a group.
 
         Raises:
-            CoordinatorError: there is no such topic, and it cannot be created.
+            CoordinatorError: `__consumer_offsets` does not exist and cannot be created.
         """
         try:
             return self._shard(partition_of(name, self.topic.ensure()))
@@ -111,20 +111,20 @@ class GroupCoordinator:
 
     @contextmanager
     def using(self, name: str, *, is_new: bool = False) -> Iterator[tuple[Shard, Hosted]]:
-        """Hold the lock of a group; afterwards, what it decided is written, and then answered.
+        """Hold the lock of a group; then write the group if it changed, and send its answers.
 
         Args:
-            is_new: whether a group that does not exist is begun.
+            is_new: whether to create the group if it does not exist.
 
         Raises:
-            CoordinatorError: there is no such group (GROUP_ID_NOT_FOUND), or it cannot be had now.
+            CoordinatorError: there is no such group (GROUP_ID_NOT_FOUND), or it is not available.
         """
         shard = self.shard_of(name)
         hosted = shard.get_or_add(name, self._groups_max) if is_new else shard.get(name)
         if hosted is None:
             raise CoordinatorError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {name!r}")
         with self._locked(hosted):
-            if hosted.group.state is State.DEAD:  # it has just ended
+            if hosted.group.state is State.DEAD:  # the group has just ended
                 raise CoordinatorError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
             try:
                 yield shard, hosted
@@ -164,11 +164,11 @@ class GroupCoordinator:
         hosted = shard.get(name)
         if hosted is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        with self._locked(hosted):  # it only moves a deadline away: the timer may stay
+        with self._locked(hosted):  # this only makes a deadline later: the timer can stay as it is
             return sessions.heartbeat(hosted.group, member_id, instance_id, generation, self.now())
 
     def leave(self, name: str, members: Sequence[tuple[str, str | None]]) -> list[ErrorCode]:
-        """Take members out."""
+        """Remove members from a group."""
         with self.using(name) as (_, hosted):
             return [
                 sessions.leave(hosted.group, member_id, instance_id, self.now())
@@ -185,10 +185,10 @@ class GroupCoordinator:
         generation: int,
         offsets: dict[Key, Committed],
     ) -> ErrorCode:
-        """Write offsets to the log, and keep them.
+        """Write committed offsets to the log, then keep them in memory.
 
         Raises:
-            CoordinatorError: they could not be written.
+            CoordinatorError: the offsets could not be written.
         """
         with self.using(name, is_new=generation < 0) as (shard, hosted):
             fault = hosted.group.fault_of_commit(member_id, instance_id, generation)
@@ -207,7 +207,7 @@ class GroupCoordinator:
         return ErrorCode.NONE
 
     def offsets_of(self, name: str) -> dict[Key, Committed]:
-        """Return what a group has committed; nothing if there is no such group.
+        """Return the offsets that a group has committed; none if there is no such group.
 
         Raises:
             CoordinatorError: the groups are not loaded.
@@ -221,7 +221,7 @@ class GroupCoordinator:
             return dict(hosted.offsets)
 
     def delete_offsets(self, shard: Shard, hosted: Hosted, keys: Sequence[Key]) -> None:
-        """Delete offsets of a group; the caller holds its lock."""
+        """Delete offsets of a group; the caller holds the group's lock."""
         if keys:
             name = hosted.group.name
             shard.append([records.offset_key(name, *key) for key in keys], [None] * len(keys))
@@ -229,7 +229,7 @@ class GroupCoordinator:
                 del hosted.offsets[key]
 
     def delete(self, shard: Shard, hosted: Hosted) -> None:
-        """Delete a group without members, and its offsets; the caller holds its lock."""
+        """Delete a group without members, and its offsets; the caller holds the group's lock."""
         name = hosted.group.name
         keys = [records.offset_key(name, *key) for key in hosted.offsets]
         if hosted.is_recorded:
@@ -239,7 +239,7 @@ class GroupCoordinator:
     # --- after a change -------------------------------------------------------------------------
 
     def _settle(self, shard: Shard, hosted: Hosted) -> None:
-        """Write what has changed, give the answers, set the timer."""
+        """Write the group if it has changed, send its answers, and set its timer."""
         group = hosted.group
         if group.state is State.DEAD:
             return
@@ -248,7 +248,7 @@ class GroupCoordinator:
                 shard.append([records.group_key(group.name)], [records.group_value(group)])
             except CoordinatorError as error:
                 hosted.refuse_answers(error.code)
-                shard.leave(str(error))  # memory is ahead of the log
+                shard.leave(str(error))  # the group in memory differs from the log
                 return
             group.is_unsaved, hosted.is_recorded = False, True
         hosted.give_answers()
@@ -264,7 +264,7 @@ class GroupCoordinator:
             self._scheduler.cancel(hosted.timer)
 
     def _watch(self, shard: Shard, hosted: Hosted) -> None:
-        """Set the timer to the first deadline, unless it fires before that anyway."""
+        """Set the timer to the first deadline, unless the timer already fires earlier."""
         deadline = sessions.next_deadline(hosted.group)
         if self._scheduler is None or deadline >= hosted.timer_at:
             return
@@ -278,7 +278,7 @@ class GroupCoordinator:
                 self._watch(shard, hosted)
 
     def _expire(self, shard: Shard, hosted: Hosted) -> None:
-        """Do what is due in a group; called by its timer."""
+        """Handle the deadlines of a group that have come; the group's timer calls this."""
         with hosted.lock:
             hosted.timer, hosted.timer_at = None, float("inf")
             if hosted.group.state is State.DEAD:
@@ -286,6 +286,6 @@ class GroupCoordinator:
             try:
                 sessions.expire(hosted.group, self.now())
                 self._settle(shard, hosted)
-            except Exception:  # without a timer the group would never go on
+            except Exception:  # without a timer the group would never continue
                 LOG.exception("the group %r met an unexpected error", hosted.group.name)
                 shard.leave("an unexpected error")

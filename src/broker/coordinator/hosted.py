@@ -1,4 +1,4 @@
-"""Hold a group with what belongs to it: its lock, its offsets, its timer."""
+"""Hold a group together with its lock, its offsets and its timer."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from broker.wire.error_codes import ErrorCode
 class Hosted:
     """One group of a broker.
 
-    Threads: `lock` guards the other attributes. It is held while the group is written to its log,
-    so a disk that hangs holds it too: who needs it waits a second at most.
+    Threads: `lock` guards the other attributes. It is held while the group is written to its log.
+    If the disk hangs, the lock stays held. So a request waits for the lock at most one second.
 
     Attributes:
-        timer: when it fires, the group is called; None: nothing is due.
-        timer_at: when it fires.
-        is_recorded: whether the log has something of this group.
+        timer: fires at the first deadline of the group; None if there is no deadline.
+        timer_at: when the timer fires.
+        is_recorded: whether the log has a record of this group.
     """
 
     __slots__ = ("group", "is_recorded", "lock", "offsets", "timer", "timer_at")
@@ -36,18 +36,18 @@ class Hosted:
 
     @property
     def is_unused(self) -> bool:
-        """Whether there is nothing of this group that anybody could ask for."""
+        """Whether the group can be forgotten: it has no members, no offsets and no records."""
         group = self.group
         is_idle = group.state is State.EMPTY and not group.pending
         return is_idle and not self.offsets and not self.is_recorded
 
     def give_answers(self) -> None:
-        """Answer the requests that the group has decided."""
+        """Send the answers that the group has decided on."""
         for waiter, said in self.group.take_replies():
             waiter.put(said)
 
     def refuse_answers(self, code: ErrorCode) -> None:
-        """Answer the same requests with an error: the group could not be written."""
+        """Answer the same requests with an error instead of the answers that were decided."""
         for waiter, said in self.group.take_replies():
             if isinstance(said, JoinAnswer):
                 waiter.put(JoinAnswer(code, said.member_id))
@@ -55,6 +55,6 @@ class Hosted:
                 waiter.put(SyncAnswer(code))
 
     def end(self, code: ErrorCode, now: Now) -> None:
-        """End the group; what waits is answered with an error."""
+        """End the group; its waiting requests are answered with an error."""
         sessions.end(self.group, code, now)
         self.refuse_answers(code)

@@ -31,9 +31,10 @@ def mend(log: Log) -> None:
 
 
 def batches_of(log: Log) -> Iterator[RecordBatch]:
-    """Yield what counts: without transactions that were aborted, or that are still open.
+    """Yield the batches that count: without batches of aborted or open transactions.
 
-    From the first open transaction on, no transactional batch counts before that one has ended.
+    After the beginning of the first open transaction, no transactional batch counts until this
+    transaction has ended.
     """
     stable = log.last_stable_offset
     yield from log.read_batches(end_offset=stable, isolation_level="read_committed")
@@ -70,7 +71,7 @@ def load(
     draw_id: Callable[[str], str],
     now: Callable[[], Now],
 ) -> dict[str, Hosted]:
-    """Make the groups of a log's records.
+    """Make groups from the records of a log.
 
     Raises:
         LogStoreError: the log cannot be read.

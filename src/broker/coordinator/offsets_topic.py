@@ -11,8 +11,9 @@ from broker.catalog.topics import TopicCatalog
 from logstore import Log, LogConfig, LogStoreError
 
 NAME = "__consumer_offsets"
-FACT = "broker.offsets_partitions"  # which partition keeps a group depends on their number
-RECORD_BYTES_MAX = 8 << 20  # of a group with thousands of members
+# The number of partitions. It decides which partition keeps a group, so it must never change.
+FACT = "broker.offsets_partitions"
+RECORD_BYTES_MAX = 8 << 20  # enough for a group with thousands of members
 CONFIG = LogConfig(
     record_format="kafka",
     cleanup_policy="compact",
@@ -23,7 +24,7 @@ INT_MIN = -(2**31)
 
 
 def java_hash(text: str) -> int:
-    """Return the `hashCode` that Java gives a string: over its units of 16 bits, in 32 bits."""
+    """Return Java's `hashCode` of a string: 32 bits, computed from its units of 16 bits."""
     data = text.encode("utf-16-be", "surrogatepass")
     value = 0
     for (unit,) in struct.iter_unpack(">H", data):
@@ -32,7 +33,7 @@ def java_hash(text: str) -> int:
 
 
 def partition_of(group: str, count: int) -> int:
-    """Return which of `count` partitions keeps a group; the same one as in Kafka."""
+    """Return which of `count` partitions keeps a group; it is the same partition as in Kafka."""
     value = java_hash(group)
     return 0 if value == INT_MIN else abs(value) % count
 
@@ -43,7 +44,7 @@ class OffsetsTopic:
     Threads: any thread may call any method. `_creating` is held while the topic is created.
 
     Args:
-        partitions: how many it has if it is created here.
+        partitions: how many partitions the topic gets if this broker creates it.
     """
 
     def __init__(self, topics: TopicCatalog, partitions: int) -> None:
@@ -55,7 +56,7 @@ class OffsetsTopic:
 
     @property
     def partition_count(self) -> int:
-        """How many partitions the topic has; 0: there is no such topic."""
+        """How many partitions the topic has; 0 if there is no such topic."""
         topic = self._topics.get(NAME)
         if topic is None:
             return 0
@@ -65,10 +66,10 @@ class OffsetsTopic:
         return self._count
 
     def ensure(self) -> int:
-        """Create the topic, or what of it a crash has left out; returns how many partitions it has.
+        """Create the topic, or its partitions that a crash left out; return the partition count.
 
         Raises:
-            LogStoreError: no log dir takes it.
+            LogStoreError: no log dir takes the topic.
         """
         if not self._is_whole:
             with self._creating:
@@ -85,7 +86,7 @@ class OffsetsTopic:
             self._count = count
         else:
             for number in sorted(set(range(self.partition_count)) - set(topic.partitions)):
-                with suppress(LogStoreError):  # it is on a log dir that is away
+                with suppress(LogStoreError):  # the partition is in a log dir that is away
                     store.create(NAME, number, config=CONFIG, topic_id=topic.id)
         self._is_whole = True
 
@@ -93,6 +94,6 @@ class OffsetsTopic:
         """Find the log of a partition.
 
         Raises:
-            LogStoreError: there is none, or its log dir does not serve.
+            LogStoreError: there is no such partition, or its log dir does not serve.
         """
         return self._topics.log(NAME, partition)

@@ -1,12 +1,12 @@
 """Keep the groups of one partition of `__consumer_offsets`.
 
-    NEW       nothing was read yet, or the log failed: the next request has it loaded
+    NEW       nothing was read yet, or the log failed: the next request begins the loading
     LOADING   a thread reads the log
     READY     requests are answered
-    LEAVING   the log has failed: a thread ends the groups; then it is NEW
+    LEAVING   the log has failed: a thread ends the groups; then the shard is NEW
 
-What is in memory is what the log says. So after an append failed, nobody knows what the log has,
-and the groups are read again, once the log can be read.
+The groups in memory are always the groups of the log. If an append fails, the contents of the log
+are not known. So the groups are read again as soon as the log can be read.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from broker.wire.error_codes import ErrorCode
 from logstore import Log, LogClosedError, LogDirFullError, LogStoreError, RecordTooLargeError
 
 LOG = logging.getLogger("broker")
-LOADING_SECONDS = 0.1  # how long a request waits for a log that is short
-RETRY_SECONDS = 1.0  # after a log could not be read
+LOADING_SECONDS = 0.1  # how long a request waits for the loading; enough for a short log
+RETRY_SECONDS = 1.0  # how long no loading begins after a log could not be read
 
 
 class Phase(enum.Enum):
-    """What a shard does."""
+    """The state of a shard."""
 
     NEW = enum.auto()
     LOADING = enum.auto()
@@ -41,13 +41,13 @@ class Phase(enum.Enum):
 class Shard:
     """The groups of one partition.
 
-    Threads: `_lock` guards the phase and the list of groups, for moments. A group's own lock may be
-    held when it is taken, never the other way round.
+    Threads: `_lock` guards the phase and the list of groups, and is held only briefly. A thread may
+    take `_lock` while it holds the lock of a group, but not the other way round.
 
     Args:
         find_log: returns the log of this partition, or raises LogStoreError.
         draw_id: returns a new member id for a prefix.
-        submit: has a task called in a thread.
+        submit: calls a task in a thread.
         on_loaded: called with the groups that were loaded.
     """
 
@@ -89,7 +89,7 @@ class Shard:
         """Find a group, or begin a new one.
 
         Raises:
-            CoordinatorError: the groups are not loaded, or there are too many.
+            CoordinatorError: the groups are not loaded, or there are too many groups.
         """
         self.require()
         with self._lock:
@@ -117,7 +117,7 @@ class Shard:
         """Return the groups that are loaded.
 
         Raises:
-            CoordinatorError: they are not loaded.
+            CoordinatorError: the groups are not loaded.
         """
         self.require()
         with self._lock:
@@ -132,7 +132,7 @@ class Shard:
     # --- the log --------------------------------------------------------------------------------
 
     def require(self) -> None:
-        """Raise CoordinatorError unless the groups are loaded; have them loaded, if they can be."""
+        """Load the groups if needed; raise CoordinatorError if this takes longer than a moment."""
         if self._is_ready:
             return
         self.begin_loading()
@@ -148,7 +148,7 @@ class Shard:
         return self.phase is Phase.READY
 
     def begin_loading(self) -> None:
-        """Have the groups loaded, unless they are, or the log could not be read just now."""
+        """Begin to load the groups, unless they are loaded, or the log failed a moment ago."""
         with self._lock:
             if self.phase is not Phase.NEW or self._now().seconds < self._retry_at:
                 return
@@ -161,7 +161,7 @@ class Shard:
             log = self._find_log()
             mend(log)
             groups = load(log, self._settings, self._draw_id, self._now)
-        except Exception as error:  # a phase that never ends would hold all clients
+        except Exception as error:  # if LOADING never ended, all clients would wait
             if not isinstance(error, LogStoreError):
                 LOG.exception("groups could not be loaded")
             else:
@@ -178,7 +178,7 @@ class Shard:
             self._loaded.set()
 
     def check_log(self) -> None:
-        """Raise CoordinatorError if the log does not serve; have the groups loaded meanwhile."""
+        """Raise CoordinatorError if the log does not serve; otherwise begin to load the groups."""
         try:
             self._find_log()
         except LogStoreError as error:
@@ -189,8 +189,8 @@ class Shard:
         """Append records as one batch, all or none.
 
         Raises:
-            CoordinatorError: nothing is known of the append; if it may have been done, the groups
-                are read again.
+            CoordinatorError: the append failed. If the log may have the records nevertheless, the
+                groups are read again.
         """
         if self.phase is not Phase.READY:
             raise CoordinatorError(ErrorCode.NOT_COORDINATOR)
@@ -210,7 +210,7 @@ class Shard:
             raise CoordinatorError(ErrorCode.NOT_COORDINATOR, str(error)) from error
 
     def leave(self, reason: str) -> None:
-        """Forget the groups, and have them read again when somebody asks."""
+        """Forget the groups; the next request reads them again."""
         with self._lock:
             if self.phase is not Phase.READY:
                 return
@@ -221,7 +221,7 @@ class Shard:
 
     def _end(self, groups: Sequence[Hosted]) -> None:
         late = [hosted for hosted in groups if not self._end_one(hosted, is_blocking=False)]
-        for hosted in late:  # a disk may hold these
+        for hosted in late:  # a thread that waits for a disk may hold their locks
             self._end_one(hosted, is_blocking=True)
         with self._lock:
             self.phase = Phase.NEW

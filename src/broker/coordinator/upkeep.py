@@ -1,4 +1,4 @@
-"""Delete offsets and groups that nobody needs any more (KIP-211), and those of deleted topics."""
+"""Delete offsets and groups that are no longer needed (KIP-211), and offsets of deleted topics."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ LOG = logging.getLogger("broker")
 
 
 class OffsetUpkeep:
-    """What is done for all groups, without being asked.
+    """Delete old offsets of all groups at regular intervals.
 
     Args:
-        retention: seconds after which an offset is deleted, once nobody uses it.
-        interval: seconds between two looks.
+        retention: for how many seconds an offset is kept after its last use.
+        interval: seconds between two checks.
     """
 
     def __init__(self, coordinator: GroupCoordinator, retention: float, interval: float) -> None:
@@ -33,7 +33,7 @@ class OffsetUpkeep:
         self._timer: object = None
 
     def start(self, scheduler: Scheduler) -> None:
-        """Look again and again."""
+        """Begin the regular checks."""
         self._scheduler = scheduler
         self._set_timer()
 
@@ -45,12 +45,12 @@ class OffsetUpkeep:
     def _run(self) -> None:
         try:
             self.delete_expired()
-        except Exception:  # the next look must come
+        except Exception:  # the next check must still run
             LOG.exception("expired offsets were not deleted")
         self._set_timer()
 
     def delete_expired(self) -> None:
-        """Delete the offsets whose time is over, then the groups that have nothing left."""
+        """Delete the offsets whose retention is over, then the groups that have no offsets left."""
         self._for_each(self._delete_expired)
 
     def _delete_expired(self, shard: Shard, hosted: Hosted) -> None:
@@ -65,7 +65,7 @@ class OffsetUpkeep:
             self._coordinator.delete_offsets(shard, hosted, keys)
 
     def forget_topic(self, topic: str) -> None:
-        """Delete the offsets of a deleted topic: one of the same name begins anew."""
+        """Delete the offsets of a deleted topic, because a new topic may get the same name."""
 
         def forget(shard: Shard, hosted: Hosted) -> None:
             keys = [key for key in hosted.offsets if key[0] == topic]

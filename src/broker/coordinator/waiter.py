@@ -12,9 +12,9 @@ class Waiter(Pending):
     """A request that a group answers, at once or later.
 
     Args:
-        deadline: the group answers well before; this is for the case that it does not.
-        encode: makes the answer of what the group says.
-        late: what is said to a client that hung up, or when the broker stops.
+        deadline: when `late` is sent, if the group has not answered; usually it answers earlier.
+        encode: makes the answer from the result that the group gives.
+        late: the result to send at the deadline, if the client hung up, or if the broker stops.
     """
 
     def __init__(self, deadline: float, encode: Callable[[Any], Answer], late: Any) -> None:
@@ -25,21 +25,21 @@ class Waiter(Pending):
         self._wake: Callable[[], None] | None = None
 
     def put(self, said: Any) -> None:
-        """Answer; called once, in any thread."""
+        """Take the result of the group; called once, in any thread."""
         self._said = said
         if self._wake is not None:
             self._wake()
 
     def watch(self, wake: Callable[[], None]) -> None:
-        """Keep what wakes the connection; a look follows in any case."""
+        """Keep the function that wakes the connection; `look` is called after this in any case."""
         self._wake = wake
 
     def look(self, *, is_last: bool) -> Answer | None:
-        """Give the answer, if the group gave it."""
+        """Return the answer, if the group has given its result."""
         if self._said is not None:
             return self._encode(self._said)
         return self._encode(self._late) if is_last else None
 
     def close(self) -> None:
-        """Forget the connection; what the group says from here on is lost."""
+        """Forget the connection; a later result of the group is dropped."""
         self._wake = None

@@ -1,4 +1,4 @@
-"""Decide for consumer groups, without I/O: members, generations, offsets; their records in the log.
+"""Hold the rules of consumer groups, without I/O: members, generations, offsets, and records.
 
-A group is given the time with each call, and returns the answers to requests that waited.
+The caller passes the time with each call. A group returns the answers to requests that waited.
 """

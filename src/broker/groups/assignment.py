@@ -11,7 +11,7 @@ from broker.wire.error_codes import ErrorCode
 
 
 def sync(group: Group, asked: Syncing, waiter: Any, now: Now) -> None:
-    """Take the leader's assignments, or let a member wait for its own."""
+    """Take the leader's assignments, or let a member wait for its assignment."""
     error = _sync(group, asked, waiter, now)
     if error:
         group.reply(waiter, SyncAnswer(error))

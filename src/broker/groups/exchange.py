@@ -1,4 +1,4 @@
-"""Define what a group is asked, and what it answers."""
+"""Define the requests to a group, and its answers."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ NO_GENERATION = -1
 class Now(NamedTuple):
     """One moment, by both clocks."""
 
-    seconds: float  # never set back; for deadlines
-    wall_ms: int  # of the wall clock, for what is kept in the log
+    seconds: float  # of a clock that never goes back, for deadlines
+    wall_ms: int  # of the wall clock, for records in the log
 
 
 class Joining(NamedTuple):
@@ -21,10 +21,11 @@ class Joining(NamedTuple):
 
     Attributes:
         member_id: "" for a new member.
-        instance_id: of a static member (KIP-345), which keeps its place over a restart.
-        protocols: what the member supports, the best first: names, and bytes for the leader.
-        needs_known_id: whether a new member is first told its id, and joins with it then (KIP-394).
-        may_skip_assignment: whether a static leader understands that nothing is to be assigned.
+        instance_id: the name of a static member (KIP-345), which keeps its place over a restart.
+        protocols: the protocols that the member supports, in its order of preference: the name of
+            each, and bytes for the leader.
+        needs_known_id: whether a new member first gets an id, and then joins with it (KIP-394).
+        may_skip_assignment: whether a static leader can be asked to assign nothing.
     """
 
     member_id: str
@@ -40,7 +41,7 @@ class Joining(NamedTuple):
 
 
 class JoinAnswer(NamedTuple):
-    """The answer to a JoinGroup request; `members` are named to the leader only."""
+    """The answer to a JoinGroup request; only the answer to the leader has `members`."""
 
     error: ErrorCode
     member_id: str
@@ -53,10 +54,10 @@ class JoinAnswer(NamedTuple):
 
 
 class Syncing(NamedTuple):
-    """A SyncGroup request; only the leader's has assignments, by member id.
+    """A SyncGroup request; only the leader's request has assignments, by member id.
 
     Attributes:
-        protocol_type: None: the version of the request does not have it; `protocol` likewise.
+        protocol_type, protocol: None if the version of the request does not have the field.
     """
 
     member_id: str

@@ -1,10 +1,10 @@
-"""Hold one consumer group: who belongs to it, and who leads it in which generation.
+"""Hold one consumer group: its members, its leader and its generation.
 
-    EMPTY       nobody is in it
-    PREPARING   a rebalance has begun: it waits until all members have joined again
-    COMPLETING  all have joined; it waits for the leader's assignments
+    EMPTY       the group has no members
+    PREPARING   a rebalance has begun: the group waits until all members have joined again
+    COMPLETING  all members have joined: the group waits for the leader's assignments
     STABLE      each member has its assignment
-    DEAD        it was removed
+    DEAD        the group was removed
 
     state       a member joins, leaves, expires    all joined, or time over    the leader's sync
     EMPTY       PREPARING                          -                           -
@@ -12,8 +12,8 @@
     COMPLETING  PREPARING                          -                           STABLE
     STABLE      PREPARING                          -                           STABLE
 
-The changes are functions: `joining`, `rebalance`, `assignment`, `sessions`. The rules are those of
-Kafka's classic protocol (KIP-62, 345, 394, 559, 814).
+The functions that change a group are in `joining`, `rebalance`, `assignment` and `sessions`. They
+follow Kafka's classic protocol (KIP-62, 345, 394, 559, 814).
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class GroupSettings(NamedTuple):
 
     Attributes:
         initial_delay: seconds that an empty group waits for further members after the first one.
-        size_max: the number of members of one group.
-        bytes_max: the size of what is kept of one group in the log.
+        size_max: the largest number of members of one group.
+        bytes_max: the largest size of a group's record in the log.
     """
 
     initial_delay: float = 0.0
@@ -55,20 +55,20 @@ class GroupSettings(NamedTuple):
 
 
 class Group:
-    """One group; the caller holds a lock of its own during each call.
+    """One group; the caller must hold a lock during each call.
 
-    A change adds the answers that are due to `replies`, with the objects (`waiter`) that came with
-    the requests. If `is_unsaved`, the group must be written to the log before they are given.
+    A change adds answers to `replies`, each with the object `waiter` that came with the request. If
+    `is_unsaved` is True, the group must be written to the log before the answers are sent.
 
     Attributes:
         since_ms: when the present state began.
         leader_id: the member that assigns; None if there is no member.
         instances: the member id of each static member.
-        pending: ids that were given to new members, and until when they hold.
+        pending: ids of new members that have not joined yet, each with the time when it expires.
         unsynced: members of this generation that have not sent a sync.
-        delay_left: in the first rebalance of an empty group, by how many seconds it can still be
-            delayed; None in any other.
-        has_grown: whether a member came during that delay.
+        delay_left: by how many seconds the first rebalance of an empty group can still be delayed;
+            None in any other rebalance.
+        has_grown: whether a member joined during that delay.
 
     Args:
         draw_id: returns a new member id for a prefix.
@@ -124,7 +124,7 @@ class Group:
         return ErrorCode.NONE
 
     def fault_of(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
-        """Report why a request is not one of a member in the present generation."""
+        """Report why a request does not come from a member of the present generation."""
         if self.state is State.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         fault = self.fault_of_member(member_id, instance_id)
@@ -135,7 +135,7 @@ class Group:
     def fault_of_commit(
         self, member_id: str, instance_id: str | None, generation: int
     ) -> ErrorCode:
-        """Report why offsets may not be committed: while there are members, only by them."""
+        """Report why offsets cannot be committed; if the group has members, only they commit."""
         if generation < 0 and self.state is State.EMPTY:
             return ErrorCode.NONE
         if generation < 0 and not member_id and instance_id is None:
@@ -151,7 +151,7 @@ class Group:
         return set.intersection(*names) if names else set()
 
     def vote(self) -> str | None:
-        """Return the protocol that most members like best, of those that all support."""
+        """Return the protocol that most members prefer, among the protocols that all support."""
         common = self.common_protocols()
         votes = Counter(
             next(name for name, _ in member.protocols if name in common)
@@ -162,23 +162,23 @@ class Group:
 
     @property
     def rebalance_timeout(self) -> float:
-        """The largest of the members'."""
+        """The largest rebalance timeout of all members."""
         return max((member.rebalance_timeout for member in self.members.values()), default=0.0)
 
     @property
     def size_bytes(self) -> int:
-        """About the size of the group's record in the log."""
+        """The approximate size of the group's record in the log."""
         return sum(member.size_bytes for member in self.members.values())
 
     def all_metadata(self) -> tuple[tuple[str, str | None, bytes], ...]:
-        """Return what the leader must know of the members."""
+        """Return the members as the leader gets them: id, instance id and metadata."""
         return tuple(
             (member.id, member.instance_id, member.metadata_for(self.protocol))
             for member in self.members.values()
         )
 
     def join_answer(self, member: Member) -> JoinAnswer:
-        """Return the answer for one member: the present generation."""
+        """Return the answer to a member that has joined the present generation."""
         is_leader = member.id == self.leader_id and self.state is State.COMPLETING
         return JoinAnswer(
             ErrorCode.NONE,
@@ -191,5 +191,5 @@ class Group:
         )
 
     def sync_answer(self, member: Member) -> SyncAnswer:
-        """Return what a member was assigned."""
+        """Return the answer to a member that asked for its assignment."""
         return SyncAnswer(ErrorCode.NONE, self.protocol_type, self.protocol, member.assignment)

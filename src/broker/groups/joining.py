@@ -1,4 +1,4 @@
-"""Take members into a group."""
+"""Add members to a group."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from broker.groups.group import Group, State
 from broker.groups.member import Member
 from broker.wire.error_codes import ErrorCode
 
-NEW_MEMBER_SECONDS = 300.0  # so long may a new member wait whose client may be gone
+NEW_MEMBER_SECONDS = 300.0  # how long a new member stays without a sign of its client
 
 
 def join(group: Group, asked: Joining, waiter: Any, now: Now) -> None:
-    """Take a member in, or let it join again, which may begin a rebalance."""
+    """Add a member, or let a member join again; both may begin a rebalance."""
     error = _join(group, asked, waiter, now)
     if error:
         group.reply(waiter, JoinAnswer(error, asked.member_id))
@@ -38,7 +38,7 @@ def _join(group: Group, asked: Joining, waiter: Any, now: Now) -> ErrorCode:
 
 
 def _supports(group: Group, asked: Joining) -> bool:
-    """Report whether a member speaks the protocol of the others."""
+    """Report whether a member supports a protocol that all other members support."""
     if not asked.protocols or not asked.protocol_type:
         return False
     if not group.members:
@@ -123,6 +123,6 @@ def _replace(group: Group, asked: Joining, waiter: Any, now: Now) -> None:
     answer = group.join_answer(member)
     if was_leader and asked.may_skip_assignment:
         answer = answer._replace(members=group.all_metadata(), skips_assignment=True)
-    elif was_leader:  # it must not take itself for the leader, which would assign anew
+    elif was_leader:  # it must not act as the leader, because a leader would assign again
         answer = answer._replace(leader_id=old_id)
     group.reply(waiter, answer)

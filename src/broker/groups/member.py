@@ -12,7 +12,7 @@ class Member:
 
     Attributes:
         deadline: when its session ends, unless it sends something earlier.
-        joining, syncing: the request with which it waits for the others; None if it does not wait.
+        joining, syncing: its request that waits for the other members; None if no request waits.
         is_new: whether it waits for its first generation.
     """
 
@@ -42,7 +42,7 @@ class Member:
         self.update(asked)
 
     def update(self, asked: Joining) -> None:
-        """Take over what a request says of the member; its instance cannot change."""
+        """Update the member from a request; its instance id cannot change."""
         self.client_id = asked.client_id
         self.client_host = asked.client_host
         self.rebalance_timeout = asked.rebalance_timeout
@@ -50,22 +50,25 @@ class Member:
         self.protocols = asked.protocols
 
     def hear(self, now: float) -> None:
-        """Note that the member lives; a new one has more time, until its first generation."""
+        """Note that the member lives; a new member keeps its longer deadline."""
         if not self.is_new:
             self.deadline = now + self.session_timeout
 
     def has_expired(self, now: float) -> bool:
-        """Report whether its session has ended; a member whose request waits sends nothing."""
+        """Report whether its session has ended.
+
+        The session of a member does not end while a request waits, unless the member is new.
+        """
         is_waiting = self.joining is not None or self.syncing is not None
         return self.deadline <= now and (self.is_new or not is_waiting)
 
     def metadata_for(self, protocol: str | None) -> bytes:
-        """Return what the member said with a protocol."""
+        """Return the bytes that the member sent with a protocol."""
         return next((data for name, data in self.protocols if name == protocol), b"")
 
     @property
     def size_bytes(self) -> int:
-        """About the bytes that it takes in the record of its group."""
+        """The approximate size of the member in the record of its group."""
         names = (self.id, self.instance_id or "", self.client_id, self.client_host)
         largest = max((len(data) for _, data in self.protocols), default=0)
         return 64 + sum(len(name.encode()) for name in names) + largest + len(self.assignment)

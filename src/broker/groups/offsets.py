@@ -14,8 +14,9 @@ class Committed(NamedTuple):
     """One committed offset.
 
     Attributes:
-        leader_epoch: of the last record that the consumer read; -1 if it did not say.
-        expires_ms: when it ends, for a client that said so; -1: after the broker's retention.
+        leader_epoch: the epoch of the last record that the consumer read; -1 if it is not known.
+        expires_ms: when the offset expires, if the client chose a time; -1 if the retention of the
+            broker decides.
     """
 
     offset: int
@@ -32,10 +33,11 @@ def expired(
     retention_ms: int,
     now_ms: int,
 ) -> list[Key]:
-    """Return the offsets that nobody needs any more (KIP-211).
+    """Return the offsets that are no longer needed (KIP-211).
 
-    The retention begins when the group becomes empty. For a program that only commits, without
-    membership, it begins with the commit; so it does for topics that no member has subscribed to.
+    The retention begins when the group becomes empty. If a program only commits and never joins the
+    group, the retention begins with the commit. For a topic that no member has subscribed to, the
+    retention also begins with the commit.
 
     Args:
         subscribed: the topics of the members; None if they cannot be known.

@@ -8,13 +8,13 @@ from broker.groups.member import Member
 from broker.wire.error_codes import ErrorCode
 
 GENERATION_MAX = 2**31 - 1
-RETRY_SECONDS = 1.0  # the least time between two looks at a group that nobody has joined
+RETRY_SECONDS = 1.0  # the shortest time between two checks of a group that no member has joined
 
 
 def begin(group: Group, now: Now) -> None:
-    """Begin a rebalance, unless one has begun; complete it if nobody is missing."""
+    """Begin a rebalance, unless a rebalance has begun; complete it if no member is missing."""
     if group.state is not State.PREPARING:
-        if group.state is State.COMPLETING:  # send the members of the last generation back to join
+        if group.state is State.COMPLETING:  # the members of the last generation must join again
             answer_syncs(group, ErrorCode.REBALANCE_IN_PROGRESS, now)
         group.unsynced.clear()
         group.sync_deadline = NEVER
@@ -29,7 +29,7 @@ def begin(group: Group, now: Now) -> None:
 
 
 def complete_if_all_joined(group: Group, now: Now) -> None:
-    """Complete a rebalance if nobody is missing, and the first one if its delay is over."""
+    """Complete a rebalance if no member is missing; a first rebalance waits only for its delay."""
     if group.state is not State.PREPARING:
         return
     if group.delay_left is not None:
@@ -42,8 +42,8 @@ def complete_if_all_joined(group: Group, now: Now) -> None:
 
 
 def complete(group: Group, now: Now) -> None:
-    """Begin the next generation with those who have joined."""
-    if group.delay_left and group.has_grown:  # let further members come
+    """Begin the next generation with the members that have joined."""
+    if group.delay_left and group.has_grown:  # wait for further members
         more = min(group.settings.initial_delay, group.delay_left)
         group.delay_left -= more
         group.has_grown = False
@@ -88,7 +88,7 @@ def answer_syncs(group: Group, error: ErrorCode, now: Now) -> None:
 
 
 def drop(group: Group, member: Member) -> None:
-    """Take a member out of the group; what it waits for is answered."""
+    """Remove a member from the group; its waiting requests are answered with an error."""
     unknown = ErrorCode.UNKNOWN_MEMBER_ID
     if member.joining is not None:
         group.reply(member.joining, JoinAnswer(unknown, member.id))
@@ -103,7 +103,7 @@ def drop(group: Group, member: Member) -> None:
 
 
 def go_on_without(group: Group, now: Now) -> None:
-    """Do what is due after members were taken out."""
+    """Begin or complete a rebalance after members were removed."""
     if group.state in (State.COMPLETING, State.STABLE):
         begin(group, now)
     else:

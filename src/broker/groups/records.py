@@ -1,8 +1,8 @@
 """Write groups and offsets as records of `__consumer_offsets`, and read them again.
 
-The keys and values are Kafka's: the version as int16, then a message of this version. Kafka reads
-what is written here, and this reads what Kafka has written, from its first version on. Records of
-other kinds, such as those of Kafka's new group protocol, are left alone.
+Keys and values have Kafka's format: the version as int16, then a message of this version. Kafka can
+read these records. This module can read the records of every version of Kafka. Records of other
+kinds are ignored, such as the records of Kafka's new group protocol.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from broker.wire.messages import (
     OffsetCommitValue,
 )
 
-OFFSET_KEYS, GROUP_KEY = (0, 1), 2  # by the first number of a key
-VALUE_VERSION = 3  # of both kinds of value; Kafka has read it since version 2.3
+OFFSET_KEYS, GROUP_KEY = (0, 1), 2  # the first number of a key
+VALUE_VERSION = 3  # for both kinds of values; Kafka can read it since Kafka 2.3
 VALUE_VERSION_MAX = 4
 ENDING_VERSION = 1
 MS = 1000
@@ -56,7 +56,7 @@ def offset_key(group: str, topic: str, partition: int) -> bytes:
 
 
 def offset_value(committed: Committed) -> bytes:
-    """Return the value of an offset's record; only one version can say when it ends."""
+    """Return the value of an offset's record; only `ENDING_VERSION` has the time of expiry."""
     version = VALUE_VERSION if committed.expires_ms < 0 else ENDING_VERSION
     value = OffsetCommitValue(
         offset=committed.offset,
@@ -74,7 +74,7 @@ def group_key(group: str) -> bytes:
 
 
 def group_value(group: Group) -> bytes:
-    """Return the value of a group's record: its members, and what each was assigned."""
+    """Return the value of a group's record: its members and their assignments."""
     members = [
         GroupMetadataValue.MemberMetadata(
             member_id=member.id,
@@ -105,7 +105,7 @@ def parse(key: bytes | None, value: bytes | None) -> OffsetRecord | GroupRecord 
     """Read a record; None if it is of another kind.
 
     Raises:
-        WireError: it is of a known kind, and its bytes are not.
+        WireError: the record is of a known kind, but its bytes are not valid.
     """
     if key is None or len(key) < _version.size:
         raise WireError(0, "the key has no version")
@@ -144,7 +144,7 @@ def restored(
     draw_id: Callable[[str], str],
     now: Now,
 ) -> Group:
-    """Make a group of its record. The sessions of its members begin anew, so they can continue."""
+    """Make a group from its record; all sessions begin again, so the members can continue."""
     group = Group(name, settings, draw_id, now)
     group.generation = max(0, value.generation)
     group.protocol_type = value.protocol_type or None

@@ -1,4 +1,4 @@
-"""Hear from the members of a group, and take out those that leave or are not heard of any more."""
+"""Note which members of a group live, and remove members that leave or whose sessions end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def heartbeat(
 
 
 def leave(group: Group, member_id: str, instance_id: str | None, now: Now) -> ErrorCode:
-    """Take a member out that says good-bye, or a static one that an administrator names."""
+    """Remove a member that leaves, or a static member that an administrator names."""
     if group.state is State.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if group.pending.pop(member_id, None) is not None:
@@ -37,7 +37,7 @@ def leave(group: Group, member_id: str, instance_id: str | None, now: Now) -> Er
 
 
 def next_deadline(group: Group) -> float:
-    """Return when `expire` has something to do."""
+    """Return the time at which `expire` next has something to do."""
     sessions = [
         member.deadline
         for member in group.members.values()
@@ -52,7 +52,11 @@ def next_deadline(group: Group) -> float:
 
 
 def expire(group: Group, now: Now) -> None:
-    """Do what is due: sessions end, and rebalances that took too long go on without the missing."""
+    """Handle the deadlines that have come.
+
+    Members whose sessions have ended are removed. A rebalance that took too long continues without
+    the missing members.
+    """
     group.pending = {key: until for key, until in group.pending.items() if until > now.seconds}
     lost = [member for member in group.members.values() if member.has_expired(now.seconds)]
     if group.sync_deadline <= now.seconds:
@@ -65,12 +69,12 @@ def expire(group: Group, now: Now) -> None:
         rebalance.complete(group, now)
     elif lost:
         rebalance.go_on_without(group, now)
-    else:  # an id that was given out may have been the last to wait for
+    else:  # the rebalance may have waited only for an id that has expired now
         rebalance.complete_if_all_joined(group, now)
 
 
 def end(group: Group, error: ErrorCode, now: Now) -> None:
-    """Remove the group; what waits is answered with an error."""
+    """Remove the group; its waiting requests are answered with an error."""
     for member in group.members.values():
         if member.joining is not None:
             group.reply(member.joining, JoinAnswer(error, member.id))

@@ -9,12 +9,12 @@ from broker.wire import codec
 from broker.wire.byte_cursor import Cursor, WireError
 
 CONSUMERS = "consumer"  # the protocol type whose members name topics
-VERSION_MAX = 3  # what a later version adds stands after this
+VERSION_MAX = 3  # a later version only adds fields at the end
 _version = struct.Struct(">h")
 
 
 def topics_of(group: Group) -> set[str] | None:
-    """Return the topics of all members; None if the group's protocol is one that names none."""
+    """Return the topics of all members; None if the group's protocol does not name topics."""
     if group.protocol_type != CONSUMERS or group.protocol is None:
         return None
     topics: set[str] = set()
@@ -27,7 +27,7 @@ def topics_of(group: Group) -> set[str] | None:
 
 
 def parse(metadata: bytes) -> list[str] | None:
-    """Return the topics in a consumer's metadata; None if it is none of a consumer."""
+    """Return the topics in a consumer's metadata; None if the bytes are no such metadata."""
     if len(metadata) < _version.size:
         return None
     (version,) = _version.unpack_from(metadata)

@@ -6,17 +6,18 @@ INTERVAL_SECONDS = 10.0
 
 
 class Complaints:
-    """Warnings by kind; of each kind one is logged in an interval, with the number left out.
+    """Warnings by kind; in each interval, one warning of a kind is logged, and others are counted.
 
-    The caller holds a lock of its own during each call.
+    The caller must hold a lock during each call.
     """
 
     def __init__(self, interval_seconds: float = INTERVAL_SECONDS) -> None:
         self.interval_seconds = interval_seconds
-        self._last: dict[str, tuple[float, int]] = {}  # by kind: time of the last, left out since
+        # By kind: when a warning was logged last, and how many were left out since then.
+        self._last: dict[str, tuple[float, int]] = {}
 
     def take(self, kind: str, now: float) -> int | None:
-        """Return how many of a kind were left out before this one; None: leave this one out, too.
+        """Return how many warnings of a kind were left out; None if this warning is left out, too.
 
         Args:
             kind: one of a few texts, so that memory has a bound.

@@ -1,4 +1,4 @@
-"""Limit the number of connections, of all clients and of each address."""
+"""Limit the number of connections: of all clients together, and of each address."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 
 
 class ConnectionCounts:
-    """Count connections by address; the caller holds a lock of its own during each call."""
+    """Count connections by address; the caller must hold a lock during each call."""
 
     def __init__(self, limit: int, limit_per_address: int) -> None:
         self.limit = limit
@@ -15,7 +15,7 @@ class ConnectionCounts:
         self._by_address: Counter[str] = Counter()
 
     def add(self, address: str) -> str:
-        """Count a new connection; if it must be refused, do not, and return the reason."""
+        """Count a new connection and return ""; if it must be refused, only return the reason."""
         if self.count >= self.limit:
             return f"there are {self.count} connections, and max_connections={self.limit}"
         if self._by_address[address] >= self.limit_per_address:

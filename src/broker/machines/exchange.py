@@ -1,4 +1,4 @@
-"""Define what passes between the sockets and the handlers of requests.
+"""Define the types that the sockets and the handlers of requests exchange.
 
     handler(frame, client) -> Answer | Pending
 
@@ -17,22 +17,22 @@ from broker.machines.wakeup import Wakeup
 from broker.wire.byte_cursor import Data
 from broker.wire.fetch import FileRange
 
-# The file of a range has `fileno()`, `close()`, and `failed()`, called if it cannot be read.
+# The file of a range has `fileno()`, `close()`, and `failed()`, which is called if a read fails.
 Piece = Data | FileRange
-Answer = list[Piece]  # to be sent one after another; empty: the client expects no answer
+Answer = list[Piece]  # sent one after another; an empty list: the client expects no answer
 
 
 class CloseConnectionError(Exception):
-    """Say that a request cannot be answered, so that its connection must be closed."""
+    """Report that a request cannot be answered, so its connection must be closed."""
 
 
 class Client:
-    """What is known of the client of one connection; only its own requests change this.
+    """The facts about the client of one connection; only its own requests change them.
 
     Attributes:
-        endpoint: the address of the listener as this client has to know it.
+        endpoint: the address at which this client reaches the broker.
         address: the client's own address.
-        software: name and version, as the client gave them; "" if it did not.
+        software: name and version, as the client gave them; "" if it gave none.
     """
 
     __slots__ = ("address", "endpoint", "software")
@@ -46,12 +46,12 @@ class Client:
 class Pending(abc.ABC):
     """A request that waits for its answer and holds no thread.
 
-    Its connection calls `watch` once, then `look`, and again after each wake-up, until `look` gives
-    an answer. In any case it calls `close` at the end.
+    Its connection calls `watch` once. Then it calls `look`, and calls it again after each wake-up,
+    until `look` returns an answer. At the end the connection always calls `close`.
 
     Attributes:
-        deadline: when it must be answered, by the clock `time.monotonic`.
-        wakeup: whether a thread looks at it now.
+        deadline: when the request must be answered, by the clock `time.monotonic`.
+        wakeup: decides which thread calls `look`.
     """
 
     def __init__(self, deadline: float) -> None:
@@ -64,7 +64,7 @@ class Pending(abc.ABC):
 
     @abc.abstractmethod
     def look(self, *, is_last: bool) -> Answer | None:
-        """Give the answer; None: it is too early, which `is_last` does not allow."""
+        """Return the answer, or None if it is too early; if `is_last`, an answer is required."""
 
     @abc.abstractmethod
     def close(self) -> None:
@@ -72,13 +72,13 @@ class Pending(abc.ABC):
 
 
 class Scheduler(Protocol):
-    """Calls tasks, in threads of its own; a task must not raise."""
+    """Call tasks in the scheduler's threads; a task must not raise an error."""
 
     def submit(self, task: Callable[[], None]) -> None:
         """Call a task soon."""
 
     def call_at(self, deadline: float, task: Callable[[], None]) -> object:
-        """Call a task at a time of `time.monotonic`; returns what cancels it."""
+        """Call a task at a time of `time.monotonic`; return an object for `cancel`."""
 
     def cancel(self, timer: Any) -> None:
         """Forget a task that was not called yet; None is allowed."""

@@ -1,14 +1,15 @@
 """Remember which partitions a client fetches, so that it need not name all of them (KIP-227).
 
     session id   epoch   meaning
-    0            -1      no session: the request names every partition, so does the answer
+    0            -1      no session: the request and the answer name every partition
     0 or any     0       make a new session of the partitions that the request names
     id           n       the session's partitions, with the changes that the request names; the
                          answer leaves out the partitions that did not change
     id           -1      close the session; this request names every partition
 
-An answer with session id 0 is always legal: then the client names every partition again. So a full
-cache refuses new sessions, unless the least recently used one was not used for `age_min` seconds.
+An answer with session id 0 is always allowed: after it, the client names every partition again. So
+a full cache can refuse a new session. But if the least recently used session was not used for
+`age_min` seconds, it is closed to make room.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from broker.wire.error_codes import ErrorCode
 NO_SESSION, NEW_SESSION, CLOSE_SESSION = 0, 0, -1
 EPOCH_MAX = 2**31 - 1
 AGE_MIN_SECONDS = 120.0
-PARTITIONS_MAX = 500_000  # of all sessions together: about 200 MB
+PARTITIONS_MAX = 500_000  # in all sessions together; they need about 200 MB
 
 Key = tuple[str | bytes, int]  # a topic's name or id, and a partition
-Wanted = tuple[Key, Any]  # with the FetchPartition that the client sent
-Result = tuple[Key, Any]  # with the PartitionData of the answer
+Wanted = tuple[Key, Any]  # a partition, and the FetchPartition that the client sent
+Result = tuple[Key, Any]  # a partition, and the PartitionData of the answer
 
 
 class _Partition:
-    """What a session knows of one partition: the last request, and what was answered last."""
+    """What a session knows about one partition: the last request, and the last answer."""
 
     __slots__ = ("high_watermark", "log_start_offset", "wanted")
 
@@ -47,13 +48,13 @@ class Session:
 
     def __init__(self, number: int, is_by_id: bool, now: float) -> None:
         self.id = number
-        self.epoch = 1  # of the next request
+        self.epoch = 1  # the epoch of the next request
         self.is_by_id = is_by_id
         self.partitions: OrderedDict[Key, _Partition] = OrderedDict()
         self.used = now
 
     def take(self, result: Result) -> bool:
-        """Note an answer; returns whether the client has to see it."""
+        """Note the result of a partition; return whether the answer must have this result."""
         key, data = result
         known = self.partitions.get(key)
         if known is None:  # the client forgot the partition meanwhile
@@ -67,10 +68,10 @@ class Session:
             or data.preferred_read_replica >= 0
         )
         has_records = data.records is not None and size_of(data.records) > 0
-        known.high_watermark = data.high_watermark  # -1 with an error, so its end is a change
+        known.high_watermark = data.high_watermark  # -1 for an error: the error's end is a change
         known.log_start_offset = data.log_start_offset
         if has_records:
-            self.partitions.move_to_end(key)  # the others are first in the next answer
+            self.partitions.move_to_end(key)  # the next answer begins with the other partitions
         return is_changed or has_records
 
 
@@ -84,9 +85,9 @@ class Opened(NamedTuple):
     """What to fetch for one request, and how to answer it.
 
     Attributes:
-        error: of the whole request; then there are no partitions.
+        error: the error of the whole request; after an error, there are no partitions.
         is_full: whether the answer names every partition.
-        session: the session that the request belongs to; None if there is none, or not yet.
+        session: the session of the request; None if it has no session, or begins a session.
         is_new: whether the answer is to make a new session.
     """
 
@@ -99,7 +100,7 @@ class Opened(NamedTuple):
 
 
 class FetchSessions:
-    """All sessions of a broker; the caller holds a lock of its own during each call.
+    """All sessions of a broker; the caller must hold a lock during each call.
 
     Args:
         draw: returns a random session id from 1 to 2^31 - 1.
@@ -132,7 +133,7 @@ class FetchSessions:
         is_by_id: bool,
         now: float,
     ) -> Opened:
-        """Begin a request: find what it fetches."""
+        """Begin a request: find the partitions that it fetches."""
         if epoch in (NEW_SESSION, CLOSE_SESSION):
             if session_id != NO_SESSION:
                 self._close(session_id)
@@ -174,7 +175,7 @@ class FetchSessions:
         return session.id, results
 
     def _change(self, session: Session, wanted: Iterable[Wanted], forgotten: Iterable[Key]) -> bool:
-        """Change the partitions of a session; False: there is no room for more."""
+        """Change the partitions of a session; return False if there are too many partitions now."""
         partitions = session.partitions
         before = len(partitions)
         for key in forgotten:
@@ -194,7 +195,7 @@ class FetchSessions:
             self.partition_count -= len(session.partitions)
 
     def _has_room(self, partitions: int, now: float) -> bool:
-        """Make room for a session, if one was not used for long."""
+        """Report whether there is room for a session; close an unused session if necessary."""
         is_crowded = self.partition_count + partitions > self.partitions_max
         if len(self._sessions) >= self.slots or is_crowded:
             oldest = next(iter(self._sessions.values()), None)

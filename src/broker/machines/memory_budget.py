@@ -1,8 +1,8 @@
 """Limit the memory that requests take while they arrive and are executed.
 
 A request reserves its whole size before its bytes are read. If there is no room, its connection
-waits in a queue, and its bytes stay in the kernel. The queue is in order, so a large request is not
-overtaken for ever by small ones.
+waits in a queue, and its bytes stay in the kernel. The queue keeps its order, so that small
+requests cannot overtake a large request forever.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Holder = TypeVar("Holder")
 
 
 class MemoryBudget(Generic[Holder]):
-    """Bytes for requests; the caller holds a lock of its own during each call.
+    """Bytes for requests; the caller must hold a lock during each call.
 
     Invariants: `taken_bytes` is the sum of `_held`, and at most `limit_bytes`. If the queue is not
     empty, its first entry does not fit.
@@ -27,7 +27,7 @@ class MemoryBudget(Generic[Holder]):
         self._queue: OrderedDict[Holder, int] = OrderedDict()
 
     def take(self, holder: Holder, size_bytes: int) -> bool:
-        """Reserve bytes; False: the holder is in the queue, and a `release` will return it."""
+        """Reserve bytes; return False if the holder was queued: a `release` returns it later."""
         assert 0 <= size_bytes <= self.limit_bytes
         assert holder not in self._held and holder not in self._queue
         if self._queue or self.taken_bytes + size_bytes > self.limit_bytes:
@@ -40,7 +40,7 @@ class MemoryBudget(Generic[Holder]):
         """Give the bytes of a holder back, or take it out of the queue.
 
         Returns:
-            The holders that left the queue, and have their bytes now.
+            The holders that have left the queue, because their bytes are reserved now.
         """
         self.taken_bytes -= self._held.pop(holder, 0)
         self._queue.pop(holder, None)

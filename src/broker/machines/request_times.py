@@ -1,8 +1,8 @@
-"""Measure how long requests take, in Kafka's phases, and name the slow ones.
+"""Measure how long requests take in each of Kafka's phases, and describe slow requests.
 
-queue    from its last byte until a thread executes it
-local    while it is executed
-remote   while it waits for something else: records, members, replicas
+queue    from the last byte of the request until a thread executes it
+local    while a thread executes the request
+remote   while the request waits for something else: records, members, replicas
 send     until the client has taken the answer
 """
 
@@ -22,8 +22,10 @@ class RequestClock:
 
     Attributes:
         key: the number of its API.
-        arrived: when its last byte came. begun: when a thread had it. decided: when its answer was
-            known. waiting_since: when it began to wait; 0.0 if it does not.
+        arrived: when its last byte arrived.
+        begun: when a thread began to execute it.
+        decided: when its answer was known.
+        waiting_since: when it began to wait; 0.0 if it did not wait.
     """
 
     __slots__ = ("arrived", "begun", "decided", "key", "remote", "waiting_since")
@@ -35,17 +37,17 @@ class RequestClock:
         self.remote = self.waiting_since = 0.0
 
     def wait(self, now: float) -> None:
-        """Note that it has to wait."""
+        """Note that the request has to wait."""
         self.waiting_since = now
 
     def decide(self, now: float) -> None:
-        """Note that its answer is known."""
+        """Note that the answer is known."""
         self.decided = now
         if self.waiting_since:
             self.remote = now - self.waiting_since
 
     def phases(self, now: float) -> tuple[float, float, float, float]:
-        """Return the seconds of each phase, if its answer was sent now."""
+        """Return the seconds of each phase of a request whose answer has just been sent."""
         local = self.decided - self.begun - self.remote
         return self.begun - self.arrived, local, self.remote, now - self.decided
 
@@ -54,8 +56,8 @@ class ApiTimes(NamedTuple):
     """What was counted for one API.
 
     Attributes:
-        counts: requests by their total time: one number for each of `BOUNDS`, and one above.
-        seconds: the sum of each of `PHASES`.
+        counts: the number of requests in each bucket of `BOUNDS`, and of requests above them.
+        seconds: the total time in each of `PHASES`.
     """
 
     counts: tuple[int, ...]
@@ -65,7 +67,7 @@ class ApiTimes(NamedTuple):
 class RequestTimes:
     """The times of all requests, by API.
 
-    Threads: any thread may call any method. `_lock` is held for moments.
+    Threads: any thread may call any method. `_lock` is held only briefly.
     """
 
     def __init__(self) -> None:
@@ -88,16 +90,16 @@ class RequestTimes:
             seconds[3] += send
 
     def snapshot(self) -> dict[int, ApiTimes]:
-        """Return what was counted so far, by the number of the API."""
+        """Return the counts and times so far, by the number of the API."""
         with self._lock:
             apis = [(key, (*counts,), (*seconds,)) for key, (counts, seconds) in self._apis.items()]
         return {key: ApiTimes(counts, seconds) for key, counts, seconds in apis}
 
 
 def slowness_of(phases: tuple[float, float, float, float], limit_seconds: float) -> str:
-    """Describe a request that took longer than a limit; "" if it did not.
+    """Describe a request that took longer than a limit; return "" if it did not.
 
-    The time that it waited for something else does not count: a consumer waits as long as it likes.
+    The phase `remote` does not count, because a client decides how long it waits for records.
     """
     queue, local, _, send = phases
     if queue + local + send <= limit_seconds:

@@ -1,4 +1,4 @@
-"""Keep deadlines in order, and forget those that are not needed any more."""
+"""Keep deadlines in order, and forget cancelled deadlines."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from itertools import count
 from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
-STALE_MIN = 64  # fewer cancelled entries than this are left where they are
+STALE_MIN = 64  # up to this number, cancelled entries stay in memory
 
 
 class Timer(Generic[Item]):
-    """One deadline, and the item for which it was set; without an item it is cancelled."""
+    """One deadline, and the item for which it was set; if the item is None, it was cancelled."""
 
     __slots__ = ("deadline", "item")
 
@@ -21,10 +21,10 @@ class Timer(Generic[Item]):
 
 
 class Timers(Generic[Item]):
-    """Deadlines; the caller holds a lock of its own during each call.
+    """Deadlines; the caller must hold a lock during each call.
 
-    Most deadlines are cancelled long before they are due. At most as many cancelled entries as
-    others stay in memory, apart from a few.
+    Most deadlines are cancelled long before they are due. If there are more than `STALE_MIN`
+    cancelled entries, and more cancelled entries than others, the cancelled entries are removed.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Timers(Generic[Item]):
         return timer
 
     def cancel(self, timer: Timer[Item]) -> None:
-        """Forget a deadline; a second call, or a call after it was due, does nothing."""
+        """Forget a deadline; do nothing if it was cancelled or due before."""
         if timer.item is None:
             return
         timer.item = None

@@ -21,7 +21,7 @@ class TopicTraffic(NamedTuple):
 class Traffic:
     """The counters of all topics that were appended to or read; a deleted topic is forgotten.
 
-    Threads: any thread may call any method. `_lock` is held for moments.
+    Threads: any thread may call any method. `_lock` is held only briefly.
     """
 
     def __init__(self) -> None:
@@ -37,14 +37,14 @@ class Traffic:
             counts[3] += 1
 
     def read(self, topic: str, size_bytes: int) -> None:
-        """Count a partition of an answer to Fetch."""
+        """Count the records of a partition in an answer to Fetch."""
         with self._lock:
             counts = self._of(topic)
             counts[2] += size_bytes
             counts[4] += 1
 
     def refused(self, topic: str | None, *, is_fetch: bool) -> None:
-        """Count a partition that was refused; topics that nobody has used yet are not counted."""
+        """Count a partition that was refused, unless its topic has no counters yet."""
         with self._lock:
             counts = None if topic is None else self._topics.get(topic)
             if counts is not None:

@@ -1,9 +1,11 @@
-"""Decide which thread checks a waiting request: a check follows each wake-up, and no two overlap.
+"""Decide which thread checks a waiting request.
 
-    LOOKING   a thread evaluates the request
-    AGAIN     a thread evaluates it, and something happened meanwhile
-    RESTING   no thread has it; it waits for a wake-up
-    DONE      it was answered or dropped
+A check follows each wake-up, and no two checks overlap.
+
+    LOOKING   a thread checks the request
+    AGAIN     a thread checks the request, and a wake-up came meanwhile
+    RESTING   no thread checks the request; it waits for a wake-up
+    DONE      the request was answered or dropped
 
     state     wake        rest        end
     LOOKING   AGAIN       RESTING     DONE
@@ -11,8 +13,8 @@
     RESTING   LOOKING     -           DONE
     DONE      -           -           -
 
-The thread that changes RESTING to LOOKING has the request evaluated. A thread that calls `rest` and
-sees AGAIN evaluates it once more. So no event is lost.
+The thread that changes RESTING to LOOKING starts a check. If a thread calls `rest` and the state is
+AGAIN, this thread checks the request once more. So no wake-up is lost.
 """
 
 from __future__ import annotations
@@ -31,10 +33,10 @@ class Phase(enum.Enum):
 
 
 class Wakeup:
-    """The state of one waiting request; it begins with a thread that evaluates it.
+    """The state of one waiting request; at first, the thread that executes the request checks it.
 
-    Threads: any thread may call any method. `_lock` is held for moments, and no lock is taken
-    under it.
+    Threads: any thread may call any method. `_lock` is held only briefly, and its holder takes no
+    other lock.
     """
 
     __slots__ = ("_lock", "phase")
@@ -44,7 +46,7 @@ class Wakeup:
         self.phase = Phase.LOOKING
 
     def wake(self) -> bool:
-        """Say that something happened; True: the caller must have the request evaluated."""
+        """Note a wake-up; return True if the caller must start a check of the request."""
         if self.phase is Phase.AGAIN:  # usually another partition of the same request
             return False
         with self._lock:
@@ -56,7 +58,7 @@ class Wakeup:
             return False
 
     def rest(self) -> bool:
-        """Give the request up after a look; False: something happened, so look once more."""
+        """End a check; return False if a wake-up came meanwhile, so the caller must check again."""
         with self._lock:
             if self.phase is Phase.LOOKING:
                 self.phase = Phase.RESTING
@@ -67,7 +69,7 @@ class Wakeup:
             return True
 
     def end(self) -> bool:
-        """End the wait; False: it had ended already."""
+        """End the wait; return False if it had already ended."""
         with self._lock:
             is_first = self.phase is not Phase.DONE
             self.phase = Phase.DONE

@@ -13,8 +13,8 @@ from broker.machines.exchange import Client
 from broker.net.listener import Listener
 from broker.net.poller import READABLE, Poller
 
-ACCEPTED_MAX = 64  # of one listener, before the parked connections have their turn
-REST_SECONDS = 0.2  # of a listener when the process has no descriptors left
+ACCEPTED_MAX = 64  # clients of one listener, before parked connections get their turn
+REST_SECONDS = 0.2  # how long a listener rests if the process has no descriptors left
 
 
 class Acceptor:
@@ -68,12 +68,12 @@ class Acceptor:
             self._poller.add(listener, READABLE)
 
     def forget(self, client: Client) -> None:
-        """Count the connection of a client no longer."""
+        """Stop counting the connection of a client."""
         with self._lock:
             self._counts.remove(client.address)
 
     def accept(self, listener: Listener) -> None:
-        """Take new clients."""
+        """Accept the new clients of a listener."""
         for _ in range(ACCEPTED_MAX):
             try:
                 accepted = listener.accept()
@@ -86,7 +86,7 @@ class Acceptor:
             self._take(*accepted, listener)
 
     def _rest(self, listener: Listener, error: OSError) -> None:
-        """Let a listener rest, because it would be ready again at once."""
+        """Let a listener rest after an error; otherwise the poller reports it again at once."""
         self._complain("accept", f"accepting a connection failed: {error}")
         self._poller.remove(listener)
         self._poller.set_timer(time.monotonic() + REST_SECONDS, listener)

@@ -14,7 +14,7 @@ LOG = logging.getLogger("broker")
 class ComplaintLog:
     """The warnings of a server.
 
-    Threads: any thread may call any method. `_lock` is held for moments.
+    Threads: any thread may call any method. `_lock` is held only briefly.
     """
 
     def __init__(self) -> None:
@@ -22,7 +22,7 @@ class ComplaintLog:
         self._complaints = Complaints()
 
     def warn(self, kind: str, text: str) -> None:
-        """Log a warning, unless one of this kind was logged a moment ago."""
+        """Log a warning, unless a warning of this kind was logged a moment ago."""
         with self._lock:
             left_out = self._complaints.take(kind, time.monotonic())
         if left_out is not None:

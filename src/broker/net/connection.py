@@ -1,7 +1,7 @@
 """Hold one connection: its socket, the bytes that arrived, and the answer that is being sent.
 
-Socket calls block for at most 50 ms, by the timeouts of the socket itself (SO_RCVTIMEO), which cost
-no further system call. After that the connection is parked, so that it holds no thread.
+Socket calls block for at most 50 ms. The timeouts of the socket itself (SO_RCVTIMEO) limit them, so
+no further system call is needed. After 50 ms the connection is parked, so that it holds no thread.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from broker.wire.frames import FrameSplitter
 BLOCKED_SECONDS = 0.05
 RECEIVED_BYTES = 64 << 10  # how much is read at once if no frame is begun
 RECEIVED_BYTES_MAX = 1 << 20  # how much of a frame is read at once
-PIECES_MAX = 512  # of one call; Linux takes 1,024
-# Errors of sendfile that come from the socket. Any other comes from the file.
+PIECES_MAX = 512  # in one call; Linux takes up to 1,024
+# Errors of sendfile that come from the socket. All other errors come from the file.
 SOCKET_ERRORS = {
     errno.EPIPE, errno.ECONNRESET, errno.ECONNABORTED, errno.ENOTCONN, errno.ETIMEDOUT,
     errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN, errno.EBADF, errno.ENOTSOCK,
@@ -45,27 +45,28 @@ class Phase(enum.Enum):
 
 
 class EndOfStreamError(Exception):
-    """Say that the client sends no more bytes."""
+    """Report that the client sends no more bytes."""
 
 
 class FileFailedError(Exception):
-    """Say that a file could not be read while it was sent."""
+    """Report that a file could not be read while it was being sent."""
 
 
 class Connection:
-    """One client's socket, and what is under way on it.
+    """One client's socket, and the requests and answers that are under way on it.
 
     Threads: only the thread that owns the connection uses its fields. `claim` changes the owner,
-    under `_lock`. `busy_since`, `is_hung_up` and `phase` are read by other threads, too: a value
-    that is a moment old does no harm there.
+    under `_lock`. Other threads may also read `busy_since`, `is_hung_up` and `phase`, because it
+    does no harm if they see a slightly older value.
 
     Attributes:
         phase: RUNNING while a thread owns it.
         busy_since: when its running request began; 0.0 if none runs.
         is_hung_up: whether the client sends no more; set while its request waits.
-        deadline: when it is closed, or its pending request answered, unless it is claimed before.
+        deadline: when the connection is closed, or its pending request answered, unless a thread
+            claims the connection earlier.
         sent_bytes: how many bytes were sent to the client in all.
-        sent_since: when the last of them were sent.
+        sent_since: when bytes were sent last.
         arriving_since: when the first byte of an incomplete frame arrived.
         received_at: when bytes arrived last.
         clock: the times of the request that is not answered yet.
@@ -104,13 +105,13 @@ class Connection:
         return f"<Connection of {self.client.address}, {self.phase.value}>"
 
     def claim(self, *phases: Phase, at: float | None = None) -> Phase | None:
-        """Become the owner, if the connection is in one of some phases.
+        """Become the owner, if the connection is in one of the given phases.
 
         Args:
             at: claim it only if its deadline is not later than this.
 
         Returns:
-            The phase that it had; None: it has another owner.
+            The phase that the connection had; None if it was not claimed.
         """
         with self._lock:
             phase = self.phase
@@ -120,7 +121,7 @@ class Connection:
             return phase
 
     def receive(self) -> bool:
-        """Read what has arrived into `frames`; False: nothing arrived for a moment.
+        """Read the bytes that have arrived into `frames`; return False if none came for 50 ms.
 
         Raises:
             EndOfStreamError: the client sends no more.
@@ -143,11 +144,11 @@ class Connection:
         return True
 
     def put(self, answer: Answer) -> None:
-        """Add the pieces of an answer to what is to be sent."""
+        """Add the pieces of an answer to `outgoing`."""
         self.outgoing.extend(answer)
 
     def send(self) -> bool:
-        """Send as much as the client takes; False: it took nothing for a moment.
+        """Send as much as the client takes; return False if it took nothing for 50 ms.
 
         Raises:
             FileFailedError: a file could not be read. OSError: the connection is broken.
@@ -205,7 +206,7 @@ class Connection:
         return sent
 
     def _sent(self, size_bytes: int) -> None:
-        """Drop what was sent from the front."""
+        """Remove the sent bytes from the front of `outgoing`."""
         outgoing = self.outgoing
         self.sent_bytes += size_bytes
         while outgoing:

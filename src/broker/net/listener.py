@@ -10,10 +10,10 @@ BACKLOG = 1024
 
 
 class Listener:
-    """A listening socket, and the address that clients are given for it."""
+    """A listening socket, and the address that the broker advertises for it."""
 
     def __init__(self, endpoint: Endpoint, advertised: Endpoint | None) -> None:
-        """Bind the socket; raises OSError that names the listener if the address is taken."""
+        """Bind the socket; if the address is taken, raise an OSError that names the listener."""
         family = socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET
         try:
             self.socket = socket.create_server(
@@ -29,7 +29,7 @@ class Listener:
             self.endpoint = bound._replace(host=socket.gethostname())
 
     def accept(self) -> tuple[socket.socket, str] | None:
-        """Take the next client and its address; None: there is none.
+        """Return the socket and the address of the next client; None if no client waits.
 
         Raises:
             OSError: the process has no descriptors left.

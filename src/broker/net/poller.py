@@ -1,7 +1,7 @@
 """Wait for everything that needs no thread of its own: parked sockets, new clients, deadlines.
 
-One thread. It never blocks on anything but the poll itself: each event becomes a call of `on_event`
-or `on_timer`, which hands the work to another thread.
+The poller is one thread, and only the poll itself blocks it. For each event it calls `on_event` or
+`on_timer`, and these hand the work to other threads.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class Polled(Protocol):
 class Poller:
     """The thread `broker-poller`.
 
-    Threads: any thread may call any method. `_lock` guards `_timers`; `_polled` is changed by
-    single calls in C.
+    Threads: any thread may call any method. `_lock` guards `_timers`. Each change of `_polled` is
+    atomic.
 
     Args:
-        on_event: called with an object and the bits of epoll.
+        on_event: called with an object and its events, as bits of epoll.
         on_timer: called with an object whose deadline has come, and the time.
         on_tick: called with the time about once a second.
     """
@@ -90,7 +90,7 @@ class Poller:
 
     def remove(self, polled: Polled) -> None:
         """Forget a descriptor, before it is closed; a second call does nothing."""
-        if self._polled.get(polled.fd) is polled:  # the number may belong to another one by now
+        if self._polled.get(polled.fd) is polled:  # another object may have this number by now
             del self._polled[polled.fd]
             with suppress(OSError, ValueError):  # the poller may have ended
                 self._epoll.unregister(polled.fd)
@@ -131,13 +131,13 @@ class Poller:
                 LOG.exception("the poller met an unexpected error, and continues")
 
     def _turn(self, ticked: float) -> float:
-        """Wait once, and handle what came; returns when `on_tick` was last called."""
+        """Wait once, and handle the events; return the time of the last call of `on_tick`."""
         now = time.monotonic()
         with self._lock:
             first = self._timers.next_deadline
             until = min(ticked + SECONDS_MAX, now + SECONDS_MAX if first is None else first)
             self._sleeps_until = until
-        # A poll ends up to 1 ms early otherwise, and would be repeated.
+        # Without the extra 0.5 ms, a poll can end up to 1 ms early, and would be repeated.
         for fd, events in self._epoll.poll(max(0.0, until - now + 0.0005), EVENTS_MAX):
             if fd == self._wake_fd:
                 with suppress(BlockingIOError):

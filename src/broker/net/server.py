@@ -1,13 +1,13 @@
-"""Serve connections: read requests, have them handled in order, send the answers.
+"""Serve connections: read requests, call their handlers in order, send the answers.
 
     epoll -> a thread claims the connection -> receive -> handle -> send -> receive ...
       ^                                             |          |
       |          nothing arrives for 50 ms          |          | the client takes nothing for 50 ms
       +---------------------------------------------+----------+
 
-A request that waits gives its thread back, too: its connection is in the phase WAITING until its
-`Pending` wakes it, its deadline comes or its client hangs up. A client that only ended its own
-direction (`shutdown(SHUT_WR)`) gets the answers to all that it sent.
+A request that waits holds no thread either: its connection is in the phase WAITING until its
+`Pending` wakes it, its deadline comes or its client hangs up. A client that has only ended its own
+direction (`shutdown(SHUT_WR)`) gets the answers to all requests that it sent.
 """
 
 from __future__ import annotations
@@ -95,13 +95,13 @@ class Server:
         self._acceptor.start()
 
     def stop(self, timeout: float) -> bool:
-        """Stop accepting, answer what is under way, close everything.
+        """Stop accepting, answer the requests that are under way, and close everything.
 
         Args:
             timeout: seconds after which the remaining connections are cut.
 
         Returns:
-            Whether everything that was under way was answered. A second call does nothing.
+            Whether all requests that were under way were answered. A second call does nothing.
         """
         if self._is_stopping:
             return not self._connections
@@ -129,7 +129,7 @@ class Server:
         return is_clean
 
     def _hurry(self, connection: Connection) -> None:
-        """Close a connection that is idle; have a waiting request answered now."""
+        """Close a connection that is idle; if its request waits, answer the request now."""
         if connection.phase is Phase.WAITING:
             self._wake(connection)
         elif connection.claim(Phase.INPUT, Phase.MEMORY) is not None:
@@ -182,7 +182,7 @@ class Server:
         self.cut_stuck(self.config.request_stuck_ms / 1000, now)
 
     def cut_stuck(self, seconds: float, now: float | None = None) -> None:
-        """Cut connections whose request has run for some time: it hangs in a call to a disk."""
+        """Cut connections whose request has run for long, because it hangs in a call to a disk."""
         since = (time.monotonic() if now is None else now) - seconds
         for connection in self._snapshot():
             if 0.0 < connection.busy_since < since:
@@ -201,7 +201,7 @@ class Server:
     # --- phases ---------------------------------------------------------------------------------
 
     def _park(self, connection: Connection, phase: Phase) -> None:
-        """Give a connection up until something happens to it; then it may have another owner."""
+        """Release a connection until its next event; then another thread may become its owner."""
         now = time.monotonic()
         config, splitter = self.config, connection.splitter
         if phase is Phase.OUTPUT:
@@ -217,7 +217,7 @@ class Server:
             self._hurry(connection)
 
     def _arrival_deadline(self, connection: Connection) -> float:
-        """Give the time until which an incomplete request must have arrived."""
+        """Return the time by which an incomplete request must have arrived."""
         size_seconds = connection.splitter.declared_bytes / ARRIVAL_BYTES_PER_SECOND
         return connection.arriving_since + self.config.request_arrival_ms / 1000 + size_seconds
 
@@ -227,7 +227,7 @@ class Server:
         connection.timer = self._poller.set_timer(deadline, connection)
 
     def _wake(self, connection: Connection) -> None:
-        """Have a thread look at a request that waits."""
+        """Let a thread check a request that waits."""
         pending = connection.pending
         if pending is not None and pending.wakeup.wake():
             connection.phase = Phase.RUNNING
@@ -252,7 +252,7 @@ class Server:
             self._close(connection)
 
     def _step(self, connection: Connection) -> bool:
-        """Do the next thing for a connection; False: it has another owner, or none."""
+        """Do the next step for a connection; return False if this thread no longer owns it."""
         pending = connection.pending
         if pending is not None:
             return self._look(connection, pending)
@@ -288,7 +288,7 @@ class Server:
                 self._finish(connection, now)
 
     def _look(self, connection: Connection, pending: Pending) -> bool:
-        """Look at the request that waits: put its answer, or rest."""
+        """Check the request that waits: put its answer into `outgoing`, or continue to wait."""
         now = time.monotonic()
         is_last = now >= pending.deadline or connection.is_hung_up or self._is_stopping
         connection.busy_since = now
@@ -351,12 +351,12 @@ class Server:
     # --- memory ---------------------------------------------------------------------------------
 
     def _reserve(self, connection: Connection, size_bytes: int) -> bool:
-        """Reserve memory for a request; False: the connection waits until there is some."""
+        """Reserve memory for a request; return False if the connection must wait for memory."""
         with self._lock:
             connection.has_memory = True  # from here on, a release takes it out of the queue
             is_taken = self._memory.take(connection, size_bytes)
             if not is_taken:
-                connection.deadline = math.inf  # it is not the client that is slow
+                connection.deadline = math.inf  # the client does not cause this delay
                 connection.phase = Phase.MEMORY
         if is_taken:
             connection.arriving_since = time.monotonic()
@@ -394,6 +394,6 @@ class Server:
             self._acceptor.forget(connection.client)
 
     def _cut(self, connection: Connection, reason: str) -> None:
-        """End the streams of a connection that another thread owns: that thread closes it."""
+        """Shut down the socket of a connection that another thread owns: that thread closes it."""
         self._complain("cut", f"the connection of {connection.client.address} is cut: {reason}")
         connection.cut()

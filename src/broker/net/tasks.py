@@ -16,11 +16,11 @@ class Tasks:
         self._workers = workers
 
     def submit(self, task: Task) -> None:
-        """Call a task soon, in a thread; it must not raise."""
+        """Call a task soon, in a thread; the task must not raise an error."""
         self._workers.submit(task)
 
     def call_at(self, deadline: float, task: Task) -> object:
-        """Call a task at a time of `time.monotonic`; returns what cancels it."""
+        """Call a task at a time of `time.monotonic`; return an object for `cancel`."""
         return self._poller.set_timer(deadline, task)
 
     def cancel(self, timer: Any) -> None:

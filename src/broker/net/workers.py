@@ -1,10 +1,11 @@
-"""Run tasks in threads: as many as there are tasks that run at once, up to a limit.
+"""Run tasks in threads: one thread for each running task, up to a limit.
 
-A thread whose disk hangs is lost until the disk answers. If many tasks come at once, such as
-those of thousands of requests that waited for the same record, a thread for each of them would only
-compete for the interpreter. So a few threads take them one after the other (`THREADS_BUSY`). But if
-no task ends for `STALL_SECONDS`, then those threads may hang, and others are started: 1, 2, 4 and
-so on, until tasks end again. After 10 looks, 1,000 hanging threads delay nobody.
+A thread whose disk hangs is lost until the disk answers. Many tasks can come at the same time, for
+example if thousands of requests waited for the same record. If each task had a thread, the threads
+would only compete for the interpreter. So a few threads (`THREADS_BUSY`) run the tasks one after
+another. If no task ends for `STALL_SECONDS`, these threads may hang. Then more threads are started:
+1, 2, 4 and so on, until tasks end again. So 10 checks start enough threads to replace 1,000 threads
+that hang.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Workers:
         waiting: the number of threads without a task.
 
     Args:
-        call_later: has `relieve` called after some seconds.
+        call_later: arranges that `relieve` is called after some seconds.
     """
 
     def __init__(
@@ -45,14 +46,15 @@ class Workers:
         self.waiting = 0
         self._call_later = call_later
         self._ended = 0  # how many tasks have ended
-        self._seen: int | None = None  # `_ended` at the last look for a stall; None: no look is due
+        # `_ended` at the last check for a stall; None: no check is due.
+        self._seen: int | None = None
         self._relief = 1  # how many threads the next stall starts
         self._is_ended = False
         self._tasks: deque[Task] = deque()
         self._changed = threading.Condition(threading.Lock())
 
     def submit(self, task: Task) -> None:
-        """Run a task in a thread; it must not raise."""
+        """Run a task in a thread; the task must not raise an error."""
         with self._changed:
             self._tasks.append(task)
             is_crowded = len(self._tasks) > self.waiting and self.count < self.threads_max
@@ -68,7 +70,7 @@ class Workers:
             self._call_later(STALL_SECONDS, self)
 
     def relieve(self) -> None:
-        """Start threads if no task has ended since the last look: twice as many each time."""
+        """Start threads if no task has ended since the last check: twice as many each time."""
         with self._changed:
             missing = min(len(self._tasks) - self.waiting, self.threads_max - self.count)
             is_stalled = self._seen == self._ended
@@ -86,7 +88,7 @@ class Workers:
         thread = threading.Thread(target=self._run, name="broker-worker", daemon=True)
         try:
             thread.start()
-        except RuntimeError:  # no more threads in this process: the next free one runs the task
+        except RuntimeError:  # no thread can be started: the next free thread runs the task
             with self._changed:
                 self.count -= 1
 
@@ -100,12 +102,12 @@ class Workers:
         task = self._next()
         while task is not None:
             task()
-            self._ended += 1  # one lost in a race with another thread does no harm
+            self._ended += 1  # not atomic; it does no harm if a count is lost
             del task  # it refers to a connection, and the thread may wait for long
             task = self._next()
 
     def _next(self) -> Task | None:
-        """Wait for the next task; None: this thread is to end."""
+        """Wait for the next task; return None if this thread is to end."""
         is_awake = True
         while True:
             with self._changed:

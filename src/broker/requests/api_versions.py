@@ -1,4 +1,4 @@
-"""Answer ApiVersions (18): which requests this broker takes. It is the first of every client."""
+"""Answer ApiVersions (18): which requests this broker accepts. Every client sends it first."""
 
 from __future__ import annotations
 

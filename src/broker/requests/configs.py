@@ -63,7 +63,8 @@ def _rows_of(services: Services, kind: int, name: str) -> Iterator[_Row]:
         raise ValueError(f"resources of type {kind} have no settings here")
     if name not in ("", str(services.leadership.broker_id)):
         raise ValueError(f"this is broker {services.leadership.broker_id}, not {name!r}")
-    return _broker_rows(services) if name else iter(())  # "": settings of all brokers, set later
+    # The name "" stands for settings that all brokers share; this broker has none.
+    return _broker_rows(services) if name else iter(())
 
 
 def _topic_rows(services: Services, name: str) -> Iterator[_Row]:

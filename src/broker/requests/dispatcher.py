@@ -70,8 +70,9 @@ class Dispatcher:
         """Answer one request.
 
         Raises:
-            WireError: it is no request of an announced API. CloseConnectionError: it can have no
-                answer. In both cases its connection is closed.
+            WireError: the bytes are not a request of an announced API.
+            CloseConnectionError: the request cannot be answered. After both errors, the connection
+                must be closed.
         """
         request = parse_request(frame, self.services.apis)
         return HANDLERS[request.key](Call(self.services, request, client))

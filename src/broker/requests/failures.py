@@ -1,8 +1,8 @@
 """Translate the errors of the store to the error codes that clients know.
 
-A client retries after some codes, and gives up after others, so each error has the code that leads
-its client to the right one (`broker.wire.error_codes`). A disk that is offline, slow or full is 56:
-the client fetches metadata and tries again.
+A client retries after some codes, and gives up after others (`broker.wire.error_codes`). So each
+error has a code after which the client does the right thing. If a disk is offline, slow or full,
+the code is 56: the client fetches metadata and tries again.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ CODES: tuple[tuple[type[Exception], ErrorCode], ...] = (
 
 
 def code_of(error: Exception) -> ErrorCode:
-    """Return the error code for an error; one that nobody foresaw is logged, and is -1."""
+    """Return the code for an error; an unexpected error is logged, and its code is -1."""
     for kind, code in CODES:
         if isinstance(error, kind):
             return code

@@ -65,11 +65,11 @@ def answer(call: Call) -> Answer | Pending:
 
 
 class _Fetch:
-    """One request: what it wants, and what the last reading found.
+    """One Fetch request, and the results of its last reading.
 
     Attributes:
-        results: of the last reading, in the order of the request or session.
-        is_complete: whether it is to be answered now.
+        results: the results of the last reading, in the order of the request or session.
+        is_complete: whether the request is to be answered now.
     """
 
     def __init__(self, call: Call, asked: Any, opened: Opened) -> None:
@@ -80,7 +80,7 @@ class _Fetch:
         self.is_complete = False
 
     def logs(self) -> list[Log]:
-        """Find the logs that it waits for; those that do not serve are left out."""
+        """Find the logs that the request waits for, without logs that do not serve."""
         found = []
         for key, _ in self._opened.partitions:
             try:
@@ -110,7 +110,7 @@ class _Fetch:
         )
 
     def answer(self) -> Answer:
-        """Encode the last reading."""
+        """Encode the results of the last reading."""
         services, request = self._call.services, self._call.request
         with services.sessions_lock:
             session_id, results = services.sessions.answer(
@@ -135,12 +135,12 @@ class _Fetch:
         self.results = []
 
     def _log_of(self, key: Key) -> Log | None:
-        """Find a log; None: no topic has the id. Raises LogStoreError."""
+        """Find a log, or raise LogStoreError; return None if no topic has the id."""
         name = self._name_of(key[0])
         return None if name is None else self._call.services.topics.log(name, key[1])
 
     def _name_of(self, topic: str | bytes) -> str | None:
-        """Find the name of a topic; None: no topic has the id."""
+        """Find the name of a topic; return None if no topic has the id."""
         if isinstance(topic, str):
             return topic
         return self._call.services.topics.name_of(topic)
@@ -199,13 +199,13 @@ class _SentRange:
         self.close = found.close
 
     def failed(self) -> None:
-        """Read the range through the log, which takes its log dir offline if that fails, too."""
+        """Read the range through the log; if that fails, too, the log takes its log dir offline."""
         with suppress(LogStoreError):
             self._log.read_raw(self._found.first_offset, self._found.size_bytes)
 
 
 def _diverging_epoch(log: Log, wanted: Any) -> Any:
-    """Compare the epoch of a reader's last record with the log; None: they agree."""
+    """Compare the epoch of a reader's last record with the log; return None if they agree."""
     if wanted.last_fetched_epoch <= NO_EPOCH:
         return None
     epoch, end_offset = log.end_offset_for_epoch(wanted.last_fetched_epoch)
@@ -243,11 +243,11 @@ class _WaitingFetch(Pending):
         for log in self._fetch.logs():
             try:
                 self._subscriptions.append(log.subscribe(on_event))
-            except LogStoreError:  # its log dir failed just now: `look` sees that
+            except LogStoreError:  # its log dir failed just now: `look` notices the failure
                 wake()
 
     def look(self, *, is_last: bool) -> Answer | None:
-        """Read again; answer if that is enough, or if the time is over."""
+        """Read again; answer if there are enough records, or if the time is over."""
         self._fetch.read()
         if is_last or self._fetch.is_complete:
             return self._fetch.answer()

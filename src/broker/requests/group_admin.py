@@ -41,7 +41,7 @@ def _described(call: Call, name: str) -> Any:
 
 
 def _row(group: Group) -> Any:
-    """Describe one group; what members have and get is known once all have their part."""
+    """Describe one group; it has metadata and assignments of members only if it is STABLE."""
     is_stable = group.state is State.STABLE
     members = [
         DescribeGroupsResponse.DescribedGroupMember(
@@ -64,7 +64,7 @@ def _row(group: Group) -> Any:
 
 
 def answer_list(call: Call) -> Answer:
-    """List the groups, all or those of some states and types."""
+    """List all groups, or only the groups of some states and types."""
     asked = call.request.message()
     states = {state.lower() for state in asked.states_filter}
     types = {kind.lower() for kind in asked.types_filter}
@@ -72,7 +72,7 @@ def answer_list(call: Call) -> Answer:
     for shard in call.services.groups.shards():
         try:
             groups = [hosted.group for hosted in shard.all()]
-        except CoordinatorError as error:  # the other ones are listed
+        except CoordinatorError as error:  # list the groups of the other partitions
             code = error.code
             continue
         rows += [

@@ -15,13 +15,13 @@ from broker.wire.error_codes import ErrorCode
 from broker.wire.messages import OffsetCommitResponse, OffsetDeleteResponse, OffsetFetchResponse
 
 GROUPS_FROM = 8  # the first version of OffsetFetch that asks for several groups
-CODE_FROM = 2  # the first version of OffsetFetch whose answer has a code of its own
-MISSING_FROM = 9  # the first version of OffsetCommit that says that there is no such group
+CODE_FROM = 2  # the first version of OffsetFetch with an error code for the whole answer
+MISSING_FROM = 9  # the first version of OffsetCommit with an error code for an unknown group
 NOTHING = Committed(-1, -1, "", -1)
 
 
 def answer_commit(call: Call) -> Answer:
-    """Commit offsets; a fault of one partition leaves the others."""
+    """Commit offsets; an error of one partition does not affect the others."""
     services, asked = call.services, call.request.message()
     now_ms = services.groups.now().wall_ms
     expires_ms = now_ms + asked.retention_time_ms if asked.retention_time_ms >= 0 else -1
@@ -74,7 +74,7 @@ def _commit(call: Call, asked: Any, wanted: dict[Key, Committed]) -> ErrorCode:
 
 
 def answer_fetch(call: Call) -> Answer:
-    """Return committed offsets; -1 where there is none."""
+    """Return committed offsets; -1 for a partition without a committed offset."""
     asked = call.request.message()
     if call.request.version < GROUPS_FROM:
         Topic = OffsetFetchResponse.OffsetFetchResponseTopic  # noqa: N806 - a class
@@ -100,7 +100,7 @@ def _fetch(
     topic_kind: Any,
     row_kind: Any,
 ) -> tuple[ErrorCode, list[Any]]:
-    """Return what one group has committed: of the topics that are named, or of all."""
+    """Return the committed offsets of one group, for the named topics or for all topics."""
     code, known = _offsets_of(services, group)
     if topics is None:
         names: dict[str, list[int]] = {}

@@ -19,25 +19,25 @@ from broker.wire.messages import (
 )
 
 MS = 1000
-REBALANCE_TIMEOUT_FROM = 1  # the first version of JoinGroup with it
+REBALANCE_TIMEOUT_FROM = 1  # the first version of JoinGroup with a rebalance timeout
 KNOWN_IDS_FROM = 4  # the first version of JoinGroup whose clients know how to ask for an id
 NULL_PROTOCOL_FROM = 7  # the first version of JoinGroup whose answer may lack a protocol
 SKIP_FROM = 9  # the first version of JoinGroup whose leader knows that it may skip the assignment
 SYNC_PROTOCOL_FROM = 5  # the first version of SyncGroup that names the protocol
 LEAVE_MANY_FROM = 3  # the first version of LeaveGroup with several members
-GROUP_SECONDS = 120.0  # after the longest time that a group lets a request wait
+GROUP_SECONDS = 120.0  # added to the longest time that a group lets a request wait
 
 JoinMember = JoinGroupResponse.JoinGroupResponseMember
 
 
 def code_for_member(error: CoordinatorError) -> ErrorCode:
-    """Return the code for a member; of a group that does not exist, nobody is one."""
+    """Return the code for a member; if the group does not exist, the member is unknown."""
     is_missing = error.code is ErrorCode.GROUP_ID_NOT_FOUND
     return ErrorCode.UNKNOWN_MEMBER_ID if is_missing else error.code
 
 
 def answer_join(call: Call) -> Answer | Pending:
-    """Let a member join; it waits until the others have joined."""
+    """Let a member join; it waits until the other members have joined."""
     asked, version, config = call.request.message(), call.request.version, call.services.config
     session = asked.session_timeout_ms / MS
     rebalance = asked.rebalance_timeout_ms / MS
@@ -88,7 +88,7 @@ def answer_join(call: Call) -> Answer | Pending:
 
 
 def answer_sync(call: Call) -> Answer | Pending:
-    """Take the leader's assignments; the other members wait for theirs."""
+    """Take the leader's assignments; the other members wait for their assignments."""
     asked, config = call.request.message(), call.services.config
     names_protocol = call.request.version >= SYNC_PROTOCOL_FROM
 
@@ -128,7 +128,7 @@ def _waiter(call: Call, seconds: float, encode: Callable[[Any], Answer], late: A
 
 
 def answer_heartbeat(call: Call) -> Answer:
-    """Note that a member lives, and tell it if it has to join again."""
+    """Note that a member lives, and answer whether it has to join again."""
     asked = call.request.message()
     if not asked.group_id:
         return call.answer(HeartbeatResponse(error_code=ErrorCode.INVALID_GROUP_ID))
@@ -142,7 +142,7 @@ def answer_heartbeat(call: Call) -> Answer:
 
 
 def answer_leave(call: Call) -> Answer:
-    """Take members out of a group."""
+    """Remove members from a group."""
     asked, Row = call.request.message(), LeaveGroupResponse.MemberResponse  # noqa: N806
     is_many = call.request.version >= LEAVE_MANY_FROM
     members = [(asked.member_id, None)]

@@ -14,7 +14,7 @@ from broker.wire.messages import ListOffsetsResponse, OffsetForLeaderEpochRespon
 from logstore import Log, LogStoreError, OffsetOutOfRangeError
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
-# The first version of ListOffsets that knows each of them.
+# The first version of ListOffsets that knows each of these special timestamps.
 KNOWN_FROM = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 NOTHING = (-1, -1)
 
@@ -52,10 +52,10 @@ def _row(call: Call, name: str, asked: Any, isolation_level: int) -> Any:
 
 
 def offset_of(log: Log, wanted: int, end: int) -> tuple[int, int]:
-    """Return the timestamp and the offset for a point in time, or for a special one.
+    """Return the timestamp and the offset for a point in time, or for a special timestamp.
 
     Args:
-        end: the client does not see records from here on.
+        end: the client sees only records before this offset.
     """
     if wanted == LATEST:
         return -1, end
@@ -72,7 +72,7 @@ def offset_of(log: Log, wanted: int, end: int) -> tuple[int, int]:
         return NOTHING
     try:
         return log.record_at(offset).timestamp, offset
-    except OffsetOutOfRangeError:  # retention took it just now
+    except OffsetOutOfRangeError:  # retention deleted the record just now
         return NOTHING
 
 
@@ -84,7 +84,7 @@ def epoch_of(log: Log, offset: int) -> int:
 
 
 def answer_epochs(call: Call) -> Answer:
-    """Say where the leader epochs end that the client names."""
+    """Return the end offsets of the leader epochs that the client names."""
     asked = call.request.message()
     Topic = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult  # noqa: N806 - a class
     topics = [

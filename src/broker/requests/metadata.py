@@ -91,7 +91,7 @@ def _topic_row(services: Services, topic: Topic) -> Any:
 
 
 def _facts_of(services: Services, name: str, partition: int) -> _PartitionFacts:
-    """Say who leads a partition: nobody, if its log dir does not serve."""
+    """Return the leader and replicas of a partition; it has no leader if its log dir is away."""
     replicas = services.leadership.replica_ids
     try:
         epoch = services.topics.log(name, partition).leader_epoch
@@ -123,7 +123,10 @@ def answer_cluster(call: Call) -> Answer:
 
 
 def answer_topic_partitions(call: Call) -> Answer:
-    """Describe topics by their names, some partitions at a time; Kafka's tools continue there."""
+    """Describe topics in the order of their names, up to a number of partitions.
+
+    If partitions are left over, the answer has a cursor, with which the client asks for more.
+    """
     services, asked = call.services, call.request.message()
     known = services.topics.current().by_name
     names = sorted({one.name for one in asked.topics} or known)

@@ -1,7 +1,7 @@
 """Answer Produce (0): append the batches of each partition, as the client encoded them.
 
-The engine checks every batch. Here only the fields of a header are compared that a client must not
-set. One partition's error does not affect the others.
+The engine checks every batch. This module checks only the header fields that a client must not set.
+One partition's error does not affect the others.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from logstore import Log, LogStoreError, MissingKeyError, Subscription
 BY_ID = 13  # the first version that names topics by their ids
 ZSTD_FROM = 7  # the first version that is allowed to have batches of this codec
 NO_ACKS, LEADER_ACKS, ALL_ACKS = 0, 1, -1
-# Of Kafka's record batch: length, leader epoch, magic, checksum and attributes after the base
-# offset.
+# The header of Kafka's record batch. After the base offset: length, leader epoch, magic, checksum
+# and attributes.
 HEADER = struct.Struct(">8xiiBIH")
 HEADER_BYTES, CHECKED_FROM, LENGTH_END, MAGIC = 61, 21, 12, 2
 CODEC_MASK, ZSTD, TRANSACTIONAL, CONTROL = 0x07, 4, 0x10, 0x20
@@ -87,7 +87,7 @@ def _append(
 
 
 def _fault_of_request(name: str | None, acks: int) -> tuple[ErrorCode, str] | None:
-    """Check what has nothing to do with the records; None: nothing is wrong."""
+    """Check the parts of a request besides the records; return None if nothing is wrong."""
     if name is None:
         return UNKNOWN_ID
     if acks not in (NO_ACKS, LEADER_ACKS, ALL_ACKS):
@@ -117,14 +117,14 @@ COLUMNAR = (
 def fault_of_batch(
     records: Any, version: int, *, is_transactional: bool
 ) -> tuple[ErrorCode, str] | None:
-    """Compare the header of a batch with what a client may send; None: nothing is wrong."""
+    """Check that a client may send a batch with this header; return None if nothing is wrong."""
     if records is None or len(records) < HEADER_BYTES:
         return ErrorCode.INVALID_RECORD, "the records are not one whole batch"
     length, _, magic, _, attributes = HEADER.unpack_from(records)
     if magic != MAGIC:
         return ErrorCode.INVALID_RECORD, f"a batch of magic {magic}, not {MAGIC}"
     if length != len(records) - LENGTH_END:
-        return ErrorCode.INVALID_RECORD, "a partition has other than one batch"
+        return ErrorCode.INVALID_RECORD, "a partition does not have exactly one batch"
     if attributes & CONTROL:
         return ErrorCode.INVALID_RECORD, "a client must not write control batches"
     if attributes & TRANSACTIONAL or is_transactional:
@@ -135,7 +135,7 @@ def fault_of_batch(
 
 
 def _code_of_bytes(records: Any) -> ErrorCode:
-    """Tell bytes that were damaged on their way, which are sent again, from bad records."""
+    """Choose the code for refused records: a retriable code if they were damaged on their way."""
     crc = HEADER.unpack_from(records)[3]
     if crc32c(records[CHECKED_FROM:]) != crc:
         return ErrorCode.CORRUPT_MESSAGE
@@ -151,13 +151,13 @@ def _rows_of(topics: list[tuple[Any, list[_Appended]]]) -> list[_Appended]:
 
 
 def _is_early(appended: _Appended) -> bool:
-    """Check whether not all replicas have the records yet."""
+    """Report whether some replicas do not have the records yet."""
     log = appended.log
     return log is not None and log.high_watermark < appended.end_offset
 
 
 def _check_all_written(topics: list[tuple[Any, list[_Appended]]]) -> None:
-    """Raise CloseConnectionError if a client that wants no answer has to know of an error."""
+    """Raise CloseConnectionError if an append failed, because the client wants no answer."""
     for appended in _rows_of(topics):
         if appended.row.error_code:
             code = ErrorCode(appended.row.error_code)
@@ -200,11 +200,14 @@ class _WaitingProduce(Pending):
             if appended.log is not None and _is_early(appended):
                 try:
                     self._subscriptions.append(appended.log.subscribe(lambda _: wake()))
-                except LogStoreError:  # its log dir failed: `look` sees that
+                except LogStoreError:  # its log dir failed: `look` notices the failure
                     wake()
 
     def look(self, *, is_last: bool) -> Answer | None:
-        """Answer if all have the records; at the deadline, error 7 for those that do not."""
+        """Answer if all replicas have the records.
+
+        At the deadline, a partition gets error 7 if some replicas do not have its records.
+        """
         early = [one for one in _rows_of(self._topics) if _is_early(one)]
         if early and not is_last:
             return None

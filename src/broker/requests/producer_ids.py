@@ -1,7 +1,7 @@
 """Answer InitProducerId (22): an id for an idempotent producer.
 
-Without a transactional id, a producer always gets a new id with epoch 0, also if it names its
-present one (KIP-360): then nothing of the old id can be mistaken for it.
+Without a transactional id, a producer always gets a new id with epoch 0, even if it names its
+present id (KIP-360). So old batches cannot be confused with batches of the new id.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ NO_PRODUCER = -1
 
 
 def answer(call: Call) -> Answer:
-    """Give an id, or say why there is none."""
+    """Return a new id, or an error."""
     asked = call.request.message()
-    if asked.transactional_id is not None:  # no client waits for coordinators that do not exist
+    if asked.transactional_id is not None:  # after this code, the client looks for no coordinator
         return call.answer(_failed(ErrorCode.INVALID_REQUEST))
     if (asked.producer_id == NO_PRODUCER) != (asked.producer_epoch == NO_PRODUCER):
         return call.answer(_failed(ErrorCode.INVALID_REQUEST))

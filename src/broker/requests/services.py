@@ -1,4 +1,4 @@
-"""Hold what all handlers use."""
+"""Hold the parts of the broker that all handlers use."""
 
 from __future__ import annotations
 

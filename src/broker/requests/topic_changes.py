@@ -21,7 +21,7 @@ PARTITIONS_MAX = 100_000  # of one topic that a client creates
 
 
 class _RefusedError(Exception):
-    """Say why a topic is not created or deleted."""
+    """Report why a topic is not created."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(message)
@@ -45,9 +45,9 @@ def fault_of_name(name: str) -> ErrorCode:
 
 
 def auto_create(services: Services, name: str) -> tuple[ErrorCode, Topic | None]:
-    """Create a topic with the broker's defaults; returns it, or why there is none."""
+    """Create a topic with the broker's defaults; return the topic, or a code without a topic."""
     fault = fault_of_name(name)
-    if fault or name in INTERNAL_TOPICS:  # coordinators create those, in their own layout
+    if fault or name in INTERNAL_TOPICS:  # coordinators create these topics, in their own layout
         return fault or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None
     config = services.config
     try:
@@ -61,7 +61,7 @@ def auto_create(services: Services, name: str) -> tuple[ErrorCode, Topic | None]
 
 
 def answer_create(call: Call) -> Answer:
-    """Create topics, each for itself."""
+    """Create topics, each independently of the others."""
     asked = call.request.message()
     named = Counter(topic.name for topic in asked.topics)
     rows = []
@@ -101,7 +101,7 @@ def _refused(name: str, refusal: _RefusedError) -> Any:
 
 
 def _plan_of(services: Services, asked: Any) -> _Plan:
-    """Check what a client wants; raises `_RefusedError`."""
+    """Check a topic that a client wants to create; raise `_RefusedError` if it is refused."""
     try:
         validate_topic(asked.name)
     except ValueError as error:
@@ -119,7 +119,7 @@ def _plan_of(services: Services, asked: Any) -> _Plan:
 
 
 def _partition_count(services: Services, asked: Any) -> int:
-    """Return how many partitions a topic is to have; raises `_RefusedError`."""
+    """Return how many partitions a topic is to have; raise `_RefusedError` if it is refused."""
     replicas = list(services.leadership.replica_ids)
     if asked.assignments:
         if asked.num_partitions != -1 or asked.replication_factor != -1:
@@ -161,7 +161,7 @@ def _config_rows(config: LogConfig, defaults: LogConfig) -> list[Any]:
 
 
 def answer_delete(call: Call) -> Answer:
-    """Delete topics, each for itself."""
+    """Delete topics, each independently of the others."""
     asked = call.request.message()
     if call.request.version >= BY_ID:
         wanted = [(one.name, one.topic_id) for one in asked.topics]

@@ -28,7 +28,7 @@ FLEXIBLE = 12
 
 
 class FileRange(NamedTuple):
-    """Name records in a file: their range, and the object by which the sender knows the file."""
+    """Describe records in a file: the file, as the sender knows it, and the range of bytes."""
 
     file: Any
     position: int
@@ -43,7 +43,7 @@ class _Pieces(bytearray):
         self.cuts: list[tuple[int, Data | FileRange]] = []
 
     def pieces(self) -> list[Data | FileRange]:
-        """Write the frame's size into it, and return the pieces in order, without empty pieces."""
+        """Write the size at the frame's beginning; return the pieces, without empty pieces."""
         size = len(self) - SIZE.size + sum(_size_of(records) for _, records in self.cuts)
         SIZE.pack_into(self, 0, size)
         view = memoryview(self)

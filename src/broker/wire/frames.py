@@ -36,9 +36,9 @@ class FrameSplitter:
 
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self._frame_bytes_max = frame_bytes_max
-        self._head = bytearray()  # of the incomplete frame: its size, as far as it arrived
-        self._pieces: list[Data] = []  # the bytes after its size
-        self._held_bytes = 0  # of `_pieces`
+        self._head = bytearray()  # the size of the incomplete frame, as far as it has arrived
+        self._pieces: list[Data] = []  # the bytes after the size
+        self._held_bytes = 0  # the number of bytes in `_pieces`
         self.declared_bytes = 0
 
     @property
@@ -91,7 +91,7 @@ class FrameSplitter:
         """Read the size at the beginning of a frame."""
         (size,) = SIZE.unpack_from(data)
         if not 0 <= size <= self._frame_bytes_max:
-            raise WireError(0, f"a frame of {size} bytes, at most {self._frame_bytes_max} are read")
+            raise WireError(0, f"a frame has {size} bytes, more than {self._frame_bytes_max}")
         return int(size)
 
 
@@ -113,7 +113,7 @@ class Request(NamedTuple):
         return self.key == API_VERSIONS and self.version not in _versions(API_VERSIONS)
 
     def message(self) -> Any:
-        """Decode the body. Bytes after its end are ignored, as Kafka does.
+        """Decode the body; ignore bytes after its end, as Kafka does.
 
         librdkafka 2.16 has three such bytes in a Metadata request for all topics.
         """

@@ -19,7 +19,7 @@ LETTERS = {
 }  # fmt: skip
 POINTER_BYTES = 8
 NUMBER_BYTES = 32  # memory of a Python int or float
-TEXT_BYTES_MAX = 2**15 - 1  # of any string, as in Kafka; a compact length could say more
+TEXT_BYTES_MAX = 2**15 - 1  # the longest string, as in Kafka; a compact length could be larger
 STRING_BYTES = 64  # memory of a short str or bytes object, or of a view
 UUID_BYTES = 16
 NULL_FIELDS = "the value is null, but this version does not allow null"
@@ -184,7 +184,8 @@ def numbers(letter: str, is_compact: bool, is_nullable: bool) -> Kind:
     """Return the kind of an array of numbers; one call reads or writes all numbers of the array."""
     read_length, write_length, size = length("" if is_compact else "i", is_nullable)
     size_of_one = struct.calcsize(">" + letter)
-    calls = {count: struct.Struct(f">{count}{letter}") for count in range(1, 8)}  # such as replicas
+    # Short arrays, such as lists of replicas, are frequent.
+    calls = {count: struct.Struct(f">{count}{letter}") for count in range(1, 8)}
 
     def layout(count: int) -> struct.Struct:
         return calls.get(count) or struct.Struct(f">{count}{letter}")

@@ -24,8 +24,8 @@ class ApiRange(NamedTuple):
 
 
 # The versions that Kafka 4.1 announces, without its unstable versions (OffsetCommit and OffsetFetch
-# 10, InitProducerId 6). The ranges of keys 4 to 7 are those of Kafka 3.9. Only brokers use these
-# APIs, among themselves.
+# 10, InitProducerId 6). The ranges of keys 4 to 7 come from Kafka 3.9. Brokers use these APIs only
+# among themselves.
 MILESTONES: dict[str, tuple[ApiRange, ...]] = {
     name: tuple(ApiRange(*row) for row in rows)
     for name, rows in {

@@ -22,12 +22,12 @@ from broker.wire.messages import (
 )
 from logstore import LogStoreError, UnknownPartitionError
 
-LISTED = frozenset({TOPIC, BROKER, 8, 16, 32})  # loggers, metrics and groups have none here
-TYPES_FROM = 1  # the first version of ListConfigResources that knows other things than metrics
+LISTED = frozenset({TOPIC, BROKER, 8, 16, 32})  # loggers, metrics and groups: always empty here
+TYPES_FROM = 1  # the first version of ListConfigResources that knows resources besides metrics
 
 
 def answer_alter(call: Call) -> Answer:
-    """Give resources the settings that are named, and the defaults of all others."""
+    """Change the named settings of resources, and reset all other settings of a topic."""
 
     def changes_of(resource: Any) -> list[Change]:
         settings = [(one.name, one.value) for one in resource.configs]
@@ -41,7 +41,7 @@ def answer_alter(call: Call) -> Answer:
 
 
 def answer_incremental(call: Call) -> Answer:
-    """Change the settings that are named."""
+    """Change only the named settings."""
 
     def changes_of(resource: Any) -> list[Change]:
         return [Change(one.name, one.config_operation, one.value) for one in resource.configs]
@@ -54,7 +54,7 @@ def answer_incremental(call: Call) -> Answer:
 def _alter_all(
     call: Call, changes_of: Callable[[Any], list[Change]]
 ) -> list[tuple[ErrorCode, str | None, int, str]]:
-    """Change each resource for itself; returns what both kinds of answer say of each."""
+    """Change each resource separately; return the fields of its row, for both kinds of answers."""
     asked = call.request.message()
     named = Counter((one.resource_type, one.resource_name) for one in asked.resources)
     rows = []
@@ -91,7 +91,7 @@ def _alter(
 def _refusal_of(
     services: Services, kind: int, name: str, changes: Sequence[Change]
 ) -> tuple[ErrorCode, str] | None:
-    """Check what does not depend on the settings themselves."""
+    """Check a change, except for the keys and values of its settings; None if nothing is wrong."""
     keys = [change.key for change in changes]
     if len(set(keys)) < len(keys):
         return ErrorCode.INVALID_REQUEST, "the request changes a setting twice"
@@ -107,7 +107,7 @@ def _refusal_of(
 
 
 def _alter_topic(services: Services, name: str, changes: Sequence[Change], is_dry: bool) -> None:
-    """Change all partitions; the first one decides what a list had before."""
+    """Change all partitions of a topic; lists are changed from the first partition's value."""
     topic = services.topics.get(name)
     if topic is None:
         raise UnknownPartitionError(topic=name, partition=0)
@@ -119,14 +119,14 @@ def _alter_topic(services: Services, name: str, changes: Sequence[Change], is_dr
     for partition in topic.partitions:
         try:
             services.store.set_config(name, partition, fields)
-        except LogStoreError as error:  # the others are changed; the client is to try again
+        except LogStoreError as error:  # change the other partitions; the client tries again
             failure = error
     if failure is not None:
         raise failure
 
 
 def answer_list(call: Call) -> Answer:
-    """List what has settings: topics and this broker."""
+    """List the resources that have settings: topics and this broker."""
     services, asked = call.services, call.request.message()
     Row = ListConfigResourcesResponse.ConfigResource  # noqa: N806 - a class
     rows = []

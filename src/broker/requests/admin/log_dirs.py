@@ -22,7 +22,7 @@ Partition = DescribeLogDirsResponse.DescribeLogDirsPartition
 
 
 def answer_describe(call: Call) -> Answer:
-    """Describe all log dirs, with the partitions that the client names, or all."""
+    """Describe all log dirs, with all partitions or only the partitions that the client names."""
     asked = call.request.message()
     wanted = None
     if asked.topics is not None:
@@ -46,7 +46,7 @@ def answer_describe(call: Call) -> Answer:
 
 
 def _lag_of(services: Services, copy: Any) -> int:
-    """Estimate the offsets that a copy still lacks, by its bytes; -1 if no move works on it."""
+    """Estimate from bytes how many offsets a copy still lacks; -1 if no move runs."""
     try:
         log = services.store.log(copy.topic, copy.partition)
         move = ReplicaMover.of(services.store).move_of(copy.topic, copy.partition)
@@ -101,7 +101,7 @@ def _is_name(topic: str, partition: int) -> bool:
 
 
 def _code_of(error: LogStoreError | None) -> ErrorCode:
-    """Return the code of one partition; a move that runs is no error."""
+    """Return the code of one partition; a move that still runs is not an error."""
     if error is None:
         return ErrorCode.NONE
     if isinstance(error, LogDirOfflineError):

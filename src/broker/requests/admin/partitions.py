@@ -12,7 +12,7 @@ from broker.wire.error_codes import ErrorCode
 from broker.wire.messages import CreatePartitionsResponse, DeleteRecordsResponse
 from logstore import LogStoreError
 
-HIGH_WATERMARK = -1  # as an offset: all records
+HIGH_WATERMARK = -1  # as the offset of a request: delete all records
 NO_OFFSET = -1
 
 Refusal = tuple[ErrorCode, str]
@@ -37,11 +37,11 @@ def _fault_of_count(services: Services, asked: Any) -> Refusal | None:
     if topic is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {asked.name!r}"
     if topic.is_internal:
-        reason = "which partition keeps a group depends on their number"
+        reason = "the number of partitions decides where a group is kept, so it cannot change"
         return ErrorCode.INVALID_REQUEST, reason
     count = len(topic.partitions)
     if not count < asked.count <= PARTITIONS_MAX:
-        reason = f"the topic has {count} partitions; {asked.count} is not above, or too many"
+        reason = f"the topic has {count} partitions; {asked.count} is not more, or is too many"
         return ErrorCode.INVALID_PARTITIONS, reason
     replicas = list(services.leadership.replica_ids)
     given = asked.assignments

@@ -1,7 +1,7 @@
 """Answer AlterPartitionReassignments (45), ListPartitionReassignments (46) and ElectLeaders (43).
 
-With one broker, each replica is where it can be: nothing is ever under way. Kafka's tools ask these
-when they move replicas between log dirs, and then use AlterReplicaLogDirs.
+With one broker, no replica can be on another broker, so no reassignment ever runs. When Kafka's
+tools move replicas between log dirs, they send these requests first, and then AlterReplicaLogDirs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from broker.wire.messages import (
     ListPartitionReassignmentsResponse,
 )
 
-ELECTIONS = (0, 1)  # of the preferred leader, and of one that may lack records
+ELECTIONS = (0, 1)  # preferred, and unclean: the new leader may lack records
 
 
 def _has(call: Call, name: str, partition: int) -> bool:
@@ -26,7 +26,7 @@ def _has(call: Call, name: str, partition: int) -> bool:
 
 
 def answer_alter(call: Call) -> Answer:
-    """Accept what is so already; refuse other brokers, and to cancel what does not run."""
+    """Accept the present replicas; refuse other brokers, and cancelling, because nothing runs."""
     Topic = AlterPartitionReassignmentsResponse.ReassignableTopicResponse  # noqa: N806 - a class
     topics = [
         Topic(topic.name, [_altered(call, topic.name, one) for one in topic.partitions])
@@ -50,12 +50,12 @@ def _altered(call: Call, name: str, asked: Any) -> Any:
 
 
 def answer_list(call: Call) -> Answer:
-    """List the reassignments that are under way: none."""
+    """Return an empty list, because no reassignment runs."""
     return call.answer(ListPartitionReassignmentsResponse(error_message=None))
 
 
 def answer_elect(call: Call) -> Answer:
-    """Say that the leader of each partition is the one that it ought to be."""
+    """Answer that no election is needed, because this broker leads each partition."""
     Response = ElectLeadersResponse  # noqa: N806 - a class
     asked, rows = call.request.message(), []
     is_known = asked.election_type in ELECTIONS
