@@ -221,7 +221,8 @@ class StoreConfig(Config):
     """Configure a store by Kafka's broker keys; sizes in bytes, durations in milliseconds.
 
     Args:
-        broker_id: the number of this store among the stores that will replicate to each other.
+        broker_id: the number of this store among the brokers of a cluster. None or -1: the number
+            that the log dirs have, or 0 for a new store. Any other must be the one in the log dirs.
         num_recovery_threads_per_data_dir: how many logs are recovered at the same time in each
             log dir.
         log_flush_scheduler_interval_ms: how often `flush_ms` is checked.
@@ -280,7 +281,7 @@ class StoreConfig(Config):
         "record_expansion_bytes_max",
     )
     _keys: ClassVar[dict[str, Key]] = {
-        "broker_id": Key(0, 2**31 - 1),
+        "broker_id": Key(0, 2**31 - 1, is_optional=True),
         "num_recovery_threads_per_data_dir": Key(1, 256),
         "log_flush_scheduler_interval_ms": Key(1, MS_MAX),
         "log_flush_offset_checkpoint_interval_ms": Key(1, MS_MAX),
@@ -301,7 +302,7 @@ class StoreConfig(Config):
         "index_cache_bytes": Key(0, BYTES_MAX, is_size=True),
     }
 
-    broker_id: int
+    broker_id: int | None
     num_recovery_threads_per_data_dir: int
     log_flush_scheduler_interval_ms: int
     log_flush_offset_checkpoint_interval_ms: int
@@ -325,7 +326,7 @@ class StoreConfig(Config):
     def __init__(
         self,
         *,
-        broker_id: int = 0,
+        broker_id: int | None = None,
         num_recovery_threads_per_data_dir: int = 2,
         log_flush_scheduler_interval_ms: int | str = 1000,
         log_flush_offset_checkpoint_interval_ms: int | str = 60_000,

@@ -161,7 +161,7 @@ class MoveCommands:
         store = self.store
         plan = MovePlan(tuple(PlannedMove(*one) for one in moves))
         if reassignment is not None:
-            plan = MovePlan.from_json(reassignment, broker_id=store.config.broker_id)
+            plan = MovePlan.from_json(reassignment, broker_id=store.broker_id)
         plan = located(store, plan, may_wish=reassignment is not None)
         if is_dry:
             return plan_facts(plan)

@@ -15,7 +15,7 @@ import pytest
 
 import broker as package
 from broker import Broker
-from logstore import LogClosedError, LogConfig, LogStore
+from logstore import LogClosedError, LogConfig, LogStore, StoreConfig
 from support.kafka_client import KafkaClient, batch_of, values_in
 from support.places import environment
 
@@ -128,6 +128,13 @@ def test_the_fixtures(kafka_broker: Broker, kafka_broker_session: Broker) -> Non
     for running in (kafka_broker, kafka_broker_session):
         with KafkaClient(running.bootstrap_servers) as client:
             client.create("t")
+
+
+def test_clients_see_the_id_of_the_store(tmp_path: Path) -> None:
+    """Also if the configuration of a later start does not name it."""
+    LogStore.open(tmp_path, config=StoreConfig(broker_id=7)).close()
+    with Broker.start(tmp_path) as broker, KafkaClient(broker.bootstrap_servers) as client:
+        assert [node.node_id for node in client.call("Metadata", topics=None).brokers] == [7]
 
 
 def test_without_the_extra_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ def new_ids() -> Callable[[], str]:
     return lambda: f"{next(numbers):032x}"
 
 
-def run(*facts: DirFacts, format_new: bool = False, broker_id: int = 0) -> Roll:
+def run(*facts: DirFacts, format_new: bool = False, broker_id: int | None = None) -> Roll:
     """Decide."""
     return decide(facts, broker_id=broker_id, format_new=format_new, new_id=new_ids())
 
@@ -263,9 +263,15 @@ def test_a_store_that_lost_every_identity_gets_them_back() -> None:
 
 
 def test_another_broker_id_is_refused() -> None:
-    """The default says nothing, any other must match."""
-    with pytest.raises(LogDirIdentityError, match="broker"):
-        run(ours("/1", A), ours("/2", B), broker_id=7)
+    """None says nothing; any number must match, also 0."""
+    zero = (ours("/1", A), ours("/2", B))
+    seven = [one._replace(meta=one.meta._replace(broker_id=7)) for one in zero if one.meta]
+    for facts, kept, refused_id in ((zero, 0, 7), (seven, 7, 0)):
+        for broker_id in (None, kept):
+            roll = run(*facts, broker_id=broker_id)
+            assert {member.meta.broker_id for member in roll.members} == {kept}
+        with pytest.raises(LogDirIdentityError, match=f"broker {kept}, .* says {refused_id}"):
+            run(*facts, broker_id=refused_id)
 
 
 def unmounted(path: str) -> DirFacts:

@@ -39,7 +39,7 @@ def answers_of_ours(place: Path) -> dict[str, str]:
     """Ask this broker, with three log dirs, too."""
     dirs = [place / name for name in "abc"]
     with Broker.start(dirs) as broker, KafkaClient(broker.bootstrap_servers) as client:
-        return answers_of(client, broker.store.config.broker_id, broker.store.log_dirs)
+        return answers_of(client, broker.store.broker_id, broker.store.log_dirs)
 
 
 def main() -> int:

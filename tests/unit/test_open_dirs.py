@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from logstore.errors import LogDirLockedError, LogStoreError
+from logstore.config import StoreConfig
+from logstore.errors import LogDirIdentityError, LogDirLockedError, LogStoreError
 from logstore.store.store import LogStore
+from mover import plan_moves
 from support.crashing import CrashError, crash_at
 from support.places import fast_directory
 
@@ -113,3 +115,16 @@ def test_a_file_is_no_log_dir(tmp_path: Path) -> None:
     for path in (tmp_path / "file", tmp_path / "file" / "logs"):
         with pytest.raises(LogStoreError):
             LogStore.open(path)
+
+
+def test_a_store_keeps_its_broker_id(fast_path: Path) -> None:
+    """A configuration without a number takes the one in the log dirs; another one is refused."""
+    with LogStore.open(fast_path, config=StoreConfig(broker_id=7)) as store:
+        assert store.broker_id == 7
+    for config in (StoreConfig(), StoreConfig(broker_id=-1), StoreConfig(broker_id=7)):
+        with LogStore.open(fast_path, config=config) as store:
+            assert (store.broker_id, plan_moves(store).broker_id) == (7, 7)
+            with LogStore.open(fast_path, read_only=True) as reader:
+                assert reader.broker_id == 7
+    with pytest.raises(LogDirIdentityError, match=r"belongs to broker 7, .* says 0"):
+        LogStore.open(fast_path, config=StoreConfig(broker_id=0))

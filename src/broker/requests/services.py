@@ -43,7 +43,7 @@ class Services:
         self.config = config
         self.clock = clock
         self.apis = ApiVersions(MILESTONES)
-        self.leadership = SoleBroker(store.config.broker_id, store.cluster_id)
+        self.leadership = SoleBroker(store.broker_id, store.cluster_id)
         self.topics = TopicCatalog(store)
         self.producer_ids = ProducerIds(store)
         self.traffic = Traffic()

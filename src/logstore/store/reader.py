@@ -59,6 +59,11 @@ class StoreReader:
         """The id that all log dirs of this store have, 32 hex digits."""
         return next((d.cluster_id for d in self._state.replicas.log_dirs if d.cluster_id), "")
 
+    @property
+    def broker_id(self) -> int:
+        """The number of this store among the brokers of a cluster, as its log dirs have it."""
+        return self._state.broker_id
+
     # --- partitions -------------------------------------------------------------------------------
 
     def log(self, topic: str, partition: int) -> Log:

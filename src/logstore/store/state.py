@@ -47,6 +47,7 @@ class StoreState:
 
     Attributes:
         config: the configuration that the user passed.
+        broker_id: the number in the log dirs; 0 in a view of the log dirs of a Kafka broker.
         environment: the clock and the caches of the logs.
         replicas: which partitions exist, and in which log dirs. This object has a lock of its own.
         admin: the commands for other processes, served through the admin socket. A view has no
@@ -76,6 +77,7 @@ class StoreState:
         from logstore.store.upkeep.events import Events
 
         self.config = config
+        self.broker_id = 0
         self.environment = environment
         self.replicas = replicas
         self.failures = failures

@@ -330,6 +330,7 @@ def open_view(
     replicas = Replicas(opened.log_dirs, opened.missing_ids)
     environment = LogEnvironment(config, clock)
     state = StoreState(config, environment, replicas, failures, Admin(), {})
+    state.broker_id = opened.broker_id
     watch(state)
     view = StoreView(state, StoreDirs(replicas, environment))
     for log_dir in opened.log_dirs:

@@ -117,7 +117,7 @@ def current_assignment(made: Row) -> str:
 def verify(log_dirs: tuple[str, ...], text: str, output_format: str) -> None:
     """Report for each replica whether it is in the wanted log dir; change nothing."""
     with store_for_reading(log_dirs) as store, wrong_usage():
-        plan = MovePlan.from_json(text, broker_id=store.config.broker_id)
+        plan = MovePlan.from_json(text, broker_id=store.broker_id)
         rows = [verified(store, *move[:3]) for move in plan.moves]
     rows += [
         {"topic": one.topic, "partition": one.partition, "wanted": None, "log_dir": None,
@@ -165,7 +165,7 @@ def cancel(log_dirs: tuple[str, ...], text: str, output_format: str) -> None:
     The notes that the reassignment left about missing partitions are withdrawn.
     """
     with store_for_reading(log_dirs) as store, wrong_usage():
-        plan = MovePlan.from_json(text, broker_id=store.config.broker_id)
+        plan = MovePlan.from_json(text, broker_id=store.broker_id)
         wishes = [one for one in plan.moves if is_wished(store, *one[:3])]
     wanted = {(one.topic, one.partition): one.target for one in plan.moves}
     with moves_of(log_dirs) as caller:

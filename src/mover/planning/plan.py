@@ -125,7 +125,7 @@ def plan_moves(
         reserved[targets[one.topic, one.partition]] += one.size_bytes
     facts = [_facts(one, leaving, reserved[one.path]) for one in described]
     resting = [one for one in replicas if one not in moving]
-    plan = plan_of(facts, resting, tolerance, store.config.broker_id)
+    plan = plan_of(facts, resting, tolerance, store.broker_id)
     under_way = tuple(
         SkippedMove(
             one.log_dir,

@@ -43,6 +43,11 @@ class OpenedDirs(NamedTuple):
     warnings: list[str]
     roll: Roll
 
+    @property
+    def broker_id(self) -> int:
+        """The number that the log dirs have."""
+        return self.roll.members[0].meta.broker_id
+
     def good(self) -> list[LogDir]:
         """List the log dirs that serve."""
         return [log_dir for log_dir in self.log_dirs if not log_dir.is_offline]
@@ -51,7 +56,7 @@ class OpenedDirs(NamedTuple):
 def open_log_dirs(
     configured: Configured,
     *,
-    broker_id: int,
+    broker_id: int | None,
     format_new: bool,
     on_failure: FailureHandler,
     admin_socket: str | None = None,
@@ -107,7 +112,7 @@ def view_log_dirs(
         remedy = "open it for writing to make one, or correct the path"
         raise LogDirIdentityError(f"log dir {path}: {reason}; {remedy}", path=path, reason=reason)
     _check_a_store_is_seen(facts)
-    roll = decide(facts, broker_id=0, format_new=False, new_id=new_id)
+    roll = decide(facts, broker_id=None, format_new=False, new_id=new_id)
     roll = roll._replace(members=tuple(m for m in roll.members if not m.is_new))
     return _make(configured, facts, roll, on_failure=on_failure, read_only=True)
 

@@ -73,6 +73,7 @@ def open_owned(
     membership = Membership(replicas, opened.roll, patience_of(config))
     environment = LogEnvironment(config, clock)
     state = OwnerState(config, environment, replicas, failures, admin, keepers, membership)
+    state.broker_id = opened.broker_id
     watch(state)
     replicas.purge = partial(purge_in_order, replicas, keepers)
     state.events.follow(replicas)

@@ -88,7 +88,7 @@ def known_paths(facts: Iterable[DirFacts]) -> dict[str, str]:
 
 
 def decide(
-    facts: Sequence[DirFacts], *, broker_id: int, format_new: bool, new_id: Callable[[], str]
+    facts: Sequence[DirFacts], *, broker_id: int | None, format_new: bool, new_id: Callable[[], str]
 ) -> Roll:
     """Decide about all configured dirs at once.
 
@@ -136,7 +136,7 @@ def _refused_bad(bad: Sequence[DirFacts]) -> list[Refused]:
 def _new_store(
     bare: Sequence[DirFacts],
     bad: Sequence[DirFacts],
-    broker_id: int,
+    broker_id: int | None,
     format_new: bool,
     new_id: Callable[[], str],
 ) -> Roll:
@@ -162,7 +162,7 @@ def _new_store(
     members = [
         Member(
             fact.path,
-            MetaProperties(cluster_id, broker_id, directory_id, 1, roster, True),
+            MetaProperties(cluster_id, broker_id or 0, directory_id, 1, roster, True),
             is_changed=True,
             is_new=True,
         )
@@ -175,7 +175,7 @@ def _without_any_identity(
     was_ours: Sequence[DirFacts],
     bare: Sequence[DirFacts],
     bad: Sequence[DirFacts],
-    broker_id: int,
+    broker_id: int | None,
     format_new: bool,
     new_id: Callable[[], str],
 ) -> Roll:
@@ -192,7 +192,7 @@ def _without_any_identity(
     roster = tuple(ids.values())
     members = []
     for fact in [*was_ours, *joining]:
-        meta = MetaProperties(cluster_id, broker_id, ids[fact.path], 1, roster, False)
+        meta = MetaProperties(cluster_id, broker_id or 0, ids[fact.path], 1, roster, False)
         warning = "" if fact in joining else f"{fact.path}: its meta.properties {_lost(fact)}"
         members.append(Member(fact.path, meta, True, fact in joining, warning))
     refused = _refused_bad(bad)
@@ -230,7 +230,7 @@ class _Existing:
         formatted: Sequence[DirFacts],
         was_ours: Sequence[DirFacts],
         bare: Sequence[DirFacts],
-        broker_id: int,
+        broker_id: int | None,
         format_new: bool,
         new_id: Callable[[], str],
     ) -> None:
@@ -243,7 +243,7 @@ class _Existing:
         newest = [meta for meta in self.metas.values() if meta.roster_epoch == self.epoch]
         self.is_forming = all(meta.is_forming for meta in self.metas.values())
         self.broker_id = newest[0].broker_id
-        if broker_id and broker_id != self.broker_id:
+        if broker_id is not None and broker_id != self.broker_id:
             raise LogDirIdentityError(
                 path=ours[0].path,
                 reason=f"it belongs to broker {self.broker_id}, but the configuration says "
