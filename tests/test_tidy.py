@@ -45,13 +45,13 @@ LAYERS = [
     {"logstore.cli"},
     {"logstore"},  # the list of public names
     {"mover"},
-    {"broker.config", "broker.wire"},
+    {"broker.config", "broker.properties", "broker.wire"},
     {"broker.machines", "broker.groups"},
     {"broker.net"},
     {"broker.catalog"},
-    {"broker.coordinator"},
+    {"broker.coordinator", "broker.ignored_keys", "broker.server_properties"},
     {"broker.requests"},
-    {"broker.server"},
+    {"broker.forecast", "broker.server"},
     {"broker"},  # the list of public names
     {"broker.metrics"},
     {"broker.cli", "broker.pytest_plugin"},

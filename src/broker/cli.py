@@ -4,23 +4,140 @@ from __future__ import annotations
 
 import threading
 from contextlib import AbstractContextManager, nullcontext
+from typing import BinaryIO, NamedTuple
 
 import click
 
 from broker.config import BrokerConfig
+from broker.forecast import Line, forecast
+from broker.net.readiness import notify
+from broker.properties import parse_properties
 from broker.server import Broker
+from broker.server_properties import ServerProperties, server_properties
 from logstore import LogStore
 from logstore.cli.interrupts import held
 from logstore.cli.options import (
+    ENVIRONMENT_NAME,
+    format_option,
     log_dirs_option,
     named_log_dirs,
     note,
     tell_of_opening,
     wrong_usage,
 )
-from logstore.cli.output import progress_bar
+from logstore.cli.output import Column, optional_text, print_rows, progress_bar
 
 LISTENERS = "PLAINTEXT://127.0.0.1:9092"
+CHECK_COLUMNS = [
+    Column("kind", "what"),
+    Column("name", "name"),
+    Column("value", "value", optional_text),
+    Column("default", "default", optional_text),
+    Column("source", "from", optional_text),
+]
+
+
+@click.command("broker", short_help="Serve the store to Kafka's clients.")
+@log_dirs_option
+@click.option(
+    "--listeners",
+    show_default=LISTENERS,
+    metavar="NAME://HOST:PORT[,...]",
+    help="Addresses at which clients connect; an empty HOST means all, port 0 a free one.",
+)
+@click.option(
+    "--advertised-listeners",
+    metavar="NAME://HOST:PORT[,...]",
+    help="Addresses that clients are given for these listeners, if they differ.",
+)
+@click.option(
+    "--config",
+    "config_file",
+    type=click.File("rb"),
+    metavar="FILE",
+    help="A server.properties of Kafka; the other options win over it.",
+)
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="Serve Prometheus metrics at http://127.0.0.1:PORT/metrics; 0 means a free port.",
+)
+@click.option("--check", "is_check", is_flag=True, help="Only show what would be done.")
+@format_option()
+def broker(
+    log_dirs: tuple[str, ...],
+    listeners: str | None,
+    advertised_listeners: str | None,
+    config_file: BinaryIO | None,
+    metrics_port: int | None,
+    is_check: bool,
+    output_format: str,
+) -> None:
+    """Serve the store to Kafka's clients, until Ctrl-C or SIGTERM.
+
+    A new store is created if the log dirs are new. On the first signal, the broker answers what is
+    under way, and closes the store; a second signal ends it at once. With --check, the exit code is
+    1 if a problem was found. --format belongs to --check.
+
+    \b
+    Examples:
+      logstore broker --log-dirs /disk1/logs,/disk2/logs
+      logstore broker --log-dirs logs --listeners PLAINTEXT://:9092 \\
+        --advertised-listeners PLAINTEXT://kafka.example.com:9092
+      logstore broker --config server.properties --check
+    """
+    given = {"listeners": listeners, "advertised.listeners": advertised_listeners}
+    wish = _wish(log_dirs, config_file, {key: text for key, text in given.items() if text})
+    if is_check:
+        lines = forecast(wish.found, wish.log_dirs, wish.source, wish.sources)
+        print_rows([line._asdict() for line in lines], CHECK_COLUMNS, output_format)
+        click.get_current_context().exit(1 if any(map(_is_problem, lines)) else 0)
+    if wish.found.problems:
+        context = click.get_current_context(silent=True)
+        raise click.UsageError("; ".join(wish.found.problems), context)
+    for sentence in wish.found.unknown:
+        note(f"warning: {sentence}")
+    if wish.found.ignored:
+        note(f"ignored, without a meaning for one broker: {', '.join(wish.found.ignored)}")
+    _serve(wish.log_dirs, wish.found.config, metrics_port)
+
+
+class _Wish(NamedTuple):
+    """What the options and the file ask for, and where each part is said."""
+
+    found: ServerProperties
+    log_dirs: list[str]
+    source: str
+    sources: dict[str, str]
+
+
+def _wish(
+    log_dirs: tuple[str, ...], config_file: BinaryIO | None, options: dict[str, str]
+) -> _Wish:
+    """Read the file, if there is one; options win over it, and it wins over the environment."""
+    entries, file_name = {}, ""
+    if config_file is not None:
+        file_name = config_file.name
+        with wrong_usage(f" ({file_name})"):
+            entries = parse_properties(config_file.read())
+    found = server_properties({"listeners": LISTENERS} | entries | options)
+    sources = {
+        field: f"--{key.replace('.', '-')}" if key in options else f"{file_name}: {key}"
+        for field, key in found.sources.items()
+    }
+    if "listeners" not in entries | options:
+        sources["listeners"] = "default"
+    has_option = bool(log_dirs or click.get_current_context().obj)
+    if found.log_dirs and not has_option:
+        key = "log.dirs" if entries.get("log.dirs", "").strip() else "log.dir"
+        return _Wish(found, list(found.log_dirs), f"{file_name}: {key}", sources)
+    source = "--log-dirs" if has_option else ENVIRONMENT_NAME
+    return _Wish(found, named_log_dirs(log_dirs), source, sources)
+
+
+def _is_problem(line: Line) -> bool:
+    return line.kind == "problem"
 
 
 def _metrics(running: Broker, port: int | None) -> AbstractContextManager[object]:
@@ -34,47 +151,8 @@ def _metrics(running: Broker, port: int | None) -> AbstractContextManager[object
     return endpoint
 
 
-@click.command("broker", short_help="Serve the store to Kafka's clients.")
-@log_dirs_option
-@click.option(
-    "--listeners",
-    default=LISTENERS,
-    show_default=True,
-    metavar="NAME://HOST:PORT[,...]",
-    help="Addresses at which clients connect; an empty HOST means all, port 0 a free one.",
-)
-@click.option(
-    "--advertised-listeners",
-    default="",
-    metavar="NAME://HOST:PORT[,...]",
-    help="Addresses that clients are given for these listeners, if they differ.",
-)
-@click.option(
-    "--metrics-port",
-    type=click.IntRange(0, 65535),
-    metavar="PORT",
-    help="Serve Prometheus metrics at http://127.0.0.1:PORT/metrics; 0 means a free port.",
-)
-def broker(
-    log_dirs: tuple[str, ...],
-    listeners: str,
-    advertised_listeners: str,
-    metrics_port: int | None,
-) -> None:
-    """Serve the store to Kafka's clients, until Ctrl-C or SIGTERM.
-
-    A new store is created if the log dirs are new. On the first signal, the broker answers what is
-    under way, and closes the store; a second signal ends it at once.
-
-    \b
-    Examples:
-      logstore broker --log-dirs /disk1/logs,/disk2/logs
-      logstore broker --log-dirs logs --listeners PLAINTEXT://:9092 \\
-        --advertised-listeners PLAINTEXT://kafka.example.com:9092
-    """
-    paths = named_log_dirs(log_dirs)
-    with wrong_usage():
-        config = BrokerConfig(listeners=listeners, advertised_listeners=advertised_listeners)
+def _serve(paths: list[str], config: BrokerConfig, metrics_port: int | None) -> None:
+    """Open the store and serve it until a signal."""
     with held() as interrupts:
         with interrupts.allowed(), progress_bar("recovering", None, is_bytes=False) as show:
             store = LogStore.open(
@@ -90,9 +168,11 @@ def broker(
             ):
                 for endpoint in running.endpoints:
                     click.echo(f"serving {len(store)} partitions at {endpoint}")
+                notify("READY=1")
                 try:
                     with interrupts.allowed():
                         threading.Event().wait()
                 except KeyboardInterrupt:
+                    notify("STOPPING=1")
                     note("stopping: answering what is under way, then closing the store")
         interrupts.asked = 0  # it ended in order, as the signal asked

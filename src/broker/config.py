@@ -18,6 +18,7 @@ from logstore.config import parse_duration, parse_size
 DAY_MS = 24 * 3600 * 1000
 LISTENER = re.compile(r"(?P<name>[A-Za-z0-9_.-]+)://(?P<host>\[[^\]]*\]|[^:/\[\]]*):(?P<port>\d+)")
 PROTOCOL = "PLAINTEXT"
+PROTOCOLS_WITH_SECURITY = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
 SIZES_MAX = 2**31 - 1
 # Kafka's defaults where they differ from this library's. Records are kept in Kafka's own layout.
 KAFKA_LOG_CONFIG = LogConfig(
@@ -125,10 +126,13 @@ class BrokerConfig:
     def __post_init__(self) -> None:
         for one in fields(self):
             value = getattr(self, one.name)
-            object.__setattr__(self, one.name, _checked(one.name, value, one.default))
+            object.__setattr__(self, one.name, self.checked(one.name, value))
         if self.log_config.record_format != "kafka":
             raise ValueError("log_config: a broker keeps records with record_format='kafka'")
         names = [endpoint.name for endpoint in self.endpoints]
+        for name in names:
+            if name.upper() in PROTOCOLS_WITH_SECURITY:
+                raise ValueError(f"listeners: {name} promises a protection that is not there yet")
         for endpoint in self.advertised:
             if endpoint.name not in names:
                 raise ValueError(f"advertised_listeners: there is no listener {endpoint.name!r}")
@@ -165,18 +169,19 @@ class BrokerConfig:
                 raise TypeError(f"BrokerConfig has no key {name!r}; did you mean {near[0]!r}?")
         return cls(**settings)
 
-
-def _checked(name: str, value: object, default: object) -> object:
-    """Check one setting by the type of its default; return it as a number if it is text."""
-    if isinstance(default, bool | str | LogConfig | StoreConfig):
-        if type(value) is not type(default):
-            raise TypeError(f"{name} must be {type(default).__name__}, not {value!r}")
-        return value
-    parse: Callable[[str, str], int] = parse_duration if name.endswith("_ms") else parse_size
-    number = parse(value, name) if isinstance(value, str) else value
-    if isinstance(number, bool) or not isinstance(number, int):
-        raise TypeError(f"{name} must be a whole number, not {value!r}")
-    smallest = 0 if default == 0 else 1
-    if not smallest <= number <= SIZES_MAX:
-        raise ValueError(f"{name}={number} is not in {smallest}..{SIZES_MAX}")
-    return number
+    @classmethod
+    def checked(cls, name: str, value: object) -> object:
+        """Check one setting by the type of its default; return it as a number if it is text."""
+        default = getattr(cls, name)
+        if isinstance(default, bool | str | LogConfig | StoreConfig):
+            if type(value) is not type(default):
+                raise TypeError(f"{name} must be {type(default).__name__}, not {value!r}")
+            return value
+        parse: Callable[[str, str], int] = parse_duration if name.endswith("_ms") else parse_size
+        number = parse(value, name) if isinstance(value, str) else value
+        if isinstance(number, bool) or not isinstance(number, int):
+            raise TypeError(f"{name} must be a whole number, not {value!r}")
+        smallest = 0 if default == 0 else 1
+        if not smallest <= number <= SIZES_MAX:
+            raise ValueError(f"{name}={number} is not in {smallest}..{SIZES_MAX}")
+        return number

@@ -75,9 +75,12 @@ def open_log_dirs(
         LogDirError: retriable; this process is short of descriptors or memory.
     """
     for _ in range(ATTEMPTS_MAX):
-        facts = look(configured, patience_seconds)
-        roll = decide(facts, broker_id=broker_id, format_new=format_new, new_id=new_id)
-        refuse_nested(facts, roll)
+        facts, roll = foresee(
+            configured,
+            broker_id=broker_id,
+            format_new=format_new,
+            patience_seconds=patience_seconds,
+        )
         opened = _make(configured, facts, roll, on_failure=on_failure, read_only=False)
         for log_dir in opened.log_dirs:
             log_dir.lock.admin_socket = admin_socket
@@ -96,6 +99,20 @@ def open_log_dirs(
     raise LogDirOfflineError(
         path=configured.paths[0], reason="its identity changes again and again during the opening"
     )
+
+
+def foresee(
+    configured: Configured,
+    *,
+    broker_id: int | None,
+    format_new: bool = False,
+    patience_seconds: float = PATIENCE_SECONDS,
+) -> tuple[list[DirFacts], Roll]:
+    """Decide what an opening makes of the dirs, and change nothing; see `open_log_dirs`."""
+    facts = look(configured, patience_seconds)
+    roll = decide(facts, broker_id=broker_id, format_new=format_new, new_id=new_id)
+    refuse_nested(facts, roll)
+    return facts, roll
 
 
 def view_log_dirs(

@@ -1,0 +1,94 @@
+"""Say what a start of the broker would do, without doing it: `logstore broker --check`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from typing import Any, NamedTuple
+
+from broker.config import BrokerConfig
+from broker.server_properties import ServerProperties
+from logstore import LogConfig, LogStoreError, StoreConfig
+from logstore.store.admin.client import find_owner
+from logstore.store.start.identity import resolve
+from logstore.store.start.open_dirs import foresee
+from logstore.store.start.roster import Found
+
+
+class Line(NamedTuple):
+    """One fact: its kind, the thing, what will be, what is usual, and who says so."""
+
+    kind: str
+    name: str
+    value: object
+    default: object = None
+    source: str | None = None
+
+
+def forecast(
+    found: ServerProperties, log_dirs: list[str], source: str, sources: Mapping[str, str]
+) -> list[Line]:
+    """List what a start would do; lines of the kind "problem" would stop it, or a part of it.
+
+    Args:
+        found: what the file and the options say.
+        log_dirs: the log dirs.
+        source: who names the log dirs.
+        sources: who set each field.
+    """
+    lines = [Line("problem", problem, None) for problem in found.problems]
+    lines += _log_dirs(log_dirs, source, found.config.store_config.broker_id)
+    lines += _listeners(found.config, sources)
+    usual = BrokerConfig()
+    for field, value in _flat(found.config):
+        default = dict(_flat(usual))[field]
+        if value != default and not field.endswith("listeners"):
+            lines.append(Line("setting", field, value, default, sources.get(field)))
+    lines += [Line("unknown", sentence, None) for sentence in found.unknown]
+    lines += [Line("ignored", key, None) for key in found.ignored]
+    return lines
+
+
+def _log_dirs(paths: list[str], source: str, broker_id: int | None) -> Iterator[Line]:
+    owner = find_owner(paths)
+    if owner is not None:
+        yield Line("note", f"process {owner.pid} has the store open", None)
+    try:
+        facts, roll = foresee(resolve(paths), broker_id=broker_id)
+    except (LogStoreError, ValueError) as error:
+        yield Line("problem", str(error), None, source=source)
+        return
+    absent = {fact.path for fact in facts if fact.found is Found.ABSENT}
+    for member in roll.members:
+        value = f"belongs to store {member.meta.cluster_id}, broker {member.meta.broker_id}"
+        if member.is_new:
+            made = "will be created" if member.path in absent else "is empty, and will be formatted"
+            value = f"{made} for broker {member.meta.broker_id}"
+        yield Line("log dir", member.path, value, source=source)
+    for refusal in roll.refused:
+        reason = refusal.explained(to_reader=False)
+        yield Line("problem", f"log dir {refusal.path}: {reason}", None, source=source)
+    for missing in sorted({*roll.missing_ids} - {refusal.missing_id for refusal in roll.refused}):
+        yield Line("problem", f"log dir {missing} of this store is not named", None, source=source)
+
+
+def _listeners(config: BrokerConfig, sources: Mapping[str, str]) -> Iterator[Line]:
+    advertised = {endpoint.name: endpoint for endpoint in config.advertised}
+    for endpoint in config.endpoints:
+        known = advertised.get(endpoint.name)
+        value = f"clients are given {known}" if known else "clients are given the same address"
+        if known is None and endpoint.host in ("", "0.0.0.0", "::"):
+            value = "clients are given the name of this machine"
+        yield Line("listener", str(endpoint), value, source=sources.get("listeners"))
+
+
+def _flat(config: BrokerConfig) -> Iterator[tuple[str, Any]]:
+    """List all settings, those of topics and of the store too, with a name for each."""
+    for one in fields(config):
+        value = getattr(config, one.name)
+        if isinstance(value, LogConfig | StoreConfig):
+            for name, setting in value.to_dict().items():
+                if name != "log_config":
+                    yield f"{one.name}.{name}", setting
+        else:
+            yield one.name, value

@@ -1,0 +1,64 @@
+"""List Kafka's keys that set nothing here: those without a meaning, and those that are refused.
+
+The list has the keys of Kafka 4.1, and those of earlier releases that files still have.
+"""
+
+from __future__ import annotations
+
+# Parts of Kafka that one broker without replicas does not have, or does in another way.
+PREFIXES = (
+    "alter.log.dirs.replication.quota.", "broker.heartbeat.", "broker.session.",
+    "controlled.shutdown.", "controller.", "delegation.token.", "group.consumer.",
+    "group.coordinator.", "group.share.", "group.streams.",
+    "internal.", "kafka.metrics.", "leader.imbalance.", "listener.name.",
+    "log.cleaner.io.buffer.", "log.local.", "log.roll.jitter.", "metadata.", "metrics.",
+    "offsets.commit.", "password.encoder.", "quota.", "remote.", "replica.", "replication.quota.",
+    "share.", "socket.connection.setup.", "transaction.", "zookeeper.",
+)  # fmt: skip
+IGNORED = frozenset({
+    "add.partitions.to.txn.retry.backoff.max.ms", "add.partitions.to.txn.retry.backoff.ms",
+    "advertised.host.name", "advertised.port", "allow.everyone.if.no.acl.found",
+    "auto.include.jmx.reporter", "auto.leader.rebalance.enable", "background.threads",
+    "broker.id.generation.enable", "broker.rack", "compression.gzip.level",
+    "compression.lz4.level", "compression.zstd.level", "connection.failed.authentication.delay.ms",
+    "connections.max.reauth.ms", "control.plane.listener.name", "default.replication.factor",
+    "delete.records.purgatory.purge.interval.requests", "early.start.listeners",
+    "eligible.leader.replicas.enable", "fetch.purgatory.purge.interval.requests",
+    "initial.broker.registration.timeout.ms", "inter.broker.listener.name",
+    "inter.broker.protocol.version", "log.cleaner.threads", "log.dir.failure.timeout.ms",
+    "log.flush.start.offset.checkpoint.interval.ms", "log.initial.task.delay.ms",
+    "log.message.downconversion.enable", "log.message.format.version",
+    "log.message.timestamp.difference.max.ms", "log.preallocate", "log.segment.delete.delay.ms",
+    "max.connection.creation.rate", "max.connections.per.ip.overrides",
+    "max.request.partition.size.limit", "metric.reporters", "min.insync.replicas",
+    "num.io.threads", "num.network.threads", "num.replica.alter.log.dirs.threads",
+    "num.replica.fetchers", "offsets.load.buffer.size", "offsets.topic.compression.codec",
+    "offsets.topic.replication.factor", "offsets.topic.segment.bytes", "principal.builder.class",
+    "producer.id.expiration.check.interval.ms", "producer.purgatory.purge.interval.requests",
+    "queued.max.requests", "request.timeout.ms", "reserved.broker.max.id",
+    "server.max.startup.time.ms", "socket.listen.backlog.size", "socket.receive.buffer.bytes",
+    "socket.send.buffer.bytes", "super.users", "telemetry.max.bytes",
+    "transactional.id.expiration.ms", "unclean.leader.election.enable",
+    "unclean.leader.election.interval.ms", "unstable.api.versions.enable",
+    "unstable.feature.versions.enable",
+})  # fmt: skip
+
+# A user who sets one of them relies on a protection that this broker does not give.
+REFUSED_PREFIXES = ("config.providers", "sasl.", "ssl.")
+REFUSED = frozenset({
+    "alter.config.policy.class.name", "authorizer.class.name", "client.quota.callback.class",
+    "create.topic.policy.class.name", "delegation.token.master.key", "delegation.token.secret.key",
+    "security.providers",
+})  # fmt: skip
+
+
+def is_refused(key: str) -> bool:
+    """Check for a key of TLS, SASL, access control, policies or secrets."""
+    if key.startswith("listener.name."):
+        return any(f".{prefix}" in key for prefix in ("sasl.", "ssl."))
+    return key in REFUSED or key.startswith(REFUSED_PREFIXES)
+
+
+def is_ignored(key: str) -> bool:
+    """Check for a key of Kafka that has no meaning for one broker."""
+    return key in IGNORED or key.startswith(PREFIXES)

@@ -1,0 +1,19 @@
+"""Report to the service manager that this process serves, or that it stops (sd_notify)."""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import suppress
+
+
+def notify(state: str) -> None:
+    """Send a state such as READY=1, if a service manager started this process and waits for it."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return
+    if address.startswith("@"):  # a name in the abstract namespace
+        address = "\0" + address[1:]
+    # A manager that has gone is no reason to stop serving.
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.sendto(state.encode(), address)

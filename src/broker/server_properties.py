@@ -1,0 +1,290 @@
+"""Translate Kafka's `server.properties` to a `BrokerConfig`.
+
+A key is one of four kinds: it has a meaning here; it has none for one broker, and is ignored; it
+would promise a protection that this broker does not give, and is refused; or nobody knows it. All
+keys are read, so that the user sees every problem at once. The values of refused keys may be
+secrets, so no message shows them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from functools import partial
+from typing import Any, NamedTuple
+
+from broker.catalog.settings import INT, KEYS, LONG, field_of, value_of
+from broker.config import (
+    KAFKA_LOG_CONFIG,
+    PROTOCOL,
+    SIZES_MAX,
+    STORE_CONFIG,
+    BrokerConfig,
+    parse_endpoints,
+)
+from broker.ignored_keys import IGNORED, is_ignored, is_refused
+from logstore import LogConfig, StoreConfig
+
+HOUR_MS, MINUTE_MS = 3_600_000, 60_000
+MS_MAX = 2**62
+WHOLE = re.compile(r"[+-]?[0-9]+")
+DECIMAL = re.compile(r"[+-]?[0-9]+\.[0-9]+(?:[eE][+-]?[0-9]+)?")
+NO_PROTECTION = (
+    "this broker has no TLS, no SASL, no access control and no policies: remove the key, and let "
+    "only trusted clients reach the listeners"
+)
+
+
+class Default(NamedTuple):
+    """A broker's default of a topic setting, and the unit of its number in that of the setting."""
+
+    topic_key: str
+    unit: int = 1
+
+
+# If several keys set the same default, the last one in this order counts, as in Kafka.
+TOPIC_DEFAULTS = {
+    "compression.type": Default("compression.type"),
+    "log.cleaner.delete.retention.ms": Default("delete.retention.ms"),
+    "log.cleaner.max.compaction.lag.ms": Default("max.compaction.lag.ms"),
+    "log.cleaner.min.cleanable.ratio": Default("min.cleanable.dirty.ratio"),
+    "log.cleaner.min.compaction.lag.ms": Default("min.compaction.lag.ms"),
+    "log.cleanup.policy": Default("cleanup.policy"),
+    "log.flush.interval.messages": Default("flush.messages"),
+    "log.flush.scheduler.interval.ms": Default("flush.ms"),
+    "log.flush.interval.ms": Default("flush.ms"),
+    "log.index.interval.bytes": Default("index.interval.bytes"),
+    "log.index.size.max.bytes": Default("segment.index.bytes"),
+    "log.message.timestamp.after.max.ms": Default("message.timestamp.after.max.ms"),
+    "log.message.timestamp.before.max.ms": Default("message.timestamp.before.max.ms"),
+    "log.message.timestamp.type": Default("message.timestamp.type"),
+    "log.retention.bytes": Default("retention.bytes"),
+    "log.retention.hours": Default("retention.ms", HOUR_MS),
+    "log.retention.minutes": Default("retention.ms", MINUTE_MS),
+    "log.retention.ms": Default("retention.ms"),
+    "log.roll.hours": Default("segment.ms", HOUR_MS),
+    "log.roll.ms": Default("segment.ms"),
+    "log.segment.bytes": Default("segment.bytes"),
+    "message.max.bytes": Default("max.message.bytes"),
+}
+# Handled together, because they depend on one another.
+TOGETHER = frozenset({
+    "advertised.listeners", "broker.id", "controller.listener.names",
+    "listener.security.protocol.map", "listeners", "log.dir", "log.dirs", "node.id",
+    "process.roles", "security.inter.broker.protocol",
+})  # fmt: skip
+# -1 is no limit in Kafka. The largest number here is 2 GiB, or 24 days.
+UNLIMITED = frozenset({"connections_max_idle_ms", "queued_max_request_bytes"})
+
+
+def _dotted(names: set[str]) -> dict[str, str]:
+    return {name.replace("_", "."): name for name in sorted(names)}
+
+
+BROKER_KEYS = _dotted(
+    {one.name for one in fields(BrokerConfig)}
+    - {"advertised_listeners", "listeners", "log_config", "store_config"}
+)
+STORE_KEYS = _dotted(set(StoreConfig.__slots__) - {"broker_id", "log_config"})
+KNOWN = sorted({*TOPIC_DEFAULTS, *TOGETHER, *BROKER_KEYS, *STORE_KEYS})
+
+
+class ServerProperties(NamedTuple):
+    """What a file says.
+
+    Attributes:
+        config: the configuration; a setting with a problem has its default.
+        log_dirs: the log dirs; empty if the file names none.
+        sources: the key of the file that set each field, such as `log_config.retention_ms`.
+        ignored: the keys without a meaning here.
+        unknown: a sentence for each key that nobody knows.
+        problems: a sentence for each value that is wrong, and each key that is refused.
+    """
+
+    config: BrokerConfig
+    log_dirs: tuple[str, ...]
+    sources: dict[str, str]
+    ignored: tuple[str, ...]
+    unknown: tuple[str, ...]
+    problems: tuple[str, ...]
+
+
+def server_properties(entries: Mapping[str, str]) -> ServerProperties:
+    """Translate the keys and values of a file."""
+    reader = _Reader({key: value.strip() for key, value in entries.items()})
+    for key, default in TOPIC_DEFAULTS.items():
+        field = f"log_config.{field_of(default.topic_key)}"
+        reader.attempt(key, field, partial(reader.read_topic_default, default))
+    for key, field in STORE_KEYS.items():
+        reader.attempt(key, f"store_config.{field}", partial(reader.read_store_key, field))
+    for key in ("broker.id", "node.id"):
+        reader.attempt(key, "store_config.broker_id", partial(reader.read_store_key, "broker_id"))
+    for key, field in BROKER_KEYS.items():
+        reader.attempt(key, field, partial(reader.read_broker_key, field))
+    for key in ("listeners", "advertised.listeners"):
+        if reader.entries.get(key):
+            field = key.replace(".", "_")
+            reader.attempt(key, field, partial(reader.read_listeners, field))
+    reader.compare()
+    reader.sort_the_others()
+    return reader.result()
+
+
+class _Reader:
+    """Reads the keys of one file, and collects what they say."""
+
+    def __init__(self, entries: dict[str, str]) -> None:
+        self.entries = entries
+        self.settings: dict[str, Any] = {}
+        self.log_config: LogConfig = KAFKA_LOG_CONFIG
+        self.store_config: StoreConfig = STORE_CONFIG
+        self.sources: dict[str, str] = {}
+        self.ignored: list[str] = []
+        self.unknown: list[str] = []
+        self.problems: list[str] = []
+
+    def attempt(self, key: str, field: str, read: Callable[[str], None]) -> None:
+        """Read one key, if it is there; an error becomes a problem that names the key."""
+        text = self.entries.get(key)
+        if text is None:
+            return
+        try:
+            read(text)
+        except (TypeError, ValueError) as error:
+            self.problems.append(_named(key, field, text, str(error)))
+        else:
+            self.sources[field] = key
+
+    def read_topic_default(self, default: Default, text: str) -> None:
+        """Read a setting of topics that have none of their own."""
+        key = default.topic_key
+        if KEYS[key].type in (INT, LONG):
+            number = _whole(text) * default.unit
+            if key == "retention.ms" and number == 0:  # Kafka allows it for a topic only
+                raise ValueError("must be at least 1, or -1 for no limit")
+            text = str(max(number, -1) if key == "retention.ms" else number)
+        self.log_config = self.log_config.replace(**{field_of(key): value_of(key, text)})
+
+    def read_store_key(self, field: str, text: str) -> None:
+        """Read a setting of the store."""
+        value = _value_like(getattr(STORE_CONFIG, field), text)
+        self.store_config = self.store_config.replace(**{field: value})
+
+    def read_broker_key(self, field: str, text: str) -> None:
+        """Read a setting of the broker."""
+        value = _value_like(getattr(BrokerConfig, field), text)
+        if field in UNLIMITED and isinstance(value, int) and not 0 <= value <= SIZES_MAX:
+            value = SIZES_MAX
+        self.settings[field] = BrokerConfig.checked(field, value)
+
+    def read_listeners(self, field: str, text: str) -> None:
+        """Read addresses for clients, without those for controllers; refuse TLS and SASL."""
+        protocols = {}
+        for entry in self.listed("listener.security.protocol.map"):
+            name, _, protocol = entry.upper().partition(":")
+            protocols[name.strip()] = protocol.strip()
+        controllers = {name.upper() for name in self.listed("controller.listener.names")}
+        kept = []
+        for one in parse_endpoints(text, field):
+            name = one.name.upper()
+            # A name that the map lacks is wrong in Kafka: the map may misspell it.
+            is_plain = name == PROTOCOL or not protocols
+            protocol = protocols.get(name, PROTOCOL if is_plain else "no protocol")
+            if name in controllers:
+                self.ignored.append(f"{field.replace('_', '.')} of {name}")
+            elif protocol != PROTOCOL:
+                raise ValueError(f"{name} has {protocol}, not {PROTOCOL}; {NO_PROTECTION}")
+            else:
+                kept.append(str(one._replace(name=name)))
+        if not kept:
+            raise ValueError("there is none for clients")
+        BrokerConfig(**self.settings | {field: ",".join(kept)})  # raises if it is wrong
+        self.settings[field] = ",".join(kept)
+
+    def compare(self) -> None:
+        """Find keys that contradict one another, or what this program is."""
+        one, other = self.entries.get("broker.id"), self.entries.get("node.id")
+        if one is not None and other is not None and one != other:
+            self.problems.append(f"broker.id={one} and node.id={other} must be the same number")
+        roles = self.listed("process.roles")
+        if roles and "broker" not in roles:
+            self.problems.append(f"process.roles={','.join(roles)}: this is no controller")
+        protocol = self.entries.get("security.inter.broker.protocol", PROTOCOL)
+        if protocol.upper() != PROTOCOL:
+            self.problems.append(f"security.inter.broker.protocol={protocol}: {NO_PROTECTION}")
+        largest = self.settings.get("socket_request_max_bytes", 0)
+        if "queued.max.request.bytes" not in self.entries:  # Kafka's default is no limit
+            room = max(BrokerConfig.queued_max_request_bytes, largest)
+            self.settings["queued_max_request_bytes"] = room
+            if room == largest:
+                self.sources["queued_max_request_bytes"] = "socket.request.max.bytes"
+
+    def sort_the_others(self) -> None:
+        """Sort the keys that set nothing: refused, ignored, unknown."""
+        for key, text in self.entries.items():
+            if key in KNOWN:
+                continue
+            if is_refused(key):
+                if text:
+                    self.problems.append(f"{key}: {NO_PROTECTION}")
+            elif is_ignored(key):
+                self.ignored.append(key)
+            else:
+                near = difflib.get_close_matches(key, [*KNOWN, *IGNORED], n=1)
+                hint = f"; did you mean {near[0]}?" if near else ""
+                self.unknown.append(f"{key} is unknown{hint}")
+
+    def listed(self, key: str) -> list[str]:
+        """Split a list at its commas."""
+        return [part.strip() for part in self.entries.get(key, "").split(",") if part.strip()]
+
+    def result(self) -> ServerProperties:
+        """Build the configuration from what was read."""
+        settings = self.settings | {
+            "log_config": self.log_config, "store_config": self.store_config,
+        }  # fmt: skip
+        try:
+            config = BrokerConfig(**settings)
+        except ValueError as error:  # two settings contradict one another
+            self.problems.append(str(error))
+            config = BrokerConfig()
+        return ServerProperties(
+            config,
+            tuple(self.listed("log.dirs") or self.listed("log.dir")),
+            self.sources,
+            tuple(sorted(self.ignored)),
+            tuple(self.unknown),
+            tuple(self.problems),
+        )
+
+
+def _named(key: str, field: str, text: str, reason: str) -> str:
+    """Say what is wrong with a key: begin with its name, where the reason begins with another."""
+    names = [field.rpartition(".")[2]]
+    if key in TOPIC_DEFAULTS:
+        names.append(TOPIC_DEFAULTS[key].topic_key)
+    for name in names:
+        if reason.startswith(name):
+            return key + reason.removeprefix(name)
+    return f"{key}={text}: {reason}"
+
+
+def _whole(text: str) -> int:
+    if not WHOLE.fullmatch(text):
+        raise ValueError("is not a whole number")
+    return int(text)
+
+
+def _value_like(default: object, text: str) -> object:
+    """Read a value of the same type as a default; text that is no number may have a unit."""
+    if isinstance(default, bool):
+        if text.lower() not in ("true", "false"):
+            raise ValueError("is neither true nor false")
+        return text.lower() == "true"
+    if WHOLE.fullmatch(text):
+        return min(int(text), MS_MAX)
+    if DECIMAL.fullmatch(text):  # Kafka's log.cleaner.io.max.bytes.per.second is such a number
+        return int(min(float(text), MS_MAX))
+    return text
