@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import AbstractContextManager, nullcontext
 from typing import BinaryIO, NamedTuple
 
@@ -170,8 +169,7 @@ def _serve(paths: list[str], config: BrokerConfig, metrics_port: int | None) -> 
                     click.echo(f"serving {len(store)} partitions at {endpoint}")
                 notify("READY=1")
                 try:
-                    with interrupts.allowed():
-                        threading.Event().wait()
+                    interrupts.wait()
                 except KeyboardInterrupt:
                     notify("STOPPING=1")
                     note("stopping: answering what is under way, then closing the store")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -37,6 +39,36 @@ def test_a_signal_is_raised_at_once_where_it_is_allowed() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         work()
+
+
+def test_regression_a_wait_notices_a_signal_that_did_not_wake_it() -> None:
+    """Another thread gets the signal while the main thread is blocked, and so it is not woken."""
+    is_waiting = threading.Event()
+
+    class Watched(Interrupts):
+        """Interrupts that report when the wait begins."""
+
+        @contextmanager
+        def allowed(self) -> Iterator[None]:
+            with super().allowed():
+                is_waiting.set()
+                yield
+
+    def signal_itself() -> None:
+        is_waiting.wait(20)
+        threading.Event().wait(0.1)  # the main thread blocks meanwhile
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+
+    interrupts = Watched()
+    previous = signal.signal(signal.SIGTERM, interrupts.handle)
+    other = threading.Thread(target=signal_itself)
+    other.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            interrupts.wait()
+    finally:
+        other.join()
+        signal.signal(signal.SIGTERM, previous)
 
 
 def test_a_signal_is_not_forgotten() -> None:

@@ -9,11 +9,13 @@ is raised at once. The store then recovers at its next open, as after a kill.
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+WAKE_SECONDS = 0.5
 
 
 class Interrupts:
@@ -42,6 +44,17 @@ class Interrupts:
             yield
         finally:
             self.is_open = False
+
+    def wait(self) -> None:
+        """Wait for a signal, which raises KeyboardInterrupt.
+
+        Only the main thread runs Python's signal handlers. A signal does not wake it if the signal
+        came just before it blocked: the main thread waited for the interpreter's lock, or another
+        thread got the signal. So the main thread wakes by itself.
+        """
+        with self.allowed():
+            while True:
+                time.sleep(WAKE_SECONDS)
 
 
 @contextmanager
