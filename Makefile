@@ -12,7 +12,7 @@ MAKEFLAGS += --no-print-directory
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: fuzz fuzz-broker kafka-parity kill-broker fuzz-batches fuzz-frames kafka-damage kafka-interop help demo test tests-together tests-alone quick lint format bench-peers bench-move bench-kafka bench-history bench-gate bench-layouts kill kill-moves soak soak-moves media crash faults startup-model io-errors interrupts exhaustion hanging-start small-files build tools clean
+.PHONY: fuzz fuzz-broker kafka-parity kill-broker fuzz-batches fuzz-frames kafka-damage kafka-interop help demo demo-broker bench-broker test tests-together tests-alone quick lint format bench-peers bench-move bench-kafka bench-history bench-gate bench-layouts kill kill-moves soak soak-moves media crash faults startup-model io-errors interrupts exhaustion hanging-start small-files build tools clean
 SPARK_KILL_RUN := LOGSTORE_SPARK_KILLS=20 LOGSTORE_SPARK_CUT_STEP=1
 .PHONY: bench-compaction bench-spark bench-kafka-spark spark-kill spark-cluster spark-fuzz
 
@@ -22,6 +22,9 @@ help: ## print this list
 
 demo: $(VENV)/stamp-demo ## the main job on real data: 336,776 flights, a SIGKILL, a recovery
 	@$(BIN)/logstore demo
+
+demo-broker: $(VENV)/stamp-broker ## the broker with a real client: flights, a group, a move, a SIGKILL
+	@$(BIN)/python -m benchmarks.broker.demo --scale $(or $(SCALE),full)
 
 test: $(VENV)/stamp-lint tools ## all tests and lint, as CI runs them
 	@$(MAKE) -j2 lint tests-together
@@ -168,6 +171,10 @@ $(VENV)/stamp-pip: scripts/find-python.sh
 
 $(VENV)/stamp-demo: $(VENV)/stamp-pip pyproject.toml
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[cli]' --group demo
+	@touch $@
+
+$(VENV)/stamp-broker: $(VENV)/stamp-pip pyproject.toml
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[cli,broker]' --group broker
 	@touch $@
 
 $(VENV)/stamp-test $(VENV)/stamp-lint $(VENV)/stamp-bench $(VENV)/stamp-build $(VENV)/stamp-layouts $(VENV)/stamp-fuzz $(VENV)/stamp-bench-kafka-spark: \
