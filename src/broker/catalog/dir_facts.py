@@ -37,6 +37,18 @@ def values(store: LogStore, fact: str) -> list[Any]:
     return found
 
 
+def spread(store: LogStore, fact: str, number: int) -> None:
+    """Write a number to log dirs that lack it, if it is certain: one has it, or all serve.
+
+    Raises:
+        LogStoreError: no log dir has written it.
+    """
+    known = values(store, fact)
+    is_certain = number in known or len(known) == len(store.log_dirs)
+    if is_certain and known.count(number) < len(known):
+        remember(store, fact, number)
+
+
 def remember(store: LogStore, fact: str, value: int | list[Any]) -> None:
     """Write a number, or a list, to all log dirs at once; one is enough.
 

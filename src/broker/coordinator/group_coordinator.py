@@ -58,7 +58,7 @@ class GroupCoordinator:
         clock: Callable[[], float] = time.monotonic,
         draw_id: Callable[[str], str] = draw_member_id,
     ) -> None:
-        self.topic = OffsetsTopic(topics, partitions)
+        self.topic = OffsetsTopic(topics, partitions, clock)
         self._settings = settings
         self._groups_max = groups_max
         self._clock = clock
@@ -130,6 +130,8 @@ class GroupCoordinator:
                 yield shard, hosted
                 self._settle(shard, hosted)
             except CoordinatorError:
+                if hosted.is_unused:  # it was begun for this request
+                    self._forget(shard, hosted)
                 raise
             except Exception:  # nobody knows how far the change went: the log does
                 shard.leave("an unexpected error")

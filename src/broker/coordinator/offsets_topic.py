@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import struct
 import threading
+import time
+from collections.abc import Callable
 from contextlib import suppress
 
 from broker.catalog import dir_facts
-from broker.catalog.topics import TopicCatalog
+from broker.catalog.topics import Topic, TopicCatalog
 from logstore import Log, LogConfig, LogStoreError
 
 NAME = "__consumer_offsets"
@@ -21,6 +23,8 @@ CONFIG = LogConfig(
     max_message_bytes=RECORD_BYTES_MAX,
 )
 INT_MIN = -(2**31)
+LOCK_SECONDS = 1.0  # a thread does not wait longer for another one that creates the topic
+RETRY_SECONDS = 10.0  # the least time between two tries to create partitions that are missing
 
 
 def java_hash(text: str) -> int:
@@ -41,17 +45,21 @@ def partition_of(group: str, count: int) -> int:
 class OffsetsTopic:
     """The topic `__consumer_offsets` of a store.
 
-    Threads: any thread may call any method. `_creating` is held while the topic is created.
+    Threads: any thread may call any method. `_creating` is held while partitions are created.
 
     Args:
         partitions: how many partitions the topic gets if this broker creates it.
     """
 
-    def __init__(self, topics: TopicCatalog, partitions: int) -> None:
+    def __init__(
+        self, topics: TopicCatalog, partitions: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._topics = topics
         self._partitions = partitions
+        self._clock = clock
         self._count = 0
-        self._is_whole = False  # whether `ensure` has nothing to do any more
+        self._retry_at = 0.0  # when partitions that are missing are next tried
+        self._spread_over: frozenset[str] = frozenset()  # log dirs that were told of the number
         self._creating = threading.Lock()
 
     @property
@@ -66,29 +74,56 @@ class OffsetsTopic:
         return self._count
 
     def ensure(self) -> int:
-        """Create the topic, or its partitions that a crash left out; return the partition count.
+        """Create the topic, or the partitions that it lacks; returns how many it has to have.
+
+        It may lack some after a crash or a full disk, and all if a client deleted it.
 
         Raises:
-            LogStoreError: no log dir takes the topic.
+            LogStoreError: no log dir takes it, or a disk that hangs holds its creation.
         """
-        if not self._is_whole:
-            with self._creating:
-                if not self._is_whole:
-                    self._create()
+        topic = self._topics.get(NAME)
+        if topic is None or len(topic.partitions) < self.partition_count:
+            self._create(topic)
+        self._spread()
         return self._count
 
-    def _create(self) -> None:
-        store, topic = self._topics.store, self._topics.get(NAME)
-        if topic is None:
-            count = dir_facts.largest(store, FACT) or self._partitions
-            dir_facts.remember(store, FACT, count)
-            self._topics.create(NAME, count, CONFIG)
-            self._count = count
-        else:
-            for number in sorted(set(range(self.partition_count)) - set(topic.partitions)):
-                with suppress(LogStoreError):  # the partition is in a log dir that is away
-                    store.create(NAME, number, config=CONFIG, topic_id=topic.id)
-        self._is_whole = True
+    def _create(self, topic: Topic | None) -> None:
+        """Create what is missing; if some partitions exist, nobody waits for the others."""
+        if topic is not None and self._clock() < self._retry_at:
+            return
+        if not self._creating.acquire(timeout=LOCK_SECONDS if topic is None else 0.0):
+            if topic is None:
+                raise LogStoreError(f"{NAME} is still being created")
+            return
+        try:
+            topic = self._topics.get(NAME)
+            if topic is None:
+                self._create_all()
+            else:
+                self._create_missing(topic)
+        finally:
+            self._creating.release()
+
+    def _create_all(self) -> None:
+        store = self._topics.store
+        count = dir_facts.largest(store, FACT) or self._partitions
+        dir_facts.remember(store, FACT, count)
+        self._topics.create(NAME, count, CONFIG)
+        self._count = count
+
+    def _create_missing(self, topic: Topic) -> None:
+        self._retry_at = self._clock() + RETRY_SECONDS
+        for number in sorted(set(range(self.partition_count)) - set(topic.partitions)):
+            with suppress(LogStoreError):  # it is on a log dir that is away, or the disk is full
+                self._topics.store.create(NAME, number, config=CONFIG, topic_id=topic.id)
+
+    def _spread(self) -> None:
+        """Have the number remembered by log dirs that were added later, too."""
+        log_dirs = frozenset(self._topics.store.log_dirs)
+        if log_dirs != self._spread_over:
+            self._spread_over = log_dirs
+            with suppress(LogStoreError):  # those that have it are enough
+                dir_facts.spread(self._topics.store, FACT, self._count)
 
     def log(self, partition: int) -> Log:
         """Find the log of a partition.
