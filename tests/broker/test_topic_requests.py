@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from broker import Broker
+from broker.catalog import topics as catalog
+from broker.catalog.topics import TopicCatalog
 from broker.wire import messages
-from logstore import LogConfig, LogDirOfflineError, LogStore
+from logstore import LogConfig, LogDirOfflineError, LogStore, LogStoreError, UnknownPartitionError
+from support.hanging import QUIET, Caller
 from support.kafka_client import KafkaClient
 
 Topic = messages.CreateTopicsRequest.CreatableTopic
@@ -253,3 +257,43 @@ def test_partitions_are_described_in_pages(client: KafkaClient) -> None:
         cursor = request.Cursor(*answer.next_cursor)
     assert found == [("pages-a", 0), ("pages-a", 1), ("pages-a", 2), ("pages-b", 0), ("pages-b", 1)]
     assert errors == ["pages-none"]
+
+
+def test_regression_a_creation_that_hangs_holds_no_other_topic(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One lock for all topics let each creation wait for the disk, with a thread each."""
+    monkeypatch.setattr(catalog, "CHANGE_SECONDS", 0.05)
+    began, released = threading.Event(), threading.Event()
+    with LogStore.open(tmp_path, config=QUIET) as store:
+        topics, create = TopicCatalog(store), store.create_topic
+
+        def hanging(name: str, *arguments: Any, **options: Any) -> Any:
+            if name == "hangs":
+                began.set()
+                assert released.wait(60)
+            return create(name, *arguments, **options)
+
+        monkeypatch.setattr(store, "create_topic", hanging)
+        config = store.config.log_config
+        first = Caller(lambda: topics.create("hangs", 1, config))
+        assert began.wait(30)
+        assert topics.create("other", 1, config).partitions == (0,)
+        with pytest.raises(LogStoreError, match="still being changed"):
+            topics.create("hangs", 1, config)
+        released.set()
+        assert first.outcome().name == "hangs"
+        topics.close()
+
+
+def test_regression_no_partition_is_added_to_a_deleted_topic(tmp_path: Path) -> None:
+    """Another client may delete it after the request was checked; some partitions came back."""
+    with LogStore.open(tmp_path, config=QUIET) as store:
+        topics, config = TopicCatalog(store), store.config.log_config
+        topic = topics.create("t", 1, config)
+        topics.delete(topic)
+        topics.create("t", 1, config)
+        with pytest.raises(UnknownPartitionError):
+            topics.add_partitions(topic, 3)
+        assert list(store) == [("t", 0)]
+        topics.close()

@@ -93,9 +93,11 @@ def test_an_old_note_does_no_harm(dirs: list[Path]) -> None:
             ["gone", 4, "00" * 16], ["t", 4, "00" * 16], ["t", 2, topic.id.hex()],
             ["t", "4", topic.id.hex()], ["t", 4, "no id"], [4], 7, None, {"t": 4},
         ):  # fmt: skip
-            store.facts(store.log_dirs[0])[CREATED] = note
+            store.facts(store.log_dirs[0])[CREATED] = [note]
             if note != ["t", 2, topic.id.hex()]:
-                store.facts(store.log_dirs[1])[DELETED] = note
+                store.facts(store.log_dirs[1])[DELETED] = [note]
+            catalog.finish()
+            store.facts(store.log_dirs[0])[DELETED] = note
             catalog.finish()
             assert partitions_of(store, "t") == [0, 1] and partitions_of(store, "gone") == []
         catalog.close()

@@ -9,10 +9,17 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
-from broker.catalog import unfinished_topic
-from broker.catalog.unfinished_topic import UnfinishedTopic
+from broker.catalog.unfinished_topic import (
+    CREATED,
+    DELETED,
+    UnfinishedTopic,
+    UnfinishedTopics,
+    logs_of,
+)
 from logstore import (
     Log,
     LogConfig,
@@ -24,6 +31,7 @@ from logstore import (
 )
 
 NO_ID = bytes(16)
+CHANGE_SECONDS = 1.0  # a thread does not wait longer for another one that changes the same topic
 # Kafka keeps the state of groups and transactions in topics of these names.
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 CHANGES = {
@@ -59,15 +67,17 @@ class TopicCatalog:
     """The topics of a store.
 
     Threads: any thread may call any method. A change sets `_is_stale`. A reader clears `_is_stale`
-    before it makes the list, so it misses no change. `_changing` is held while topics are created
-    or deleted.
+    before it makes the list, so it misses no change. While a topic is created, extended or
+    deleted, its name is in `_changing`: a disk that hangs then holds this topic, and no other.
     """
 
     def __init__(self, store: LogStore) -> None:
         self.store = store
         self._topics = Topics({}, {})
         self._is_stale = True
-        self._changing = threading.Lock()
+        self._notes = UnfinishedTopics(store)
+        self._changing: set[str] = set()
+        self._changed = threading.Condition()
         store.add_listener(self._on_event)
 
     def close(self) -> None:
@@ -112,36 +122,26 @@ class TopicCatalog:
             PartitionExistsError: the topic exists.
             LogStoreError: no log dir takes the topic.
         """
-        topic_id = os.urandom(16)
-        try:
-            with self._changing:
-                self._create(UnfinishedTopic(name, partitions, topic_id), config)
-        finally:
-            self._is_stale = True
-        return Topic(name, topic_id, tuple(range(partitions)))
+        topic = UnfinishedTopic(name, partitions, os.urandom(16))
+        with self._change(name), self._notes.noting(CREATED, topic):
+            self._create(topic, config)
+        return Topic(name, topic.id, tuple(range(partitions)))
 
     def _create(self, topic: UnfinishedTopic, config: LogConfig) -> None:
-        """Create all partitions or none, also if the process dies meanwhile."""
-        store, name, partitions, topic_id = self.store, *topic
-        if partitions > 1:
-            unfinished_topic.remember(store, unfinished_topic.CREATED, topic)
+        """Create all partitions, or none if one cannot be created."""
+        name, partitions, topic_id = topic
         try:
             # Also while a log dir is offline: the store knows which partitions are on it.
-            store.create_topic(name, partitions, config=config, is_new=True, topic_id=topic_id)
+            self.store.create_topic(name, partitions, config=config, is_new=True, topic_id=topic_id)
         except LogStoreError:
-            for log in unfinished_topic.logs_of(store, topic):
+            for log in logs_of(self.store, topic):
                 self._delete(name, log.partition)
             raise
-        if partitions > 1:
-            unfinished_topic.forget(store, unfinished_topic.CREATED)
 
     def finish(self) -> None:
-        """Finish the creation and the deletion of a topic that a crash has cut."""
-        try:
-            with self._changing:
-                unfinished_topic.finish(self.store)
-        finally:
-            self._is_stale = True
+        """Finish the creations and deletions of topics that a crash has cut."""
+        self._notes.finish()
+        self._is_stale = True
 
     def add_partitions(self, topic: Topic, count: int) -> None:
         """Add partitions to a topic until it has `count`; copy the settings of its first partition.
@@ -149,13 +149,13 @@ class TopicCatalog:
         Raises:
             LogStoreError: no log dir takes a partition; some partitions may have been added.
         """
-        config = self.log(topic.name, topic.partitions[0]).config
-        try:
-            with self._changing:
-                for number in range(topic.partitions[-1] + 1, count):
-                    self.store.create(topic.name, number, config=config, topic_id=topic.id)
-        finally:
-            self._is_stale = True
+        with self._change(topic.name):
+            now = self.get(topic.name)
+            if now is None or now.id != topic.id:  # another caller has deleted it
+                raise UnknownPartitionError(topic=topic.name, partition=0)
+            config = self.log(now.name, now.partitions[0]).config
+            for number in range(now.partitions[-1] + 1, count):
+                self.store.create(now.name, number, config=config, topic_id=now.id)
 
     def delete(self, topic: Topic) -> None:
         """Delete all partitions of a topic.
@@ -163,24 +163,28 @@ class TopicCatalog:
         Raises:
             LogStoreError: a partition could not be deleted; some others may be deleted.
         """
+        note = UnfinishedTopic(topic.name, topic.partitions[-1] + 1, topic.id)
+        with self._change(topic.name), self._notes.noting(DELETED, note):
+            failure: LogStoreError | None = None
+            for partition in topic.partitions:
+                failure = self._delete(topic.name, partition) or failure
+            if failure is not None:
+                raise failure
+
+    @contextmanager
+    def _change(self, name: str) -> Iterator[None]:
+        """Be the only one that changes a topic; raises LogStoreError if another one takes long."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: name not in self._changing, CHANGE_SECONDS):
+                raise LogStoreError(f"the topic {name!r} is still being changed; try again")
+            self._changing.add(name)
         try:
-            with self._changing:
-                self._delete_all(topic)
+            yield
         finally:
             self._is_stale = True
-
-    def _delete_all(self, topic: Topic) -> None:
-        failure: LogStoreError | None = None
-        is_large = len(topic.partitions) > 1
-        if is_large:
-            note = UnfinishedTopic(topic.name, topic.partitions[-1] + 1, topic.id)
-            unfinished_topic.remember(self.store, unfinished_topic.DELETED, note)
-        for partition in topic.partitions:
-            failure = self._delete(topic.name, partition) or failure
-        if failure is not None:
-            raise failure
-        if is_large:
-            unfinished_topic.forget(self.store, unfinished_topic.DELETED)
+            with self._changed:
+                self._changing.remove(name)
+                self._changed.notify_all()
 
     def _delete(self, name: str, partition: int) -> LogStoreError | None:
         try:

@@ -9,7 +9,9 @@ does no harm: the topic is whole, or it is gone, or it has another id.
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from broker.catalog import dir_facts
@@ -27,33 +29,69 @@ class UnfinishedTopic(NamedTuple):
     id: bytes
 
 
-def remember(store: LogStore, fact: str, topic: UnfinishedTopic) -> None:
-    """Note that a topic is being created (`CREATED`) or deleted (`DELETED`).
+class UnfinishedTopics:
+    """The notes of a store.
 
-    Raises:
-        LogStoreError: no log dir keeps the note.
+    Threads: any thread may call any method. `_lock` guards the topics that are being changed; it is
+    held while the notes are written, which a log dir that hangs delays by two seconds at most.
     """
-    dir_facts.remember(store, fact, [topic.name, topic.partitions, topic.id.hex()])
 
+    def __init__(self, store: LogStore) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._topics: dict[str, list[UnfinishedTopic]] = {CREATED: [], DELETED: []}
 
-def forget(store: LogStore, fact: str) -> None:
-    """Note that this is done; a log dir that does not serve keeps an old note."""
-    with suppress(LogStoreError):
-        dir_facts.remember(store, fact, [])
+    @contextmanager
+    def noting(self, fact: str, topic: UnfinishedTopic) -> Iterator[None]:
+        """Keep a note while a topic is created (`CREATED`) or deleted (`DELETED`).
 
+        If that fails, the note stays in the log dirs until the next change of this kind. A topic
+        with one partition needs none.
 
-def finish(store: LogStore) -> None:
-    """Do what a crash has left undone; what cannot be done now is logged, and left."""
-    for fact, change in ((CREATED, _create_rest), (DELETED, _delete_rest)):
-        notes = _noted(store, fact)
+        Raises:
+            LogStoreError: no log dir keeps the note.
+        """
+        if topic.partitions == 1:
+            yield
+            return
+        self._add(fact, topic)
         try:
-            for topic in notes:
-                change(store, topic)
-        except LogStoreError as error:
-            LOG.warning("a topic was left unfinished by a crash, and still is: %s", error)
-            continue
-        if notes:
-            forget(store, fact)
+            yield
+        except BaseException:
+            with self._lock:
+                self._topics[fact].remove(topic)
+            raise
+        with self._lock:
+            self._topics[fact].remove(topic)
+            with suppress(LogStoreError):  # a log dir that does not serve keeps an old note
+                self._write(fact)
+
+    def _add(self, fact: str, topic: UnfinishedTopic) -> None:
+        with self._lock:
+            self._topics[fact].append(topic)
+            try:
+                self._write(fact)
+            except BaseException:
+                self._topics[fact].remove(topic)
+                raise
+
+    def _write(self, fact: str) -> None:
+        rows = [[topic.name, topic.partitions, topic.id.hex()] for topic in self._topics[fact]]
+        dir_facts.remember(self._store, fact, rows)
+
+    def finish(self) -> None:
+        """Do what a crash has left undone; what cannot be done now is logged, and left."""
+        for fact, change in ((CREATED, _create_rest), (DELETED, _delete_rest)):
+            topics = _noted(self._store, fact)
+            try:
+                for topic in topics:
+                    change(self._store, topic)
+            except LogStoreError as error:
+                LOG.warning("a topic was left unfinished by a crash, and still is: %s", error)
+                continue
+            if topics:
+                with self._lock, suppress(LogStoreError):
+                    self._write(fact)
 
 
 def _create_rest(store: LogStore, topic: UnfinishedTopic) -> None:
@@ -72,10 +110,11 @@ def _delete_rest(store: LogStore, topic: UnfinishedTopic) -> None:
 def _noted(store: LogStore, fact: str) -> list[UnfinishedTopic]:
     """Read the notes of all log dirs; what is no note is left out."""
     found = set()
-    for value in dir_facts.values(store, fact):
-        if isinstance(value, list) and [type(one) for one in value] == [str, int, str]:
-            with suppress(ValueError):
-                found.add(UnfinishedTopic(value[0], value[1], bytes.fromhex(value[2])))
+    for rows in dir_facts.values(store, fact):
+        for row in rows if isinstance(rows, list) else ():
+            if isinstance(row, list) and [type(one) for one in row] == [str, int, str]:
+                with suppress(ValueError):
+                    found.add(UnfinishedTopic(row[0], row[1], bytes.fromhex(row[2])))
     return sorted(found)
 
 

@@ -55,7 +55,8 @@ def _fault_of_count(services: Services, asked: Any) -> Refusal | None:
 
 def _create(services: Services, asked: Any) -> Refusal | None:
     topic = services.topics.get(asked.name)
-    assert topic is not None
+    if topic is None:  # another client has just deleted it
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {asked.name!r}"
     try:
         services.topics.add_partitions(topic, asked.count)
     except LogStoreError as error:
