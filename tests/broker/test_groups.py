@@ -249,6 +249,29 @@ def test_assignments_that_are_too_large_are_refused() -> None:
     assert not any(member.assignment for member in scene.group.members.values())
 
 
+def test_regression_a_member_that_is_too_large_is_refused() -> None:
+    """A new one, and one that joins again: the group could not be written to the log."""
+    scene = Scene(bytes_max=1000)
+    large = (("range", bytes(1000)),)
+    said = scene.join("1", protocols=large)
+    assert said and said.error is ErrorCode.GROUP_MAX_SIZE_REACHED and not scene.group.members
+    assert scene.join("2", protocols=(("range", bytes(300)),)).error is ErrorCode.NONE
+    scene.assign()
+    said = scene.join("2 again", "c-1", protocols=large)
+    assert said and said.error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert scene.is_in(State.STABLE) and scene.group.size_bytes < 1000
+    said = scene.join("2 smaller", "c-1", protocols=(("range", bytes(800)),))
+    assert said and said.error is ErrorCode.NONE  # its old metadata does not count
+
+
+def test_regression_many_protocols_are_not_small() -> None:
+    """All of them are in memory, though the log has one."""
+    scene = Scene(bytes_max=1000)
+    many = tuple((f"p{number}", bytes(100)) for number in range(50))
+    said = scene.join("1", protocols=many)
+    assert said and said.error is ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
 def test_the_size_of_a_group_is_in_bytes() -> None:
     """A letter may take three bytes in the log."""
     scene = Scene()

@@ -28,6 +28,14 @@ def test_a_static_leader_that_restarts_keeps_its_place(may_skip: bool) -> None:
     assert scene.group.members["i-3"].client_id == "d" and scene.group.leader_id == "i-3"
 
 
+def test_regression_a_static_member_that_returns_too_large_is_refused() -> None:
+    """Else its group could not be written, and all groups of the partition were read again."""
+    scene = formed(STATIC, {}, bytes_max=1000)
+    said = scene.join("back", protocols=(("range", bytes(1000)),), **STATIC)
+    assert said and said.error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert scene.is_in(State.STABLE) and "i-1" in scene.group.members
+
+
 def test_the_old_id_of_an_instance_is_fenced() -> None:
     """82 for heartbeat, sync, join, leave and commit."""
     scene = formed(STATIC, {})

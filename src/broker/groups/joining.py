@@ -25,16 +25,21 @@ def _join(group: Group, asked: Joining, waiter: Any, now: Now) -> ErrorCode:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if not _supports(group, asked):
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    is_pending = asked.member_id in group.pending and asked.instance_id is None
+    if asked.member_id and not is_pending:
+        fault = group.fault_of_member(asked.member_id, asked.instance_id)
+        if fault:
+            return fault
+    if not _fits(group, asked):
+        return ErrorCode.GROUP_MAX_SIZE_REACHED
     if not asked.member_id:
         return _join_first(group, asked, waiter, now)
-    if asked.member_id in group.pending and asked.instance_id is None:
+    if is_pending:
         del group.pending[asked.member_id]
         _add(group, asked.member_id, asked, waiter, now)
-        return ErrorCode.NONE
-    fault = group.fault_of_member(asked.member_id, asked.instance_id)
-    if not fault:
+    else:
         _join_again(group, group.members[asked.member_id], asked, waiter, now)
-    return fault
+    return ErrorCode.NONE
 
 
 def _supports(group: Group, asked: Joining) -> bool:
@@ -47,12 +52,21 @@ def _supports(group: Group, asked: Joining) -> bool:
     return asked.protocol_type == group.protocol_type and bool(names & group.common_protocols())
 
 
+def _fits(group: Group, asked: Joining) -> bool:
+    """Report whether the log takes the group with this member, whose place it may have already."""
+    old_id = asked.member_id or group.instances.get(asked.instance_id or "", "")
+    member, old = Member(old_id, asked), group.members.get(old_id)
+    if old is not None:
+        member.assignment = old.assignment
+    before = 0 if old is None else old.size_bytes
+    return group.size_bytes - before + member.size_bytes <= group.settings.bytes_max
+
+
 def _join_first(group: Group, asked: Joining, waiter: Any, now: Now) -> ErrorCode:
     if asked.instance_id is not None and asked.instance_id in group.instances:
         _replace(group, asked, waiter, now)
         return ErrorCode.NONE
-    is_full = len(group.members) + len(group.pending) >= group.settings.size_max
-    if is_full or group.size_bytes > group.settings.bytes_max:
+    if len(group.members) + len(group.pending) >= group.settings.size_max:
         return ErrorCode.GROUP_MAX_SIZE_REACHED
     member_id = group.draw_id(asked.instance_id or asked.client_id)
     if asked.needs_known_id and asked.instance_id is None:

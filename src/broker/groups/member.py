@@ -17,6 +17,7 @@ class Member:
     """
 
     __slots__ = (
+        "_asked_bytes",
         "assignment",
         "client_host",
         "client_id",
@@ -48,6 +49,7 @@ class Member:
         self.rebalance_timeout = asked.rebalance_timeout
         self.session_timeout = asked.session_timeout
         self.protocols = asked.protocols
+        self._asked_bytes = self._size()
 
     def hear(self, now: float) -> None:
         """Note that the member lives; a new member keeps its longer deadline."""
@@ -69,6 +71,15 @@ class Member:
     @property
     def size_bytes(self) -> int:
         """The approximate size of the member in the record of its group."""
+        return self._asked_bytes + len(self.assignment)
+
+    def _size(self) -> int:
+        """Count the bytes of all but the assignment.
+
+        The record has one protocol. All are in memory, so a quarter of their sum counts if it is
+        more: else a member with a thousand protocols would be small.
+        """
         names = (self.id, self.instance_id or "", self.client_id, self.client_host)
-        largest = max((len(data) for _, data in self.protocols), default=0)
-        return 64 + sum(len(name.encode()) for name in names) + largest + len(self.assignment)
+        sizes = [len(name) + len(data) for name, data in self.protocols]
+        largest = max(0, *sizes, sum(sizes) // 4)
+        return 64 + sum(len(name.encode()) for name in names) + largest
