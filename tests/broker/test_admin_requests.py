@@ -86,6 +86,12 @@ def test_a_refused_change_changes_nothing(ask: Asker, running: Broker) -> None:
     assert running.store.log("t", 0).config == running.config.log_config
 
 
+def test_regression_a_rate_of_thousands_of_digits_is_refused(ask: Asker) -> None:
+    """Python reads no such number; the connection was closed without an answer."""
+    rate = "replica.alter.log.dirs.io.max.bytes.per.second"
+    assert ask.alter(BROKER, "0", (rate, SET, "9" * 5000)) == [40]
+
+
 def test_throttles_between_brokers_are_accepted(ask: Asker) -> None:
     """Kafka's tool for reassignments sets them; with one broker they limit nothing."""
     ask.client.create("t")

@@ -218,3 +218,31 @@ def test_an_unexpected_error_does_not_hold_the_groups(
     assert bench.beat("g", "m", 1) is LOADING
     bench.scheduler.run()
     assert bench.beat("g", "m", 1) is STRANGER and shard.phase is Phase.READY
+
+
+def test_regression_a_commit_that_is_refused_leaves_no_group(
+    bench: Bench, broken: Callable[[int], None]
+) -> None:
+    """It was listed for a week, and counted against the limit of groups."""
+    broken(errno.ENOSPC)
+    assert bench.commit("new", 5) is AWAY
+    broken(0)
+    assert bench.groups.shards()[0].all() == []
+
+
+def test_regression_a_log_dir_that_is_away_is_reported_once(
+    tmp_path: Path, bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each of 50 partitions wrote a line a second."""
+    for _ in range(2):
+        caplog.clear()
+        bench.store.take_offline(tmp_path / "a")
+        assert bench.commit("g", 5) is NOT_HERE
+        for _ in range(3):
+            bench.scheduler.until(bench.scheduler.seconds + 1.0)
+            assert bench.commit("g", 5) is LOADING
+            bench.scheduler.run()
+        assert caplog.text.count("could not be loaded") == 1
+        bench.store.reopen_dir(tmp_path / "a")
+        bench.scheduler.until(bench.scheduler.seconds + 1.0)
+        bench.load()

@@ -193,6 +193,13 @@ def test_fetch_in_every_version(client: KafkaClient, topic: str, version: int) -
         assert fetched(client, group, None, version) == {0: (3, epoch, "a note", 0)}
 
 
+@pytest.mark.parametrize("version", range(2, 5))
+def test_regression_a_retention_without_end(client: KafkaClient, topic: str, version: int) -> None:
+    """The end of time is the largest number; the connection was closed without an answer."""
+    assert commit(client, "for-ever", topic, 3, version, retention_time_ms=2**63 - 1) == [0, 3]
+    assert fetched(client, "for-ever", topic, 9, 0)[0][0] == 3
+
+
 def test_metadata_that_is_too_long(client: KafkaClient, topic: str) -> None:
     """12, and the offset is not committed."""
     assert commit(client, "long", topic, 3, metadata="x" * 4097)[0] == 12

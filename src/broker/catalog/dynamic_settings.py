@@ -25,6 +25,7 @@ CORDONED = "cordoned.log.dirs"
 IGNORED = frozenset({"leader.replication.throttled.rate", "follower.replication.throttled.rate"})
 FACT = "broker.alter_log_dirs_rate"  # the time of the change, and the rate; 0: no limit
 UNLIMITED = 2**63 - 1
+DIGITS_MAX = 100  # far above any rate; Python reads no number of thousands of digits
 
 
 class FixedSettingError(InvalidSettingError):
@@ -116,8 +117,9 @@ def _rate_of(change: Change) -> int:
     if change.operation == Operation.DELETE:
         return 0
     text = (change.text or "").strip()
-    if change.operation != Operation.SET or not text.isascii() or not text.isdigit():
-        raise InvalidSettingError(f"{RATE}: {text!r} is no number of bytes")
+    is_number = text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX
+    if change.operation != Operation.SET or not is_number:
+        raise InvalidSettingError(f"{RATE}: {text[:DIGITS_MAX]!r} is no number of bytes")
     rate = int(text)
     if not rate:
         raise InvalidSettingError(f"{RATE}: with 0, moves would never end")

@@ -70,6 +70,7 @@ class Shard:
         self._groups: dict[str, Hosted] = {}
         self._retry_at = 0.0
         self._log: Log | None = None
+        self._complaint = ""  # why the log could not be read, as it was last logged
         self._loaded = threading.Event()  # set while nothing is being loaded
         self.phase = Phase.NEW
 
@@ -164,14 +165,15 @@ class Shard:
         except Exception as error:  # if LOADING never ended, all clients would wait
             if not isinstance(error, LogStoreError):
                 LOG.exception("groups could not be loaded")
-            else:
+            elif str(error) != self._complaint:  # it is tried each second while the disk is away
+                self._complaint = str(error)
                 LOG.warning("groups could not be loaded: %s", error)
             with self._lock:
                 self._retry_at = self._now().seconds + RETRY_SECONDS
                 self.phase = Phase.NEW
         else:
             with self._lock:
-                self._log, self._groups = log, groups
+                self._log, self._groups, self._complaint = log, groups, ""
                 self.phase = Phase.READY
             self._on_loaded(self, list(groups.values()))
         finally:

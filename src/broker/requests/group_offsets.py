@@ -17,6 +17,7 @@ from broker.wire.messages import OffsetCommitResponse, OffsetDeleteResponse, Off
 GROUPS_FROM = 8  # the first version of OffsetFetch that asks for several groups
 CODE_FROM = 2  # the first version of OffsetFetch with an error code for the whole answer
 MISSING_FROM = 9  # the first version of OffsetCommit with an error code for an unknown group
+MS_MAX = 2**63 - 1  # the largest time that a record of the log can have
 NOTHING = Committed(-1, -1, "", -1)
 
 
@@ -24,7 +25,8 @@ def answer_commit(call: Call) -> Answer:
     """Commit offsets; an error of one partition does not affect the others."""
     services, asked = call.services, call.request.message()
     now_ms = services.groups.now().wall_ms
-    expires_ms = now_ms + asked.retention_time_ms if asked.retention_time_ms >= 0 else -1
+    kept_ms = asked.retention_time_ms
+    expires_ms = min(now_ms + kept_ms, MS_MAX) if kept_ms >= 0 else -1
     codes: dict[Key, ErrorCode] = {}
     wanted: dict[Key, Committed] = {}
     for topic in asked.topics:
