@@ -28,6 +28,17 @@ def test_a_static_leader_that_restarts_keeps_its_place(may_skip: bool) -> None:
     assert scene.group.members["i-3"].client_id == "d" and scene.group.leader_id == "i-3"
 
 
+def test_regression_a_static_member_outlives_a_crash_during_its_first_generation() -> None:
+    """The log has its earlier id. It joins again; fenced, its process would end."""
+    scene = formed(STATIC, {})  # what the log has
+    unlogged, stranger = scene.group.generation + 1, ErrorCode.UNKNOWN_MEMBER_ID
+    assert scene.beat("i-9", "i", unlogged) is stranger
+    assert scene.group.fault_of_commit("i-9", "i", unlogged) is stranger
+    given = scene.sync("sync", "i-9", generation=unlogged, **STATIC)
+    assert given and given.error is stranger
+    assert scene.beat("i-9", "i") is ErrorCode.FENCED_INSTANCE_ID
+
+
 def test_regression_a_static_member_that_returns_too_large_is_refused() -> None:
     """Else its group could not be written, and all groups of the partition were read again."""
     scene = formed(STATIC, {}, bytes_max=1000)

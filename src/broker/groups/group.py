@@ -128,6 +128,10 @@ class Group:
         if self.state is State.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         fault = self.fault_of_member(member_id, instance_id)
+        if fault is ErrorCode.FENCED_INSTANCE_ID and generation > self.generation:
+            # A crash kept this generation, and the member's id in it, from the log. So this is the
+            # newer process: fenced, it would end; unknown, it joins again.
+            return ErrorCode.UNKNOWN_MEMBER_ID
         if not fault and generation != self.generation:
             return ErrorCode.ILLEGAL_GENERATION
         return fault
