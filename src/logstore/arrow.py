@@ -188,7 +188,8 @@ def build_payload(
     names = batch.schema.names
     if "value" not in names or len(KNOWN_COLUMNS.intersection(names)) < len(names):
         raise ValueError(
-            f"columns are value, and optionally key, timestamp and headers; these are {names}"
+            "the columns must be value, and optionally key, timestamp and headers; the given "
+            f"columns are {names}"
         )
     if requires_keys:
         _check_keys(batch)

@@ -60,8 +60,8 @@ class Event(enum.Enum):
     ROOM = "its disk has room again"
     CORDON = "its user wants no new replicas on it"
     UNCORDON = "its user allows new replicas on it again"
-    SLOWED = "its probes take far longer than those of the other log dirs"
-    KEPT_UP = "its probes are again about as fast as those of the other log dirs"
+    SLOWED = "its probes take far longer than the probes of the other log dirs"
+    KEPT_UP = "its probes are again about as fast as the probes of the other log dirs"
     OUTDATED = "others know a later state of the log dir: it is an old copy of itself"
     ACCEPTED = "its user accepted the old copy as the log dir"
 

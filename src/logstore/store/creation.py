@@ -86,7 +86,7 @@ def claimed(replicas: Replicas, key: TopicPartition, topic_id: bytes | None) -> 
         others += [key_of(log) for log in logs if log.topic_id == topic_id]
         for other in others:
             if other.topic != key.topic:
-                raise ValueError(f"topic_id {topic_id.hex()} belongs to {other}, another topic")
+                raise ValueError(f"topic_id {topic_id.hex()} belongs to {other} of another topic")
         yield topic_id
     finally:
         replicas.claimed_ids.remove(claim)

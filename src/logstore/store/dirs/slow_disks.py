@@ -46,5 +46,5 @@ def judge(log_dir: LogDir, others: Iterable[LogDir]) -> None:
     if its < part * max(SECONDS_MIN, FACTOR * usual):
         log_dir.change(Event.KEPT_UP)
     else:
-        reason = f"a probe takes {its * 1000:.0f} ms, on the other log dirs {usual * 1000:.0f} ms"
+        reason = f"a probe takes {its * 1000:.0f} ms, and {usual * 1000:.0f} ms on other log dirs"
         log_dir.change(Event.SLOWED, reason)

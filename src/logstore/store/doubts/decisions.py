@@ -117,8 +117,8 @@ def with_what_is_missing(decision: Decision, log_dir: LogDir, log: Log) -> Decis
     if not own.old or known < 0:
         return decision
     reason = (
-        f"it has all records that are known to be durable (it ends at offset {end_offset}, the "
-        f"known ones at {known}), but it may lack records that were appended later"
+        f"it has all records that are known to be durable (it ends at offset {end_offset}, and "
+        f"these records at {known}), but it may lack records that were appended later"
     )
     if known > end_offset:
         reason = f"records of offsets {end_offset} to {known}, which were durable, are missing"

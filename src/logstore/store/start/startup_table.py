@@ -205,7 +205,7 @@ def _with_live(
             reason = f"a copy of an older generation than {top.path}"
             decisions.append(Decision(Act.STRAY, key, (facts,), reason))
         else:
-            reason = f"{top.path} is open already, and {facts.path} claims its place"
+            reason = f"{top.path} is open already, and {facts.path} is live too"
             decisions.append(Decision(Act.CONFLICT, key, (facts, top), reason))
     return decisions + [_beside_live(key, top, facts) for facts in others]
 
