@@ -55,7 +55,7 @@ class Ballast:
         self._lock = threading.Lock()
         self._missing_bytes = BALLAST_BYTES
         self._removals = 0
-        # An object for each call of `use` that uses the space of the removed ballast.
+        # One object for each call of `use` that works in the space of the removed ballast.
         self._in_use: set[object] = set()
 
     @property

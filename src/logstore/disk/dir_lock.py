@@ -6,9 +6,9 @@
 
 `.lock` names the owner's process and *start*. The clean-shutdown marker counts only if it names the
 same start. So a marker of an older start does not count, even if a power cut undid its removal.
-`.lock` is never unlinked. If it were, a second process could make a new `.lock` and lock that file,
-while the first process holds the lock of the old file. If `meta.properties` is damaged, `.lock`
-shows the identity of the dir.
+`.lock` is never unlinked. If it were unlinked, a second process could make a new `.lock` and lock
+that file, while the first process holds the lock of the old file. If `meta.properties` is damaged,
+`.lock` shows the identity of the dir.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def check_absent(replicas: Replicas, key: TopicPartition, *, is_new: bool) -> No
 
 @contextmanager
 def claimed(replicas: Replicas, key: TopicPartition, topic_id: bytes | None) -> Iterator[bytes]:
-    """Claim a topic id while a partition of the topic is created; for None, make a random id.
+    """Claim a topic id while a partition of the topic is created; None makes a random id.
 
     Raises:
         ValueError: a partition of another topic has this id, or is being created with this id.

@@ -100,7 +100,10 @@ class OtherCopies:
                 self.superseded.pop(path, None)
 
     def forget_move(self, key: TopicPartition, paths: Sequence[str]) -> None:
-        """Forget a replica's unfinished move if a new decision is about its copy (in `paths`)."""
+        """Forget the unfinished move of a replica if its copy is one of `paths`.
+
+        The start-up table has decided about these directories again.
+        """
         found = self.moves.get(key)
         if found is not None and found.path in paths:
             self.moves.pop(key, None)

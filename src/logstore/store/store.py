@@ -221,7 +221,7 @@ class LogStore(StoreReader):
             exist_ok: return the logs of existing partitions, whatever their log dirs are, and
                 create the others. If `config` or `topic_id` is not None, existing partitions must
                 have it.
-            topic_id: the topic id of all partitions, as in `create`. None: a random id for each.
+            topic_id: the topic id of all partitions, as in `create`. None gives each a random id.
 
         Raises:
             PartitionExistsError: a partition exists. With `exist_ok`: a partition exists with

@@ -305,7 +305,7 @@ class StoreDirs:
     def open_log(self, log_dir: LogDir, facts: ReplicaFacts) -> Log:
         """Open one log; its owner may be writing it. Raises OSError, LogStoreError."""
         checkpoints, key = log_dir.checkpoints, TopicPartition(facts.topic, facts.partition)
-        # If `partition.metadata` is lost, the checkpoint keeps deleted records deleted.
+        # If `partition.metadata` is lost, the checkpoint shows which records were deleted.
         start, topic_ids = checkpoints.log_start_offset(key), checkpoints.topic_ids(key)
         checkpointed = Checkpointed(None, start, topic_ids)
         log = open_log_view(log_dir, facts.dir_name, self._environment, checkpointed=checkpointed)
