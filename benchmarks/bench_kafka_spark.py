@@ -114,7 +114,7 @@ def in_turns(
 
 
 def compare(home: Path, base: str, arguments: argparse.Namespace) -> float:
-    """Fill a broker and measure; return how many times as fast as the client Spark was."""
+    """Fill a broker and measure; return the client's seconds divided by Spark's seconds."""
     log_dirs = [f"{base}/a", f"{base}/b"]
     for path in log_dirs:
         Path(path).mkdir()

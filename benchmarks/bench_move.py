@@ -150,7 +150,7 @@ def bench_swap_pause(
     benchmark: BenchmarkFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Move a small replica back and forth during appends to it at a steady rate."""
+    """Move a small replica back and forth, and append to it at a steady rate meanwhile."""
     (log,) = stand.fill([1 << 20])
     pauses: list[float] = []
     longest: list[float] = []

@@ -39,7 +39,7 @@ class Crashed:
         return {name for name in names if os.path.join(folder, name) in self.segments}
 
     def stage(self) -> str:
-        """Restore all files except the segments to the state after the kill."""
+        """Restore all files except the segments to their state after the kill."""
         for folder, _, names in os.walk(self.path):
             for name in names:
                 path = os.path.join(folder, name)

@@ -69,7 +69,7 @@ def in_threads(threads: int, work: Callable[[int], object]) -> None:
 
 
 class Lmdb:
-    """Use one LMDB environment; with `sync=False`, the kernel flushes, as after our appends."""
+    """Use one LMDB environment; with `sync=False`, only the kernel flushes, as for our appends."""
 
     def __init__(self, path: str, *, sync: bool = False, writemap: bool = False) -> None:
         import lmdb

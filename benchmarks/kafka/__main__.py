@@ -137,7 +137,7 @@ class Comparison:
     def _unthrottled(
         self, batches: str, broker: Broker, store: LogStore, log_dirs: list[str]
     ) -> None:
-        """Time moves in turn; Kafka's moves are timed until the copy is live, and until a sync."""
+        """Time moves in turn; time Kafka's moves until the copy is live, and until it is synced."""
         log, ours, theirs, synced = store.log("moved", 0), [], [], []
         with ReplicaMover(store, 1) as mover:
             for number in range(self.scale.rounds + 1):  # the first round is not counted

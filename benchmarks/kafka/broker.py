@@ -128,7 +128,7 @@ class Broker:
     # --- moves ----------------------------------------------------------------------------------
 
     def move(self, topic: str) -> float:
-        """Move a partition without a throttle; return the seconds since the copy had bytes."""
+        """Move a partition without a throttle; return the seconds from its first byte on."""
         source = self.home_of(topic)
         watch = Watch(self, topic, 1 - source)
         child = self._ask(topic, NO_THROTTLE)

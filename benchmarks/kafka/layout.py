@@ -98,7 +98,8 @@ def run_encoded(store: LogStore, place: str) -> tuple[float, float]:
     seconds = [0.0, 0.0]
     os.sync()
     try:
-        for turn in range(TURNS):  # the second finds more dirty pages, so the order changes
+        # The second side of a turn finds more dirty pages. So the sides swap places in each turn.
+        for turn in range(TURNS):
             for is_bare in (turn % 2, 1 - turn % 2):
                 started = time.perf_counter()
                 for number in range(TURN_BATCHES):

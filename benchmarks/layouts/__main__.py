@@ -147,7 +147,7 @@ def options() -> argparse.Namespace:
 
 
 def make_place(out: str) -> bool:
-    """Create the directory of the results; replace older results; False if it has other files."""
+    """Create the directory of the results, or replace old results; False if it has other files."""
     if os.path.exists(out):
         if os.listdir(out) and not os.path.isdir(os.path.join(out, "trace")):
             return False

@@ -131,7 +131,7 @@ def _without_hidden_bytes(array: pa.Array) -> list[Buffer]:
 
 def _timestamps(array: pa.Array) -> NDArray[np.int64]:
     if pa.types.is_timestamp(array.type):
-        # Drop fractions of a ms; refuse seconds that overflow.
+        # Cut off fractions of a ms; refuse times in seconds that overflow.
         is_finer = array.type.unit in ("us", "ns")
         array = array.cast(pa.timestamp("ms", array.type.tz), safe=not is_finer).cast(pa.int64())
     elif pa.types.is_integer(array.type):

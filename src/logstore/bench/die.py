@@ -20,7 +20,7 @@ def end_with_parent() -> None:
     """Start a thread that ends this process when its standard input ends."""
 
     def wait() -> None:
-        # Not sys.stdin, because this thread would still hold the lock of sys.stdin at exit.
+        # Do not use sys.stdin: at exit, this thread would still hold the lock of sys.stdin.
         os.read(0, 1)
         os._exit(1)
 

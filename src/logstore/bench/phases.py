@@ -196,7 +196,7 @@ class Read(Filled):
 class PointRead(Filled):
     """Measure how long it takes to read one record by its offset, from the disks.
 
-    The store caches no batches. When an operation begins, the kernel's page cache has no page of
+    The store caches no batches. When a read begins, the kernel's page cache has no page of
     the segments.
     """
 

@@ -53,7 +53,7 @@ def _measure(paths: list[str], plan: str, out: str, show: Show) -> list[Row]:
 
         def tell(_case: str, number: int, count: int) -> None:
             show(number, count)
-            # Raised here, because Python may ignore an exception that a signal handler raises.
+            # Raise the interrupt here, because Python may ignore an exception of a signal handler.
             if interrupts.asked:
                 raise KeyboardInterrupt(interrupts.number)
 

@@ -22,7 +22,7 @@ class Interrupts:
     """Record the interrupts of this process while they are held back; `asked` counts them."""
 
     def __init__(self) -> None:
-        """Start without a recorded interrupt; no interrupt is raised outside `allowed`."""
+        """Start without a recorded interrupt, and hold interrupts back outside `allowed`."""
         self.asked = 0
         self.number: int = signal.SIGINT
         self.is_open = False

@@ -106,8 +106,8 @@ def store_as_owner(
     """Open the store for changes; report on stderr the work that its recovery had to do.
 
     While the store opens, Ctrl-C works at once, because recovery can be interrupted safely. After
-    that, Ctrl-C works only where the caller's `interrupts` allow it, so that the store is closed in
-    order.
+    that, Ctrl-C works only where the caller's `interrupts` allow it. So the store is always closed
+    in order.
 
     Args:
         log_dirs: the log dirs as given on the command line.
@@ -148,7 +148,7 @@ def tell_of_opening(store: LogStore) -> None:
 
 @contextmanager
 def wrong_usage(hint: str = "") -> Iterator[None]:
-    """Convert a ValueError or TypeError that the user's input caused to exit code 2."""
+    """If the user's input causes a ValueError or TypeError in this block, end with exit code 2."""
     try:
         yield
     except (ValueError, TypeError) as error:

@@ -65,8 +65,8 @@ def absolute(path: str | None) -> str | None:
 def offline_with_owner(log_dirs: tuple[str, ...]) -> dict[TopicPartition, LogDirOfflineError]:
     """Return the partitions on the log dirs that the owner of the store has taken offline.
 
-    A process that only reads the files may not know these partitions: the disk may be readable
-    again, or it may have failed before the other log dirs knew its partitions.
+    A process that only reads the files may not know these partitions. The disk may be readable
+    again, or it may have failed before its partitions were recorded in the other log dirs.
     """
     owner = find_owner(named_log_dirs(log_dirs))
     found: dict[TopicPartition, LogDirOfflineError] = {}

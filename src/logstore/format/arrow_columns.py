@@ -29,14 +29,14 @@ SCHEMA = pa.schema(
 )
 
 INT64, BINARY, HEADERS = pa.int64(), pa.binary(), SCHEMA.field("headers").type
-# The array of offsets that several batches share is this many times as long as one batch.
+# Several batches share one array of offsets, which is long enough for this many batches.
 STRETCH = 8
 
 _from_buffers = pa.Array.from_buffers
 
 
 class ColumnarBatch(Protocol):
-    """Name the parts of a record batch that Arrow gets."""
+    """Define the parts of a record batch that are converted to Arrow."""
 
     @property
     def header(self) -> BatchHeader:
@@ -112,7 +112,7 @@ def _int64(numbers: NDArray[np.int64]) -> pa.Array:
 
 
 def _offsets(batch: ColumnarBatch) -> pa.Array:
-    """Return a batch's offsets; batches that follow one another get slices of one shared array."""
+    """Return a batch's offsets; consecutive batches get slices of one shared array."""
     count = batch.count
     if batch.columns.offset_deltas is not None or not count:
         return _int64(batch.offsets)

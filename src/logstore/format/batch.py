@@ -159,7 +159,7 @@ class RecordBatch:
 
     @property
     def expansion_bytes(self) -> int:
-        """Memory of the decoded records, as `record_expansion_bytes_max` counts memory."""
+        """Memory of the decoded records, by the rules of `record_expansion_bytes_max`."""
         starts = self.columns.header_starts
         header_count = 0 if starts is None else int(starts[-1] - starts[0])
         return expansion_bytes(self.held_bytes, self.count, header_count)
@@ -212,7 +212,7 @@ class RecordBatch:
         )
 
     def plain_cells(self) -> PlainCells | None:
-        """Return where the values are; None if there are other columns or offsets are missing."""
+        """Return the places of the values; None if there are other columns or missing offsets."""
         columns = self.columns
         place = columns.values.place()
         if self.count != self.header.last_offset - self.header.base_offset + 1:

@@ -88,7 +88,7 @@ def layout_of(magic: int, path: str = "") -> ModuleType:
 
 
 def layout_at(data: Buffer, position: int = 0) -> ModuleType:
-    """Return the layout of the batch at `position`; columnar if no batch is there."""
+    """Return the layout of the batch at `position`; if no batch is there, return columnar."""
     if len(data) > position + MAGIC_AT and data[position + MAGIC_AT] == KAFKA_MAGIC:
         return kafka_layout()
     return columnar
@@ -187,7 +187,7 @@ def check_run(
         checks_claims: whether to check the largest timestamp also in headers of Kafka's layout.
 
     Raises:
-        ValueError: a batch cannot be read. RecordExpansionError: it needs too much memory.
+        ValueError: a batch cannot be read. RecordExpansionError: a batch needs too much memory.
         UnsupportedFormatError: a codec's library is not installed.
     """
     layout = layout_at(data, run[0][0])
@@ -202,7 +202,7 @@ def check_run(
         return
     for at, header in run:
         batch, place = data, at
-        if at % columnar.ALIGNMENT:  # possible in a peer's bytes, after batches of the other layout
+        if at % columnar.ALIGNMENT:  # in a peer's bytes, Kafka's batches may come before it
             batch, place = data[at : at + header.size_bytes], 0
         columnar.decode_columns(batch, place, header, expansion_bytes_max)
         if is_strict:
@@ -264,7 +264,7 @@ def framed_header(
 
 
 def has_header(data: Buffer) -> bool:
-    """Report whether a buffer has the whole header of the batch that begins the buffer."""
+    """Report whether the buffer contains the whole header of the batch at its start."""
     if len(data) <= MAGIC_AT or data[MAGIC_AT] not in (columnar.MAGIC, KAFKA_MAGIC):
         return False
     least: int = layout_at(data).HEADER_BYTES
@@ -303,7 +303,7 @@ def with_append_time(data: Buffer, header: BatchHeader, now_ms: int) -> bytes:
 
 
 def with_max_timestamp(data: Buffer, max_timestamp: int) -> bytes:
-    """Copy one Kafka batch with another largest timestamp in its header."""
+    """Copy one Kafka batch, and replace the largest timestamp in its header."""
     corrected: bytes = kafka_layout().with_max_timestamp(data, max_timestamp)
     return corrected
 

@@ -1,8 +1,8 @@
 """Set the producer of an encoded batch: the producer's id, and the first record's sequence number.
 
-With these two fields, a log recognizes a batch that is sent twice, because the log knows which
-batches of a producer it has. The two fields are Kafka's. The fields have the same position in every
-batch of a layout (docs/FORMAT.md, sections 4 and 8).
+A log knows which batches of a producer it has. So with these two fields, the log recognizes a batch
+that is sent twice. Kafka's batches have the same two fields. The fields have the same position in
+every batch of a layout (docs/FORMAT.md, sections 4 and 8).
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ TURN_SECONDS = 0.0001  # a thread works for at least this time before other thre
 
 
 def run(steps: Steps[T]) -> T:
-    """Take all steps; let other threads run when `TURN_SECONDS` have passed since they last ran."""
+    """Take all steps; after each `TURN_SECONDS`, let other threads run."""
     began = time.perf_counter()
     while True:
         try:
@@ -40,7 +40,7 @@ def run(steps: Steps[T]) -> T:
 
 
 def cut(data: Buffer, edges: NDArray[np.int64], keep: NDArray[np.bool_]) -> Steps[list[Buffer]]:
-    """Return the selected parts of a buffer; the parts of the buffer follow one another.
+    """Return the selected parts of a buffer; there are no gaps between the parts.
 
     Args:
         edges: the start of each part, and the end of the last part: shape (n + 1,).

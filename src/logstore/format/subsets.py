@@ -40,13 +40,13 @@ class Group(Protocol):
         """Return a buffer with all keys, and each key's start and size; a null key has size -1."""
 
     def subset(self, number: int, keep: Mask, horizon_ms: int | None) -> Steps[bytes]:
-        """Copy a batch with only the records of a mask, and with a delete horizon."""
+        """Copy a batch with only the records that a mask selects, and with a delete horizon."""
 
 
 def _layout(header: BatchHeader) -> ModuleType:
     if header.magic != layouts.KAFKA_MAGIC:
         return columnar
-    layouts.kafka_layout()  # if an extra is not installed, the error of this call names it
+    layouts.kafka_layout()  # if the extra `kafka` is not installed, this call raises the error
     from logstore.format.kafka import subset as kafka
 
     return kafka
@@ -79,7 +79,7 @@ def group_of(
 
 
 def delete_horizons_ms(data: Buffer, run: Sequence[tuple[int, BatchHeader]]) -> list[int | None]:
-    """Return the times from which compaction may remove batches' tombstones; None: no time is set.
+    """Return when compaction may remove each batch's tombstones; None if no time is set.
 
     Args:
         run: the place of each batch in `data`, and its header; there is at least one batch.

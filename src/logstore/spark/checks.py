@@ -89,7 +89,7 @@ def verify(spark: SparkSession, log_dirs: LogDirs, is_kafka: bool = False) -> Da
 def list_segments(place: Place, store: LogStore) -> tuple[list[Row], list[Row]]:
     """List every segment of a store.
 
-    Also return a problem row for each part that was not listed.
+    Also return a problem row for each log dir or partition whose segments could not be listed.
     """
     segments: list[Row] = []
     rows: list[Row] = []

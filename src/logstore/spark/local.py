@@ -79,7 +79,7 @@ def session(
 
 
 def _collector(wanted: str) -> str:
-    """Choose a garbage collector if the user chose none; a JVM with two does not start."""
+    """Choose a garbage collector if the user chose none; the JVM refuses to start with two."""
     said = " ".join((wanted, *(os.environ.get(name, "") for name in JAVA_OPTIONS)))
     return "" if "GC" in said else COLLECTOR
 

@@ -1,4 +1,4 @@
-"""Read the options of the source and the sink; they have the names of Spark's Kafka options.
+"""Read the options of the source and the sink; the names are the same as for Spark's Kafka source.
 
 An unknown option is refused, and the error names the nearest known option.
 """

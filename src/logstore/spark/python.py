@@ -1,7 +1,7 @@
 """Choose the Python for Spark's own processes: the user's choice, or the Python running now.
 
-If Spark uses Unix sockets, Python is started through the script `bin/python`. The script replaces
-Spark's daemon by a daemon that ends its workers silently (see `daemon`).
+If Spark uses Unix sockets, Python is started through the script `bin/python`. The script starts our
+daemon instead of Spark's daemon. Our daemon ends its workers silently (see `daemon`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def choose_python(environment: MutableMapping[str, str], *, is_quiet: bool) -> N
         is_quiet: whether to start Python through the script, which exists only on this machine.
     """
     wanted = environment.get("PYSPARK_PYTHON", SCRIPT)
-    if wanted == SCRIPT:  # not set, or set by an earlier session: use the choice of that session
+    if wanted == SCRIPT:  # not set, or set by an earlier session: keep that session's choice
         wanted = environment.get(COMMAND_NAME, sys.executable)
     environment[COMMAND_NAME] = wanted
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):

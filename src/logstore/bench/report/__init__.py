@@ -1,7 +1,7 @@
 """Make tables, plots and one page from the results: Spark reads the trace and the JSON.
 
 tables    Spark: the trace joined with pytest-benchmark's JSON, one row per measurement
-sheets    the questions, and the rows that answer each
+sheets    the questions, and the rows that answer each question
 plots     matplotlib: one plot per question, as PNG and SVG
 claims    KIP-112's claims about JBOD and RAID, beside the measured figures
 page      one HTML file with all of these
@@ -15,7 +15,7 @@ NEEDED = ("matplotlib", "pandas", "pyarrow", "pyspark")
 
 
 def check_extra() -> None:
-    """Check that the page can be made, before anything is measured for it.
+    """Check before the measurement that the page can be made afterwards.
 
     Raises:
         ImportError: the extra `bench` is not installed.

@@ -40,12 +40,12 @@ class Figures:
         return max(rates) if rates else None
 
     def ratio(self, layout: str, other: str, phase: str, **facts: Any) -> float | None:
-        """Compute the rate of a layout as a multiple of another layout's rate."""
+        """Divide the rate of a layout by the rate of another layout."""
         ours, theirs = self.rate(layout, phase, **facts), self.rate(other, phase, **facts)
         return ours / theirs if ours is not None and theirs else None
 
     def usable(self, layout: str) -> float | None:
-        """Return the usable part of a layout's bytes."""
+        """Return a layout's usable bytes, as a part of all bytes of its disks."""
         for row in self._measurements:
             if row["layout"] == layout and row["raw_bytes"]:
                 return float(row["usable_bytes"] / row["raw_bytes"])

@@ -27,7 +27,7 @@ class Plot(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """Describe the axis of the figures: the columns for the dot and its interval, and the unit."""
+    """Describe the axis of the figures: the columns of dot and interval, and the unit."""
 
     middle: str
     low: str

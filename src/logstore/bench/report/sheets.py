@@ -130,7 +130,7 @@ def beside_moves(_rows: Sequence[Row], workers: Sequence[Row]) -> list[Row]:
 
 
 def moves_done(_rows: Sequence[Row], workers: Sequence[Row]) -> list[Row]:
-    """Return the moves themselves, with their rate."""
+    """Return the moves, with their rates."""
     return [
         row | {"moved_mb_s": row["size_bytes"] / row["ms_p50"] / 1e3}
         for row in workers

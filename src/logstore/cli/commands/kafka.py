@@ -60,7 +60,7 @@ def kafka_store(log_dirs: tuple[str, ...]) -> Iterator[LogStore]:
 
 
 def last_batches(log: Log) -> tuple[int | None, int | None, list[str]]:
-    """Return the least and the largest timestamp of a log's first and last batch, and their codecs.
+    """Return the range of timestamps in a log's first and last batch, and the codecs of both.
 
     This reads the records of these two batches, because the base timestamp in a header is not
     enough. In a compacted batch, the base timestamp may belong to a removed record, or be the time

@@ -59,7 +59,7 @@ Outcome = TypeVar("Outcome")
 
 
 def unless_it_loses(path: str, yes: bool, run: Callable[[bool, bool], Outcome]) -> Outcome:
-    """Run a command; if it would give up replicas, list the replicas and ask before running it.
+    """Run a command; if it would give up replicas, first list them and ask the user.
 
     Args:
         path: the log dir that is given up, as the user named it.

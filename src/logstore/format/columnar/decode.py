@@ -1,4 +1,4 @@
-"""View a columnar batch as columns, and check everything on which readers of the columns rely.
+"""View a columnar batch as columns, and check all facts on which readers rely.
 
 All code that decodes a columnar batch uses this module: appends of encoded batches, reads, Arrow,
 `verify` and `repair`. So the same batches are accepted everywhere.

@@ -99,7 +99,8 @@ def build_payload(
     if headers is not None:
         attributes |= HAS_HEADERS
         parts += headers
-        header_count = int.from_bytes(headers[0][-4:], "little")  # the last start is the count
+        # The last start is the number of record headers.
+        header_count = int.from_bytes(headers[0][-4:], "little")
     size = stored = sum(map(len, parts))
     if size + OVERHEAD_BYTES > BATCH_BYTES_MAX:
         raise ValueError(f"{size} bytes of records are more than one batch can hold (2 GiB)")

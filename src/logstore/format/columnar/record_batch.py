@@ -92,7 +92,7 @@ _pack_column = _ONE_COLUMN.pack
 
 
 def claimed_sizes(data: Buffer, position: int) -> tuple[int, int]:
-    """Compute the size of a batch from each of two header fields, which are not checked."""
+    """Return the size of a batch twice: from its batch length, and from its payload's size."""
     fields = HEADER.unpack_from(data, position)
     return fields[1] + LENGTH_OVERHEAD_BYTES, padded(fields[8]) + OVERHEAD_BYTES
 
@@ -226,7 +226,7 @@ def read_header(data: Buffer, position: int) -> BatchHeader:
 
 
 def header_fault(data: Buffer, position: int, size_bytes: int) -> str | None:
-    """Return what is impossible in a header, or None; this check costs less than a checksum."""
+    """Return the first fault of a header, or None; this check costs less than a checksum."""
     if size_bytes < OVERHEAD_BYTES or size_bytes & 7:
         return f"a batch cannot have {size_bytes} bytes"
     header = read_header(data, position)

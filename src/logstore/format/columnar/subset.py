@@ -126,7 +126,7 @@ class Group:
         return np.repeat(of_batches, self._counts)
 
     def subset(self, number: int, keep: Mask, horizon_ms: int | None) -> Steps[bytes]:
-        """Copy a batch with only the records of a mask; the mask must select at least one record.
+        """Copy a batch with only the records that a mask selects; there must be at least one.
 
         Args:
             horizon_ms: the copy's delete horizon, which is rounded up to a second.
@@ -163,7 +163,7 @@ def group_of(
 
 
 def delete_horizons_ms(data: Buffer, run: Sequence[tuple[int, BatchHeader]]) -> list[int | None]:
-    """Return the times from which compaction may remove batches' tombstones.
+    """Return the times from which compaction may remove each batch's tombstones.
 
     A time is None if it is not set yet.
     """

@@ -138,7 +138,7 @@ def check_many(
 def headers_max(
     parts: Sequence[Buffer], headers: Sequence[BatchHeader], expansion_bytes_max: int
 ) -> HeadersLeft:
-    """Limit the record headers of some batches: all batches share the limit of one batch."""
+    """Create the limit for the record headers of some batches: the limit of one batch."""
     least = min(
         expansion_bytes(len(part), header.record_count)
         for part, header in zip(parts, headers, strict=True)
@@ -156,7 +156,7 @@ class HeadersLeft:
         self.count, self.expansion_bytes_max = count, expansion_bytes_max
 
     def take(self, count: int) -> None:
-        """Count `count` headers; raise RecordExpansionError if that is more than are left."""
+        """Use up `count` headers of the limit; raise RecordExpansionError if too few are left."""
         self.count -= count
         if self.count < 0:
             raise too_much(self.expansion_bytes_max + 1, self.expansion_bytes_max)

@@ -324,7 +324,7 @@ def weave(
 
 
 def _put(out: NDArray[np.uint8], position: Numbers, field: Varints) -> None:
-    """Write one varint of each record at that record's position in `position`."""
+    """Write one varint for each record, at the position that `position` has for the record."""
     numbers, rest = field.numbers, field.sizes
     most = int(rest.max())
     if most == 1:

@@ -100,7 +100,7 @@ def read_header(data: Buffer, position: int) -> BatchHeader:
 
 
 def header_fault(data: Buffer, position: int, size_bytes: int) -> str | None:
-    """Return what is impossible in a header, or None; this check costs less than a checksum."""
+    """Return the first fault of a header, or None; this check costs less than a checksum."""
     if size_bytes < HEADER_BYTES:
         return f"a batch cannot have {size_bytes} bytes"
     header = read_header(data, position)
@@ -203,7 +203,7 @@ def decode_run(
 def _decoded(
     headers: list[BatchHeader], parts: list[Buffer], expansion_bytes_max: int
 ) -> Iterator[RecordBatch]:
-    """Decode batches from their uncompressed records; for an empty batch, the part is empty."""
+    """Decode batches from their uncompressed records; an empty batch has an empty part."""
     full = [number for number, part in enumerate(parts) if len(part)]
     rows = [(parts[number], headers[number]) for number in full]
     columns: Iterator[Columns]
@@ -346,7 +346,7 @@ def with_append_time(data: Buffer, header: BatchHeader, now_ms: int) -> bytes:
 
 
 def with_max_timestamp(data: Buffer, max_timestamp: int) -> bytes:
-    """Copy one batch with another largest timestamp in its header; the records do not change."""
+    """Copy one batch, and replace the largest timestamp in its header, not the records."""
     rest = bytearray(data[CRC_END:])
     struct.pack_into(">q", rest, _MAX_TIMESTAMP_AT - CRC_END, max_timestamp)
     return b"".join((data[:CRC_AT], crc32c(rest).to_bytes(4, "big"), rest))

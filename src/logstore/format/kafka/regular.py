@@ -25,7 +25,7 @@ from logstore.format.kafka.varints import varint
 
 # Shorter runs are read faster record by record.
 RUN_RECORDS_MIN = 4
-# After this many records in a row that are not alike, `decode.check_many` is faster for the batch.
+# After this many records in a row that form no run, `decode.check_many` is faster.
 SINGLES_MAX = 32
 # Offset deltas below these limits have one, two and three bytes. The table ends within the deltas
 # of three bytes.
@@ -42,7 +42,7 @@ _word = struct.Struct("<Q").unpack_from
 
 
 class Places(NamedTuple):
-    """Hold the places of one record's fields; a record of the same size has the same places.
+    """Hold the positions of one record's fields; a similar record has the same distances.
 
     Attributes:
         head_end: the position after the size of the key.
@@ -125,7 +125,7 @@ def is_regular(
 
 
 def times_of(data: memoryview, start: int, end: int, count: int, runs: list[Run]) -> Times | None:
-    """Return the smallest and largest timestamp delta of sound records; None if that is unknown.
+    """Return the smallest and largest timestamp delta of the records; None if they may be unsound.
 
     Args:
         data: a buffer with the uncompressed records of one batch from `start` to `end`.

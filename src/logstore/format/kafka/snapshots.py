@@ -2,8 +2,8 @@
 
     u16 version 1 | u32 crc-32c of the rest | u32 count | entries of 46 bytes           big-endian
 
-A snapshot holds only the newest batch of each producer. After a snapshot was read, only this batch
-is recognized if it is sent again.
+A snapshot holds only the newest batch of each producer. If a log gets its producers from a
+snapshot, it recognizes only this batch when it is sent again.
 """
 
 from __future__ import annotations

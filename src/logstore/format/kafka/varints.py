@@ -1,4 +1,4 @@
-"""Read Kafka's numbers, which are zigzag varints: a single number, or a number at each position.
+"""Read Kafka's numbers, which are zigzag varints: one number, or many numbers at once.
 
 Nearly all numbers have one or two bytes. Such a number is looked up in a table by the two bytes at
 its position.

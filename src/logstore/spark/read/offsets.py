@@ -71,7 +71,7 @@ def from_document(document: OffsetDocument) -> Reached:
 
 
 def same(begun: Reached, ids: TopicIds) -> PartitionOffsets:
-    """Return the offsets of the partitions whose topic id did not change, or is unknown."""
+    """Return the offsets of the partitions whose topic id is unchanged or unknown."""
     return {
         key: offset
         for key, offset in begun.offsets.items()

@@ -57,7 +57,7 @@ def view_of(place: Place) -> LogStore:
     """Return this process's view of a store.
 
     Raises:
-        LogDirError: this process does not see the log dirs. The message names the log dir and the
+        LogDirError: this process cannot read the log dirs. The message names a log dir and the
             host.
     """
     key = (place, os.getpid())
@@ -159,7 +159,7 @@ def host_named(*, is_read: bool = False) -> Iterator[None]:
 
 @cache
 def settle_in() -> None:
-    """Make the garbage collection after each task of a Python worker cheap; this runs only once.
+    """Make garbage collection cheap in a Python worker; this runs only once per process.
 
     After each task, the worker searches all objects for garbage, including the objects of all
     imported modules. This search takes as long as reading 20 MB. This function excludes the objects

@@ -11,7 +11,7 @@ If a commit is interrupted, the next commit of any query completes the interrupt
 this, the next commit reads each log from the offset that the document names, and finds which
 batches of the interrupted commit the log has. The process owns the store during the whole commit,
 so no other process appends between begin and end. But after an interruption, another process can
-append. So the next commit first removes the records that the logs already have from the document.
+append. So the next commit first removes from the document the records that the logs already have.
 Then it appends the rest at each log's new end (docs/adr).
 """
 
@@ -51,7 +51,7 @@ class Part(NamedTuple):
     Attributes:
         base_offset: the end of the log before this commit. The commit's batches begin there, and
             follow one another without a gap.
-        first_sequence: how many records of this commit the log has before `base_offset`.
+        first_sequence: how many of this commit's records the log already has before `base_offset`.
     """
 
     topic: str
@@ -300,7 +300,7 @@ def complete(store: LogStore, log: CommitLog, record: QueryRecord) -> QueryRecor
 
 
 def what_is_left(store: LogStore, part: Part, producer_id: int) -> Part | None:
-    """Return the part of `part` that its log does not have; None if the topic no longer exists."""
+    """Return the rest of `part` that its log does not have; None if the topic no longer exists."""
     try:
         log = store.log(part.topic, part.partition)
     except UnknownPartitionError:

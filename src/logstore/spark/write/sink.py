@@ -91,7 +91,7 @@ def write_options(given: Mapping[str, str], schema: StructType, overwrite: bool)
 
 
 def own(log_dirs: tuple[str, ...]) -> LogStore:
-    """Open the store as its owner; wait if another commit owns it, but for no other owner.
+    """Open the store as its owner; if another commit owns the store, wait for the commit's end.
 
     An owner without an admin socket is treated as a commit, because a commit has no admin socket.
 

@@ -209,7 +209,7 @@ class Stage:
         self.message.path = path
 
     def _finish(self) -> None:
-        """Make the file durable, because a crash must not lose a file whose name the driver has."""
+        """Make the file durable, because the driver relies on this file even after a crash."""
         if self._fd is None or self._log is None:
             return
         try:
