@@ -164,7 +164,7 @@ class Sqlite:
             execute("INSERT INTO records VALUES (?, ?)", (offset, value))
 
     def scan(self) -> None:
-        """Make every value as bytes."""
+        """Create every value as a bytes object."""
         consume(self.db.execute("SELECT value FROM records ORDER BY offset"))
 
     def close(self) -> None:
@@ -206,7 +206,7 @@ class RocksDb:
             put(pack_key(offset), value)
 
     def scan(self) -> None:
-        """Make every value as bytes."""
+        """Create every value as a bytes object."""
         consume(self.db.values())
 
     def close(self) -> None:
@@ -242,7 +242,7 @@ class ArrowIpc:
                 writer.write(pa.record_batch([column], schema=self._schema))
 
     def scan(self) -> None:
-        """Make every value as bytes."""
+        """Create every value as a bytes object."""
         pa = self._pyarrow
         with pa.memory_map(self._file) as source, pa.ipc.open_stream(source) as reader:
             for batch in reader:

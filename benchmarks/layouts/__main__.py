@@ -173,7 +173,7 @@ def main() -> int:
     if not chosen.no_page:
         check_extra()
     interrupts.obey()
-    logging.getLogger("logstore").setLevel(logging.CRITICAL)  # errors of the troubles are expected
+    logging.getLogger("logstore").setLevel(logging.CRITICAL)  # the troubles cause errors
     for name in sweep():
         print(f"removed the disks of a killed run: {name}", file=sys.stderr)
     out = os.path.abspath(chosen.out)

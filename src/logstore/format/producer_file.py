@@ -58,7 +58,7 @@ ROW = np.dtype(
 BATCH_BYTES, ROW_BYTES = 24, 168
 assert BATCH.itemsize == BATCH_BYTES and ROW.itemsize == ROW_BYTES
 PAIR_BYTES, CHECKSUM_BYTES = 16, 8
-PRODUCERS_MAX = 1_000_000  # the largest limit that a log's configuration may set
+PRODUCERS_MAX = 1_000_000  # the most producers that a file may have
 FILE_BYTES_MAX = 256 << 20
 OFFSET_MAX = MS_MAX = 2**62
 
