@@ -301,7 +301,7 @@ class Move:
 
     @property
     def is_ending(self) -> bool:
-        """Report whether a caller cancels or has cancelled the move while no thread runs it."""
+        """Report whether a caller cancels, or has cancelled, the move while no thread runs it."""
         return self._is_ending
 
     @property

@@ -96,7 +96,7 @@ class ReplicaMover:
     def of(cls, store: LogStore) -> Self:
         """Return the mover that all users of a store share; if there is none, make a mover.
 
-        A new mover gets the rate that was set last. It is closed with the store.
+        A new mover gets the rate that was set last. It is closed when the store is closed.
         """
         instance(store, LogStore, "store").host.check_owner()
         found = commands_of(store, cls).running()

@@ -16,7 +16,7 @@ from mover.errors import TargetFullError
 # Room for bytes that are not in the segments yet: index files, small files, and records that are
 # appended during the move.
 ALLOWANCE_BYTES = 1 << 20
-INDEX_SHARE = 256  # bytes of batches for each byte of index files, with an index entry each 4 KiB
+INDEX_SHARE = 256  # this many bytes of batches need one byte of index files (an entry each 4 KiB)
 
 
 class Occupant(Protocol):

@@ -216,7 +216,7 @@ def _kind(schema: Schema, field: Field, version: int, by_hand: Mapping[str, Kind
 
 
 def _nullable(kind: Kind) -> Kind:
-    """Extend a struct's kind by the byte that comes before it: -1 for null, 1 for a struct."""
+    """Make a kind that also reads and writes the byte before a struct: -1 for null, 1 otherwise."""
 
     def read(cursor: Cursor) -> Any:
         mark = cursor.data[cursor.at]

@@ -151,7 +151,7 @@ class ErrorCode(IntEnum):
 
     @property
     def refreshes_metadata(self) -> bool:
-        """Report whether clients fetch metadata first, which may name another broker to ask."""
+        """Report whether clients first fetch metadata, because another broker may be the leader."""
         return self in REFRESHING
 
 

@@ -27,7 +27,7 @@ class FrameSplitter:
 
     Memory grows with the bytes that arrived, not with the size that a frame declares. If a whole
     frame arrives in one piece, it is returned as a view of that piece. Otherwise its pieces are
-    joined once, and small pieces are gathered, so that a slow sender costs no memory.
+    joined once. Small pieces are gathered, so that a slow sender costs little memory.
 
     Attributes:
         declared_bytes: the size of the incomplete frame; 0 if none is begun, or its size is not
@@ -178,7 +178,7 @@ def decode_response(key: int, version: int, frame: Data) -> tuple[int, Any]:
 
 
 def _response_header_version(key: int, version: int) -> int:
-    """Return 1 for a flexible version, but 0 for ApiVersions, so that any client can read it."""
+    """Return 1 for a flexible version, but 0 for ApiVersions, which any client must read."""
     if key == API_VERSIONS:
         return 0
     return int(schema_of(api_names()[key] + "Response").is_flexible(version))

@@ -91,8 +91,8 @@ def plan_moves(
     offline, suspect or outdated also give nothing.
 
     Args:
-        tolerance: how far a log dir's bytes are allowed to be from its share, as a part of the
-            share.
+        tolerance: the allowed difference between a log dir's bytes and its share, as a fraction of
+            the share.
         evacuate: log dirs that are to be emptied before they are removed.
 
     Raises:
@@ -216,7 +216,7 @@ def _planned(replica: ReplicaFacts, target: str) -> PlannedMove:
 def _no_room(
     replicas: Sequence[ReplicaFacts], wanted: Assignment, numbers: Iterable[int]
 ) -> Iterable[SkippedMove]:
-    """Name the moves for which there is never room, in whatever order the moves run."""
+    """Name the moves for which there is no room in any order of the moves."""
     for number in numbers:
         one = replicas[number]
         reason = f"{wanted[number]} never has room for its {one.size_bytes} bytes"

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
 FACTOR = 1.7  # the aim is at most twice the p99, so a call close to twice the p99 counts as slow
 QUANTILE = 0.99
-# Parts of all calls. A p99 allows one slow call in a hundred. These parts are smaller than a
-# hundredth, because some calls are slow before the rate falls.
+# These are fractions of all calls. A p99 allows one slow call in a hundred. The fractions are
+# smaller than a hundredth, because some calls are slow before the rate falls.
 SLOW_PART, SLOW_PART_MAX = 0.003, 0.006
 EXCESS_MAX = 4.0
 APPEND_SECONDS = 25e-6  # the least time that an append takes besides the timed write
@@ -61,7 +61,7 @@ REMEMBER_SECONDS = 30.0
 
 RATE_MIN = RATE_BEFORE_PILOT
 RATE_FIRST = 64 << 20
-RATE_NONE = 16 << 30  # a rate above this is no ceiling
+RATE_NONE = 16 << 30  # above this rate, the ceiling is removed
 FALL, RISE = 0.7, 1.5
 # If the rate is below this part of the last rate that was too high, the rate rises fast.
 CLOSE = 0.9
