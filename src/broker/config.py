@@ -79,6 +79,7 @@ class BrokerConfig:
         slow_request_ms: a request that takes longer than this, apart from the time that it waits,
             is logged.
         max_worker_threads: the number of requests that run at the same time.
+        num_replica_alter_log_dirs_threads: the number of moves between log dirs at the same time.
         max_incremental_fetch_session_cache_slots: the number of fetch sessions.
         fetch_max_bytes: the most bytes of records in one answer.
         group_initial_rebalance_delay_ms: how long an empty group waits for further members after
@@ -109,6 +110,7 @@ class BrokerConfig:
     request_stuck_ms: int = 30_000
     slow_request_ms: int = 1_000
     max_worker_threads: int = 2_000
+    num_replica_alter_log_dirs_threads: int = 2
     max_incremental_fetch_session_cache_slots: int = 1_000
     fetch_max_bytes: int = 55 << 20
     group_initial_rebalance_delay_ms: int = 0

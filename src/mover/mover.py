@@ -93,13 +93,18 @@ class ReplicaMover:
         self._begin()
 
     @classmethod
-    def of(cls, store: LogStore) -> Self:
+    def of(cls, store: LogStore, num_replica_move_threads: int | None = None) -> Self:
         """Return the mover that all users of a store share; if there is none, make a mover.
 
         A new mover gets the rate that was set last. It is closed when the store is closed.
+
+        Args:
+            num_replica_move_threads: for a new mover; an existing mover keeps its number.
         """
+        if num_replica_move_threads is not None:
+            whole(num_replica_move_threads, "num_replica_move_threads", 1)
         instance(store, LogStore, "store").host.check_owner()
-        found = commands_of(store, cls).running()
+        found = commands_of(store, cls).running(num_replica_move_threads)
         assert isinstance(found, cls)
         return found
 

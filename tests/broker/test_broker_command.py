@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -140,6 +141,16 @@ def test_a_check_says_whose_the_log_dirs_are(file: Path, tmp_path: Path) -> None
     with LogStore.open(dirs):
         lines = checked("--config", file)
         assert f"note process {os.getpid()} has the store open" in lines
+
+
+def test_an_empty_log_dir_in_a_store_is_a_problem(file: Path, tmp_path: Path) -> None:
+    """A start would serve without it, so the check does not pass."""
+    dirs = [tmp_path / "a", tmp_path / "b"]
+    LogStore.open(dirs, config=StoreConfig(broker_id=4)).close()
+    shutil.rmtree(dirs[1])
+    lines = checked("--config", file, code=1)
+    (problem,) = (name for name in lines if name.startswith("problem"))
+    assert problem.startswith(f"problem log dir {dirs[1]}: there is no such directory")
 
 
 def test_a_broker_serves_as_its_file_says(file: Path, tmp_path: Path) -> None:

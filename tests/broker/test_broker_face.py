@@ -16,6 +16,7 @@ import pytest
 import broker as package
 from broker import Broker
 from logstore import LogClosedError, LogConfig, LogStore, StoreConfig
+from mover import ReplicaMover
 from support.kafka_client import KafkaClient, batch_of, values_in
 from support.places import environment
 
@@ -135,6 +136,13 @@ def test_clients_see_the_id_of_the_store(tmp_path: Path) -> None:
     LogStore.open(tmp_path, config=StoreConfig(broker_id=7)).close()
     with Broker.start(tmp_path) as broker, KafkaClient(broker.bootstrap_servers) as client:
         assert [node.node_id for node in client.call("Metadata", topics=None).brokers] == [7]
+
+
+def test_moves_have_the_threads_of_the_configuration() -> None:
+    """The mover is the one that all parts of the program share."""
+    for given, count in (({}, 2), ({"num_replica_alter_log_dirs_threads": 5}, 5)):
+        with Broker.start(config=given) as broker:
+            assert ReplicaMover.of(broker.store, 7)._pool.count == count
 
 
 def test_without_the_extra_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

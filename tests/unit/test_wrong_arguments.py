@@ -184,7 +184,9 @@ CALLS = [
         "topic": "text", "partition": "number", "log_dir": PATH, "throttled_rate": RATE,
     }),
     Call("mover", "move_of", ORDERS, {"topic": "text", "partition": "number negative huge"}),
-    Call("mover", "of", {}, {"store": ""}),
+    Call("mover", "of", {"store": None}, {
+        "store": "", "num_replica_move_threads": f"none {SIZE}",
+    }),
     Call("mover", "execute", {}, {"plan": ""}),
     Call("mover", "change_replica_dirs", {}, {"assignment": ""}),
     Call("mover", "set_throttled_rate", {"rate": 1}, {"rate": RATE, "log_dir": "none text"}),

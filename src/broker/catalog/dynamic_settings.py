@@ -38,15 +38,16 @@ class DynamicSettings:
     Threads: `_changing` is held during a change.
     """
 
-    def __init__(self, store: LogStore) -> None:
+    def __init__(self, store: LogStore, move_threads: int) -> None:
         self._store = store
+        self._move_threads = move_threads
         self._changing = threading.Lock()
         self._rate = 0
 
     def start(self) -> None:
         """Apply the rate that was set last, and resume the moves that an earlier process left."""
         _, self._rate = dir_facts.newest(self._store, FACT)
-        mover = ReplicaMover.of(self._store)
+        mover = ReplicaMover.of(self._store, self._move_threads)
         if self._rate:
             mover.set_throttled_rate(self._rate)
 

@@ -47,7 +47,7 @@ class Services:
         self.topics = TopicCatalog(store)
         self.producer_ids = ProducerIds(store)
         self.traffic = Traffic()
-        self.settings = DynamicSettings(store)
+        self.settings = DynamicSettings(store, config.num_replica_alter_log_dirs_threads)
         self.groups = GroupCoordinator(
             self.topics,
             GroupSettings(config.group_initial_rebalance_delay_ms / MS, config.group_max_size),

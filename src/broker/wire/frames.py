@@ -91,7 +91,7 @@ class FrameSplitter:
         """Read the size at the beginning of a frame."""
         (size,) = SIZE.unpack_from(data)
         if not 0 <= size <= self._frame_bytes_max:
-            raise WireError(0, f"a frame has {size} bytes, more than {self._frame_bytes_max}")
+            raise WireError(0, f"a frame of {size} bytes; 0 to {self._frame_bytes_max} are allowed")
         return int(size)
 
 
