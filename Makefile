@@ -67,6 +67,9 @@ bench-compaction: $(VENV)/stamp-test ## 10 million records of 1 million keys com
 bench-kafka: $(VENV)/stamp-bench ## a real Kafka broker beside this engine (Java 17, Maven, SCALE=small)
 	@$(BIN)/python -m benchmarks.kafka --scale $(or $(SCALE),full)
 
+bench-broker: $(VENV)/stamp-broker ## the broker beside a real Kafka, same clients (Java 17, Maven, SCALE=small)
+	@$(BIN)/python -m benchmarks.broker --scale $(or $(SCALE),full) --json bench-broker.json
+
 bench-spark: $(VENV)/stamp-test ## Spark over a store against a plain source, tuples, and the clock
 	@$(BIN)/python -m benchmarks.bench_spark
 

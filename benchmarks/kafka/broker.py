@@ -16,6 +16,7 @@ from benchmarks.moving import wait_purged
 from benchmarks.peers import segment_files
 
 READY_SECONDS_MAX = 90.0
+STOP_SECONDS_MAX = 60.0
 MOVE_SECONDS_MAX = 1800.0
 LOOK_SECONDS = 0.005
 NO_THROTTLE = 10**12
@@ -34,7 +35,7 @@ def free_port() -> int:
 class Broker:
     """Run a broker in a child process; `stop` ends the child process."""
 
-    def __init__(self, home: Path, log_dirs: list[str]) -> None:
+    def __init__(self, home: Path, log_dirs: list[str], is_started: bool = True) -> None:
         self.home = home
         self.log_dirs = log_dirs
         self.work = Path(tempfile.mkdtemp(prefix="kafka-", dir=Path(log_dirs[0]).parent))
@@ -58,13 +59,35 @@ class Broker:
         self.file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
         cluster_id = self.run("kafka.tools.StorageTool", "random-uuid").strip().split("\n")[-1]
         self.run("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self.file))
-        self._output = (self.work / "output").open("wb")
-        self._child = subprocess.Popen(
-            java.command(home, "kafka.Kafka", str(self.file), heap="1g"),
-            stdout=self._output, stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
+        self._child: subprocess.Popen[bytes] | None = None
+        if is_started:
+            self.start()
+
+    @property
+    def pid(self) -> int:
+        """The process that runs."""
+        assert self._child is not None
+        return self._child.pid
+
+    def is_alive(self) -> bool:
+        """Whether the process runs."""
+        return self._child is not None and self._child.poll() is None
+
+    def spawn(self) -> float:
+        """Start the process, and give the time of that; it does not serve yet."""
+        with (self.work / "output").open("ab") as output:
+            started = time.perf_counter()
+            self._child = subprocess.Popen(
+                java.command(self.home, "kafka.Kafka", str(self.file), heap="1g"),
+                stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+        return started
+
+    def start(self) -> None:
+        """Start the process, and wait until clients can connect."""
+        self.spawn()
         try:
-            self._wait_ready(port)
+            self._wait_ready(int(self.address.rpartition(":")[2]))
         except BaseException:
             self.stop()
             raise
@@ -72,7 +95,7 @@ class Broker:
     def _wait_ready(self, port: int) -> None:
         deadline = time.monotonic() + READY_SECONDS_MAX
         while time.monotonic() < deadline:
-            if self._child.poll() is not None:
+            if not self.is_alive():
                 break
             try:
                 socket.create_connection(("localhost", port), 1).close()
@@ -88,14 +111,19 @@ class Broker:
         return java.do(java.command(self.home, name, *words), self.work)
 
     def stop(self) -> None:
-        """End the broker; kill it if it does not end within 30 seconds."""
+        """End the broker; kill it if it does not end soon."""
+        if self._child is None:
+            return
         self._child.terminate()
         try:
-            self._child.wait(30)
-        except subprocess.TimeoutExpired:
+            self._child.wait(STOP_SECONDS_MAX)
+        except BaseException as error:
             self._child.kill()
             self._child.wait()
-        self._output.close()
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
+        finally:
+            self._child = None
 
     # --- topics ---------------------------------------------------------------------------------
 

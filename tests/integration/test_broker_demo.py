@@ -15,6 +15,7 @@ from benchmarks.broker.demo import __main__ as demo
 from benchmarks.broker.demo import steps
 from benchmarks.broker.demo.ledger import Ledger, Received, checksums_by_key
 from logstore.cli.demo.flights import Flights
+from support.broker_process import processes_in
 from support.places import environment
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -80,19 +81,6 @@ def test_an_acknowledgement_out_of_its_place_is_noticed() -> None:
     ledger.note(None, Message(3))
     ledger.note("it timed out", Message(4))
     assert (ledger.total, ledger.misplaced, ledger.errors) == (3, 1, ["it timed out"])
-
-
-def processes_in(directory: Path) -> list[str]:
-    """List the processes whose command line names a directory."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = path.read_bytes().decode(errors="replace")
-        except OSError:
-            continue  # it has ended
-        if str(directory) in words:
-            found.append(words)
-    return found
 
 
 def test_the_demo_runs(tmp_path: Path) -> None:

@@ -28,3 +28,16 @@ def serve(paths: list[Path]) -> tuple[subprocess.Popen[str], str]:
     )  # fmt: skip
     assert child.stdout is not None
     return child, child.stdout.readline().strip()
+
+
+def processes_in(directory: Path) -> list[str]:
+    """List the processes whose command line names a directory."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().decode(errors="replace")
+        except OSError:
+            continue  # it has ended
+        if str(directory) in words:
+            found.append(words)
+    return found
