@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 
 from broker import Broker
+from broker.coordinator.errors import CoordinatorError
+from broker.coordinator.shard import Shard
 from broker.wire import messages
+from broker.wire.error_codes import ErrorCode
 from support.kafka_client import KafkaClient
 
 PROTOCOLS = [("range", b"what range needs"), ("roundrobin", b"what the other one needs")]
@@ -309,6 +312,24 @@ def test_offsets_of_a_deleted_topic_are_deleted(client: KafkaClient) -> None:
     client.call("DeleteTopics", topics=[State("short-lived")])
     client.create("short-lived")
     assert fetched(client, "its-reader", "short-lived", 9, 0) == {0: (-1, -1, "", 0)}
+
+
+def test_regression_no_heartbeat_and_no_sync_gets_14(
+    client: KafkaClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While groups are loaded: aiokafka ends after such a heartbeat, and Java after such a sync."""
+    joined = join_alone(client, "loading")
+    member = {"group_id": "loading", "member_id": joined.member_id, "generation_id": 1}
+
+    def loading(_: Shard) -> None:
+        raise CoordinatorError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+
+    monkeypatch.setattr(Shard, "require", loading)
+    assert client.call("Heartbeat", **member).error_code == 0
+    assert sync(client, "loading", joined).error_code == 27
+    assert join(client, "loading", member_id=joined.member_id).error_code == 14
+    monkeypatch.undo()
+    assert client.call("Heartbeat", **member).error_code == 0
 
 
 def test_two_members_wait_for_each_other(client: KafkaClient, broker: Broker) -> None:

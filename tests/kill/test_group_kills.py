@@ -38,12 +38,12 @@ class Member:
             with KafkaClient(servers) as client:
                 if self.generation < 0:
                     self.join(client)
-                beat = {"group_id": self.group, "member_id": self.member_id}
-                answer = self._until_loaded(
-                    client, "Heartbeat", **beat, generation_id=self.generation
-                )
-                assert answer.error_code == 0, "the group has lost its member"
                 assert self.acknowledged <= self.committed(client) <= self.sent
+                answer = client.call(
+                    "Heartbeat", group_id=self.group, member_id=self.member_id,
+                    generation_id=self.generation,
+                )  # fmt: skip
+                assert answer.error_code == 0, "the group has lost its member"
                 while True:
                     self.commit(client)
         except (OSError, EOFError):
@@ -92,7 +92,9 @@ class Member:
         Fetch = messages.OffsetFetchRequest  # noqa: N806 - a class
         topics = [Fetch.OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
         asked = Fetch.OffsetFetchRequestGroup(self.group, topics=topics)
-        (row,) = client.call("OffsetFetch", groups=[asked]).groups
+        row = client.call("OffsetFetch", groups=[asked]).groups[0]
+        while row.error_code == 14:  # the groups are being loaded
+            row = client.call("OffsetFetch", groups=[asked]).groups[0]
         assert row.error_code == 0
         return int(row.topics[0].partitions[0].committed_offset)
 

@@ -25,6 +25,7 @@ NULL_PROTOCOL_FROM = 7  # the first version of JoinGroup whose answer may lack a
 SKIP_FROM = 9  # the first version of JoinGroup whose leader knows that it may skip the assignment
 SYNC_PROTOCOL_FROM = 5  # the first version of SyncGroup that names the protocol
 LEAVE_MANY_FROM = 3  # the first version of LeaveGroup with several members
+LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 GROUP_SECONDS = 120.0  # added to the longest time that a group lets a request wait
 
 JoinMember = JoinGroupResponse.JoinGroupResponseMember
@@ -119,7 +120,10 @@ def answer_sync(call: Call) -> Answer | Pending:
     try:
         call.services.groups.sync(asked.group_id, syncing, waiter)
     except CoordinatorError as error:
-        return encode(SyncAnswer(code_for_member(error)))
+        code = code_for_member(error)
+        # Clients end if a sync gets 14. They are sent back to join, as Kafka did before its version
+        # 4, because a join may get 14.
+        return encode(SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS if code is LOADING else code))
     return waiter
 
 
@@ -138,6 +142,8 @@ def answer_heartbeat(call: Call) -> Answer:
         )
     except CoordinatorError as error:
         code = code_for_member(error)
+        if code is LOADING:  # as in Kafka: some clients end if a heartbeat gets 14
+            code = ErrorCode.NONE
     return call.answer(HeartbeatResponse(error_code=code))
 
 
