@@ -64,12 +64,17 @@ def test_offsets_of_all_versions_are_read(version: int, key_version: int) -> Non
     assert found == OffsetRecord("g", "t", 1, expected)
 
 
-@given(TEXT, TEXT, st.integers(0, 2**31 - 1), NUMBERS, TEXT, NUMBERS, st.sampled_from([-1, 7]))
+@given(
+    TEXT, TEXT, st.integers(0, 2**31 - 1), NUMBERS, TEXT, NUMBERS, st.sampled_from([-1, 7]),
+    st.binary(min_size=16, max_size=16),
+)  # fmt: skip
 def test_offsets_round_trip(
-    group: str, topic: str, number: int, offset: int, text: str, at: int, ends: int
+    group: str, topic: str, number: int, offset: int, text: str, at: int, ends: int, topic_id: bytes
 ) -> None:
-    """An offset is read as it was written; one that ends has no leader epoch in Kafka's layout."""
-    committed = Committed(offset, 4 if ends < 0 else -1, text, at, ends)
+    """An offset is read as it was written; one that ends has no epoch and id in Kafka's layout."""
+    committed = Committed(offset, -1, text, at, ends)
+    if ends < 0:
+        committed = committed._replace(leader_epoch=4, topic_id=topic_id)
     found = records.parse(
         records.offset_key(group, topic, number), records.offset_value(committed)
     )  # fmt: skip

@@ -332,6 +332,25 @@ def test_regression_no_heartbeat_and_no_sync_gets_14(
     assert client.call("Heartbeat", **member).error_code == 0
 
 
+@pytest.mark.parametrize("version", [1, 7, 9])
+def test_regression_an_offset_belongs_to_one_topic_of_its_name(
+    client: KafkaClient, broker: Broker, version: int
+) -> None:
+    """A program deleted the topic, so no group was told; the offset counted for the next topic."""
+    client.create("again")
+    assert commit(client, "reader", "again", 5)[0] == 0
+    broker.store.delete("again", 0)
+    client.create("again")
+    try:
+        assert fetched(client, "reader", "again", version, 0)[0][0] == -1
+        if version > 1:
+            assert fetched(client, "reader", None, version) == {}
+        assert commit(client, "reader", "again", 2)[0] == 0
+        assert fetched(client, "reader", "again", version, 0)[0][0] == 2
+    finally:
+        broker.store.delete("again", 0)
+
+
 def test_two_members_wait_for_each_other(client: KafkaClient, broker: Broker) -> None:
     """The first one is told to join again; both get the same generation, one leads."""
     with KafkaClient(broker.bootstrap_servers) as other:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from broker.groups.group import Group, State
 
 Key = tuple[str, int]  # topic and partition
+NO_ID = bytes(16)
 
 
 class Committed(NamedTuple):
@@ -17,6 +18,7 @@ class Committed(NamedTuple):
         leader_epoch: the epoch of the last record that the consumer read; -1 if it is not known.
         expires_ms: when the offset expires, if the client chose a time; -1 if the retention of the
             broker decides.
+        topic_id: the id of the topic that was read; NO_ID if it is not known.
     """
 
     offset: int
@@ -24,6 +26,11 @@ class Committed(NamedTuple):
     metadata: str
     committed_ms: int
     expires_ms: int = -1
+    topic_id: bytes = NO_ID
+
+    def is_of(self, topic_id: bytes) -> bool:
+        """Report whether it belongs to this topic, and not to a deleted one of the same name."""
+        return NO_ID in (topic_id, self.topic_id) or topic_id == self.topic_id
 
 
 def expired(

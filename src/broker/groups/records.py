@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from broker.groups.exchange import Joining, Now
 from broker.groups.group import Group, GroupSettings, State
 from broker.groups.member import Member
-from broker.groups.offsets import Committed
+from broker.groups.offsets import NO_ID, Committed
 from broker.wire import codec
 from broker.wire.byte_cursor import WireError
 from broker.wire.messages import (
@@ -27,7 +27,8 @@ from broker.wire.messages import (
 OFFSET_KEYS, GROUP_KEY = (0, 1), 2  # the first number of a key
 VALUE_VERSION = 3  # for both kinds of values; Kafka can read it since Kafka 2.3
 VALUE_VERSION_MAX = 4
-ENDING_VERSION = 1
+TOPIC_ID_VERSION = 4  # the only version of an offset with a topic id; Kafka 4.1 writes it
+ENDING_VERSION = 1  # the only version of an offset that says when it ends
 MS = 1000
 _version = struct.Struct(">h")
 
@@ -56,14 +57,17 @@ def offset_key(group: str, topic: str, partition: int) -> bytes:
 
 
 def offset_value(committed: Committed) -> bytes:
-    """Return the value of an offset's record; only `ENDING_VERSION` has the time of expiry."""
-    version = VALUE_VERSION if committed.expires_ms < 0 else ENDING_VERSION
+    """Return the value of an offset's record."""
+    version = VALUE_VERSION if committed.topic_id == NO_ID else TOPIC_ID_VERSION
+    if committed.expires_ms >= 0:
+        version = ENDING_VERSION
     value = OffsetCommitValue(
         offset=committed.offset,
         leader_epoch=committed.leader_epoch,
         metadata=committed.metadata,
         commit_timestamp=committed.committed_ms,
         expire_timestamp=committed.expires_ms,
+        topic_id=committed.topic_id,
     )
     return _version.pack(version) + codec.encode(value, version)
 
@@ -123,7 +127,7 @@ def parse(key: bytes | None, value: bytes | None) -> OffsetRecord | GroupRecord 
         body = _body("OffsetCommitValue", value)
         committed = Committed(
             body.offset, body.leader_epoch, body.metadata, body.commit_timestamp,
-            body.expire_timestamp,
+            body.expire_timestamp, bytes(body.topic_id),
         )  # fmt: skip
     return OffsetRecord(found.group, found.topic, found.partition, committed)
 

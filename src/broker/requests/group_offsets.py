@@ -7,12 +7,13 @@ from typing import Any
 
 from broker.coordinator.errors import CoordinatorError
 from broker.groups.group import State
-from broker.groups.offsets import Committed, Key
+from broker.groups.offsets import NO_ID, Committed, Key
 from broker.groups.subscriptions import CONSUMERS, topics_of
 from broker.machines.exchange import Answer
 from broker.requests.services import Call, Services
 from broker.wire.error_codes import ErrorCode
 from broker.wire.messages import OffsetCommitResponse, OffsetDeleteResponse, OffsetFetchResponse
+from logstore import LogStoreError
 
 GROUPS_FROM = 8  # the first version of OffsetFetch that asks for several groups
 CODE_FROM = 2  # the first version of OffsetFetch with an error code for the whole answer
@@ -36,8 +37,9 @@ def answer_commit(call: Call) -> Answer:
             codes[key] = _fault_of(services, key, metadata)
             if not codes[key]:
                 wanted[key] = Committed(
-                    one.committed_offset, one.committed_leader_epoch, metadata, now_ms, expires_ms
-                )
+                    one.committed_offset, one.committed_leader_epoch, metadata, now_ms, expires_ms,
+                    _topic_id_of(services, key),
+                )  # fmt: skip
     code = _commit(call, asked, wanted)
     Row = OffsetCommitResponse.OffsetCommitResponsePartition  # noqa: N806 - a class
     Topic = OffsetCommitResponse.OffsetCommitResponseTopic  # noqa: N806 - a class
@@ -61,6 +63,14 @@ def _fault_of(services: Services, key: Key, metadata: str) -> ErrorCode:
     if len(metadata.encode()) > services.config.offset_metadata_max_bytes:
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
     return ErrorCode.NONE
+
+
+def _topic_id_of(services: Services, key: Key) -> bytes:
+    """Return the topic id of a partition; NO_ID while its log dir does not serve."""
+    try:
+        return services.topics.log(*key).topic_id
+    except LogStoreError:
+        return NO_ID
 
 
 def _commit(call: Call, asked: Any, wanted: dict[Key, Committed]) -> ErrorCode:
@@ -127,9 +137,13 @@ def _fetch(
 
 def _offsets_of(services: Services, group: str) -> tuple[ErrorCode, dict[Key, Committed]]:
     try:
-        return ErrorCode.NONE, services.groups.offsets_of(group)
+        known = services.groups.offsets_of(group)
     except CoordinatorError as error:
         return error.code, {}
+    # A crash, or a disk that was away, may have kept offsets of a topic that was deleted since.
+    return ErrorCode.NONE, {
+        key: one for key, one in known.items() if one.is_of(_topic_id_of(services, key))
+    }
 
 
 def answer_delete(call: Call) -> Answer:
