@@ -185,6 +185,29 @@ def test_records_that_cannot_be_read_are_left_out(
     assert f"{NAME}-0 has 1 records that cannot be read" in row.getMessage()
 
 
+def test_only_the_last_record_of_a_key_is_parsed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log of 100 MiB has a million commits of a few keys; an old key version is another key."""
+    with Bench([tmp_path / "a"]) as bench:
+        bench.load()
+        for offset in range(20):
+            assert bench.commit("g", offset) is ErrorCode.NONE
+        key, value = records.offset_key("g", "t", 0), records.offset_value(Committed(7, -1, "", 1))
+        bench.store.log(NAME, 0).append(value, key=b"\0\0" + key[2:])
+    parsed: list[bytes | None] = []
+    parse = records.parse
+
+    def counted(key: bytes | None, value: bytes | None) -> object:
+        parsed.append(key)
+        return parse(key, value)
+
+    monkeypatch.setattr(records, "parse", counted)
+    with Bench([tmp_path / "a"]) as bench:
+        assert bench.load().offset("g") == 7
+    assert parsed == [key, b"\0\0" + key[2:]]
+
+
 def test_a_member_id_fits_into_the_protocol(bench: Bench) -> None:
     """However long the client's own id is."""
     member = bench.member("g", client_id="x" * 32_767)

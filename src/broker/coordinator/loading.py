@@ -44,21 +44,28 @@ def batches_of(log: Log) -> Iterator[RecordBatch]:
 
 
 def last_records(log: Log) -> tuple[dict[str, GroupRecord], dict[tuple[str, Key], OffsetRecord]]:
-    """Read the log; of two records with the same key, the later one counts."""
+    """Read the log; of two records with the same key, the later one counts.
+
+    Only the last record of a key is parsed: a log has thousands of each key until it is compacted.
+    """
+    last: dict[bytes | None, bytes | None] = {}
+    for batch in batches_of(log):
+        for key, value in zip(batch.keys, batch.values, strict=True):
+            last.pop(key, None)  # keys of two versions may name the same offset: keep their order
+            last[key] = value
     groups: dict[str, GroupRecord] = {}
     offsets: dict[tuple[str, Key], OffsetRecord] = {}
     faults = []
-    for batch in batches_of(log):
-        for key, value in zip(batch.keys, batch.values, strict=True):
-            try:
-                found = records.parse(key, value)
-            except WireError as error:
-                faults.append(str(error))
-                continue
-            if isinstance(found, GroupRecord):
-                groups[found.group] = found
-            elif found is not None:
-                offsets[found.group, (found.topic, found.partition)] = found
+    for key, value in last.items():
+        try:
+            found = records.parse(key, value)
+        except WireError as error:
+            faults.append(str(error))
+            continue
+        if isinstance(found, GroupRecord):
+            groups[found.group] = found
+        elif found is not None:
+            offsets[found.group, (found.topic, found.partition)] = found
     if faults:
         name = f"{log.topic}-{log.partition}"
         LOG.error("%s has %d records that cannot be read: %s", name, len(faults), faults[0])
