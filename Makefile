@@ -12,7 +12,7 @@ MAKEFLAGS += --no-print-directory
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: fuzz fuzz-broker kafka-parity kill-broker fuzz-batches fuzz-frames kafka-damage kafka-interop help demo demo-broker bench-broker test tests-together tests-alone quick lint format bench-peers bench-move bench-kafka bench-history bench-gate bench-layouts kill kill-moves soak soak-moves media crash faults startup-model io-errors interrupts exhaustion hanging-start small-files build tools clean
+.PHONY: broker-clients fuzz fuzz-broker kafka-parity kill-broker fuzz-batches fuzz-frames kafka-damage kafka-interop help demo demo-broker bench-broker test tests-together tests-alone quick lint format bench-peers bench-move bench-kafka bench-history bench-gate bench-layouts kill kill-moves soak soak-moves media crash faults startup-model io-errors interrupts exhaustion hanging-start small-files build tools clean
 SPARK_KILL_RUN := LOGSTORE_SPARK_KILLS=20 LOGSTORE_SPARK_CUT_STEP=1
 .PHONY: bench-compaction bench-spark bench-kafka-spark spark-kill spark-cluster spark-fuzz
 
@@ -99,6 +99,9 @@ kafka-interop: $(VENV)/stamp-test ## 20 rounds against a real Kafka broker (Java
 
 kafka-parity: $(VENV)/stamp-test ## 150 questions to the broker and to a real Kafka (Java 17, Maven)
 	@PYTHONPATH=src:tests:. $(BIN)/python -m support.kafka_parity
+
+broker-clients: $(VENV)/stamp-test ## clients in Go and Java, Spark and others against a broker (LOGSTORE_CLIENTS=kafka: Kafka)
+	@LOGSTORE_CLIENTS=$${LOGSTORE_CLIENTS:-logstore} $(PYTEST) tests/clients
 
 fuzz: $(VENV)/stamp-fuzz ## 30 minutes of a coverage-guided fuzzer on the decoder of Kafka's batches
 	@PYTHONPATH=src:tests:. $(BIN)/python tests/media/kafka_fuzz.py

@@ -54,17 +54,21 @@ def check_tools() -> None:
         )
 
 
-def fetch() -> Path:
+def fetch(name: str = VERSION, artifacts: Sequence[tuple[str, str, str]] = ARTIFACTS) -> Path:
     """Return the directory with Kafka's jars in `libs`; the first call fetches the jars.
+
+    Args:
+        name: of the directory; one for each list of artifacts.
+        artifacts: what to fetch, with all that it needs: group, name and version of each.
 
     Raises:
         MissingError: Java or Maven is missing or too old.
     """
     check_tools()
-    home = CACHE / VERSION
+    home = CACHE / name
     if not (home / "complete").exists():
         home.mkdir(parents=True, exist_ok=True)
-        dependencies = "".join(DEPENDENCY.format(*artifact) for artifact in ARTIFACTS)
+        dependencies = "".join(DEPENDENCY.format(*artifact) for artifact in artifacts)
         (home / "pom.xml").write_text(POM.format(dependencies))
         do(["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=libs"], home)
         (home / "complete").touch()

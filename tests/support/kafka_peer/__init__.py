@@ -77,7 +77,9 @@ class Broker:
 
     def format(self) -> None:
         """Give the log dirs an identity; once."""
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        # The first byte is 0: an identity that begins with "-" is taken for an option.
+        name = bytes(1) + uuid.uuid4().bytes[1:]
+        cluster = base64.urlsafe_b64encode(name).decode().rstrip("=")
         command = call_of("kafka.tools.StorageTool", "format", "-t", cluster, "-c", self._file)
         subprocess.run(command, check=True, capture_output=True)
 
@@ -99,7 +101,7 @@ class Broker:
                     return
         finally:
             tail.kill()
-            tail.wait()
+            tail.communicate()  # which closes the pipe, too
         raise AssertionError(f"the broker did not start: {self._log.read_text()[-4000:]}")
 
     def stop(self) -> None:
