@@ -112,17 +112,18 @@ def connections(bench: Bench, pair: Pair) -> None:
         partitions: int, count: int, in_flight: int, batch_bytes: int
     ) -> Callable[[Server], dict[str, float]]:
         def one(server: Server) -> dict[str, float]:
-            before = usage_of(server.pid).cpu_seconds
             with topic_of(server, "flooded", partitions):
+                before = usage_of(server.pid).cpu_seconds
                 answer = client(
                     "flood", server, topic="flooded", partitions=partitions, connections=count,
                     in_flight=in_flight, batch_bytes=batch_bytes, seconds=scale.flood_seconds,
                 )  # fmt: skip
-            cpu_seconds = usage_of(server.pid).cpu_seconds - before
+                cpu_seconds = usage_of(server.pid).cpu_seconds - before
             return {
                 "requests": answer["requests"] / 1e3,
                 "records": answer["records"] / 1e3,
                 "rate": answer["records"] * RECORD_BYTES / MB,
+                "cpu": cpu_seconds / answer["requests"] / answer["seconds"] * 1e6,
                 "cores": cpu_seconds / answer["seconds"],
             }
 
@@ -131,7 +132,7 @@ def connections(bench: Bench, pair: Pair) -> None:
     words = f"{scale.producers} producing connections"
     rounds = bench.alternate(pair, measure(10, scale.producers, 1, 10 * RECORD_BYTES))
     bench.compare(words, "k requests/s", rounds, "requests", at_least(1.2))
-    bench.compare(f"{words}: CPU", "cores", rounds, "cores")
+    bench.compare(f"{words}: CPU", "us/request", rounds, "cpu")
     for size, batch_bytes in (
         ("100 bytes", RECORD_BYTES),
         ("16 KiB", SMALL_BATCH_BYTES),
@@ -143,6 +144,7 @@ def connections(bench: Bench, pair: Pair) -> None:
             bench.compare(words, "k requests/s", rounds, "requests")
         else:
             bench.compare(words, "MB/s", rounds, "rate")
+        bench.compare(f"{words}: CPU", "us/request", rounds, "cpu")
         bench.compare(f"{words}: CPU", "cores", rounds, "cores")
 
 
