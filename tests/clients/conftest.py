@@ -7,6 +7,7 @@ against a real Kafka 4.1, so what they demand is what Kafka does. A missing clie
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
@@ -18,6 +19,5 @@ collect_ignore_glob = [] if WHICH else ["*"]
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """Give a broker to the tests of one client."""
-    broker = Served(tmp_path_factory.mktemp("broker"))
-    yield broker
-    broker.stop()
+    with closing(Served(tmp_path_factory.mktemp("broker"))) as broker:
+        yield broker

@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.kafka import java
-from broker import Broker
+from benchmarks.kafka.broker import free_port
 from support import kafka_peer
 from support.layers import demand
+from support.places import environment
 
 # Which broker the clients meet: "logstore", "kafka", or none at all.
 WHICH = os.environ.get("LOGSTORE_CLIENTS", "")
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 PARTITIONS = 4  # of a topic that a client creates by writing to it
+SESSION_MS_MIN = 500  # shorter than Kafka's, so that tests need not wait
 SECONDS_MAX = 240
+
+
+# In a process of its own, as users have it. It ends with this one, whose end closes its input.
+SERVE = """
+import json, sys
+from broker import Broker
+with Broker.start(sys.argv[2:], config=json.loads(sys.argv[1])) as broker:
+    print(broker.bootstrap_servers, flush=True)
+    sys.stdin.read()
+"""
 
 
 class Served:
@@ -26,33 +40,42 @@ class Served:
 
     def __init__(self, place: Path) -> None:
         self._dirs = [place / "a", place / "b"]
-        self.kafka: kafka_peer.Broker | None = None
-        self.own: Broker | None = None
+        self._kafka: kafka_peer.Broker | None = None
+        self._own: subprocess.Popen[str] | None = None
+        config = {"num_partitions": PARTITIONS, "group_min_session_timeout_ms": SESSION_MS_MIN}
         if WHICH == "kafka":
-            self.kafka = kafka_peer.Broker(place, self._dirs, num_partitions=PARTITIONS)
-            self.kafka.format()
-            self.kafka.start()
-            self.address = self.kafka.bootstrap
+            self._kafka = kafka_peer.Broker(place, self._dirs, **config)
+            self._kafka.format()
+            self.address = self._kafka.bootstrap
         else:
-            self.own = Broker.start(self._dirs, config={"num_partitions": PARTITIONS})
-            self.address = self.own.bootstrap_servers
+            self.address = f"127.0.0.1:{free_port()}"
+        self._config = {"listeners": f"PLAINTEXT://{self.address}", **config}
+        self.start()
 
-    def stop(self) -> None:
+    def start(self) -> None:
+        """Start the broker; it serves when this returns."""
+        if self._kafka is not None:
+            self._kafka.start()
+            return
+        self._own = subprocess.Popen(
+            [sys.executable, "-c", SERVE, json.dumps(self._config), *map(str, self._dirs)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment(), text=True,
+        )  # fmt: skip
+        assert self._own.stdout is not None
+        assert self._own.stdout.readline().strip() == self.address
+
+    def close(self) -> None:
         """End the broker in order."""
-        if self.kafka is not None:
-            self.kafka.stop()
-        if self.own is not None:
-            self.own.close()
+        if self._kafka is not None:
+            self._kafka.stop()
+        elif self._own is not None:
+            self._own.communicate()
+            assert self._own.returncode == 0
 
     def restart(self) -> None:
         """End the broker, and start it at the same address."""
-        self.stop()
-        if self.kafka is not None:
-            self.kafka.start()
-        else:
-            listeners = f"PLAINTEXT://{self.address}"
-            config: dict[str, Any] = {"num_partitions": PARTITIONS, "listeners": listeners}
-            self.own = Broker.start(self._dirs, config=config)
+        self.close()
+        self.start()
 
 
 def demand_tool(name: str, advice: str) -> None:
@@ -77,5 +100,17 @@ def lines_of(words: Sequence[str | Path], stdin: str | None = None, **where: Any
 
 
 def jars(name: str, *artifacts: tuple[str, str, str]) -> Path:
-    """Give the directory of a client's jars, fetched once."""
-    return java.fetch(name, artifacts) / "libs"
+    """Give the directory of a client's jars, fetched once, with a logger that is silent."""
+    return java.fetch(name, [*artifacts, ("org.slf4j", "slf4j-simple", "1.7.36")]) / "libs"
+
+
+def compiled(sources: Sequence[Path], libs: Path, place: Path) -> str:
+    """Compile a client in Java; returns its class path."""
+    lines_of(["javac", "-nowarn", "-cp", f"{libs}/*", "-d", place, *sources])
+    return f"{place}:{libs}/*"
+
+
+def small_java(path: str, name: str, *flags: str) -> list[str]:
+    """Word the call of a class that shares the machine with other programs."""
+    quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"
+    return ["java", "-Xmx160m", *kafka_peer.FLAGS, quiet, *flags, "-cp", path, name]
