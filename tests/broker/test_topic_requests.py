@@ -297,3 +297,15 @@ def test_regression_no_partition_is_added_to_a_deleted_topic(tmp_path: Path) -> 
             topics.add_partitions(topic, 3)
         assert list(store) == [("t", 0)]
         topics.close()
+
+
+def test_regression_a_topic_is_found_or_not_before_the_store_reports_it(tmp_path: Path) -> None:
+    """A program has created or deleted a topic: clients see it at once, and may create it again."""
+    with LogStore.open(tmp_path) as store:
+        catalog = TopicCatalog(store)
+        catalog.close()  # it hears no event from here on
+        assert catalog.get("t") is None
+        store.create("t", 0)
+        assert catalog.get("t") is not None
+        store.delete("t", 0)
+        assert catalog.get("t") is None

@@ -92,9 +92,10 @@ class TopicCatalog:
         return self._topics
 
     def get(self, name: str) -> Topic | None:
-        """Find a topic by its name, even if the store has not reported its creation yet."""
+        """Find a topic by its name, even if the store has not reported a change yet."""
         topic = self.current().by_name.get(name)
-        if topic is None and (name, 0) in self.store:
+        first = 0 if topic is None else topic.partitions[0]
+        if ((name, first) in self.store) is (topic is None):
             self._is_stale = True
             topic = self.current().by_name.get(name)
         return topic
