@@ -153,6 +153,7 @@ def settings(address: str) -> dict[str, Any]:
         "group.id": GROUP,
         "auto.offset.reset": "earliest",
         "enable.auto.commit": False,
+        "fetch.queue.backoff.ms": 5,  # by default, a full queue stops the fetches for a second
         "reconnect.backoff.ms": 20,
         "reconnect.backoff.max.ms": 200,
         "log_level": 0,  # the kill is made on purpose
