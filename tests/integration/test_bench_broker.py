@@ -48,7 +48,7 @@ def test_without_java_it_says_what_to_install(tmp_path: Path) -> None:
         env={**os.environ, "PATH": str(tmp_path), "PYTHONPATH": os.pathsep.join(paths)},
     )  # fmt: skip
     assert done.returncode == 2, done.stderr
-    assert "java is not there" in done.stderr
+    assert "java is not installed" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 

@@ -129,7 +129,7 @@ def test_a_reassignment_names_what_it_leaves_out(
     assert run("reassign", "--cancel", "--throttle", "1MB/s", str(file)).exit_code == 2
     for rate in ("5", "0", "fast"):
         result = run("reassign", "--execute", "--throttle", rate, str(file))
-        assert (result.exit_code, "auto, and none" in result.stderr) == (2, True), result.stderr
+        assert (result.exit_code, "or auto, or none" in result.stderr) == (2, True), result.stderr
         assert "replica assignment" not in result.stderr  # the rate is checked before the plan
     assert spread(log_dirs) == [COUNT, 0]
 
@@ -150,7 +150,7 @@ def test_a_reassignment_names_what_it_leaves_out(
         ),
         (["run", "orders", "0", "{1}", "--throttle", "5"], 2, "write '5MB/s', or '5B/s'"),
         (["run", "orders", "0", "{1}", "--throttle", "0"], 2, "give a rate above 0, such as"),
-        (["throttle", "50Mbps"], 2, "auto, and none for no limit"),
+        (["throttle", "50Mbps"], 2, "or auto, or none for no limit"),
         (["plan", "--tolerance", "-1"], 2, "tolerance"),
         (["plan", "--evacuate", "/nope"], 2, "is not a log dir of this store"),
         (["throttle", "5MB/s"], 1, "no process has the store open"),
