@@ -260,3 +260,18 @@ def test_stop_cuts_what_does_not_end() -> None:
         assert server.stop(0.05) is False
         assert is_closed(client)
         released.set()
+
+
+def test_many_busy_clients_share_a_few_threads() -> None:
+    """A thread waits 50 ms for the next request of its client only if no other one needs it."""
+    clients_count, rounds = 120, 20
+    with serving(echo) as server, ExitStack() as stack:
+        clients = [stack.enter_context(connected(server)) for _ in range(clients_count)]
+        most = 0
+        for _ in range(rounds):
+            for client in clients:
+                client.sendall(framed(b"hello"))
+            for client in clients:
+                assert read_frames(client, 1) == [b"hello"]
+            most = max(most, server.thread_count)
+    assert most < clients_count // 2

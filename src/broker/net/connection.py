@@ -120,8 +120,12 @@ class Connection:
             self.phase = Phase.RUNNING
             return phase
 
-    def receive(self) -> bool:
+    def receive(self, *, is_hurried: bool = False) -> bool:
         """Read the bytes that have arrived into `frames`; return False if none came for 50 ms.
+
+        Args:
+            is_hurried: do not wait for the 50 ms. That costs more for a busy client, because its
+                connection is parked after each answer, but other clients need the thread.
 
         Raises:
             EndOfStreamError: the client sends no more.
@@ -134,7 +138,8 @@ class Connection:
                 size = min(missing, RECEIVED_BYTES_MAX)
                 data = self.socket.recv(size, socket.MSG_WAITALL)
             else:
-                data = self.socket.recv(RECEIVED_BYTES)
+                flags = socket.MSG_DONTWAIT if is_hurried else 0
+                data = self.socket.recv(RECEIVED_BYTES, flags)
         except BlockingIOError:
             return False
         if not data:

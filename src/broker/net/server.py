@@ -341,7 +341,7 @@ class Server:
         if splitter.missing_bytes > RECEIVED_BYTES and not connection.has_memory:
             return self._reserve(connection, splitter.declared_bytes)
         was_between = splitter.is_between_frames
-        if connection.receive():
+        if connection.receive(is_hurried=self._workers.is_crowded):
             if was_between:
                 connection.arriving_since = time.monotonic()
             return True

@@ -53,6 +53,11 @@ class Workers:
         self._tasks: deque[Task] = deque()
         self._changed = threading.Condition(threading.Lock())
 
+    @property
+    def is_crowded(self) -> bool:
+        """Whether tasks wait for a thread, so that none should wait for its client."""
+        return bool(self._tasks)
+
     def submit(self, task: Task) -> None:
         """Run a task in a thread; the task must not raise an error."""
         with self._changed:
