@@ -44,7 +44,7 @@ alter cleanup.policy ok
 alter cleanup.polic InvalidConfigurationException
 alter retention.ms InvalidConfigurationException
 policy compact
-retention.ms 60000 DYNAMIC_TOPIC_CONFIG false false
+retention.ms 900000000000 DYNAMIC_TOPIC_CONFIG false false
 segment.bytes 1073741824 DEFAULT_CONFIG false false
 max.message.bytes 1048588 DEFAULT_CONFIG false false
 without a key InvalidRecordException

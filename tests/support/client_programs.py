@@ -26,10 +26,13 @@ SECONDS_MAX = 240
 
 
 # In a process of its own, as users have it. It ends with this one, whose end closes its input.
+# It deletes nothing by its age, because the tests write records of 2023.
 SERVE = """
 import json, sys
 from broker import Broker
-with Broker.start(sys.argv[2:], config=json.loads(sys.argv[1])) as broker:
+from broker.config import KAFKA_LOG_CONFIG
+config = json.loads(sys.argv[1]) | {"log_config": KAFKA_LOG_CONFIG.replace(retention_ms=None)}
+with Broker.start(sys.argv[2:], config=config) as broker:
     print(broker.bootstrap_servers, flush=True)
     sys.stdin.read()
 """
@@ -44,7 +47,7 @@ class Served:
         self._own: subprocess.Popen[str] | None = None
         config = {"num_partitions": PARTITIONS, "group_min_session_timeout_ms": SESSION_MS_MIN}
         if WHICH == "kafka":
-            self._kafka = kafka_peer.Broker(place, self._dirs, **config)
+            self._kafka = kafka_peer.Broker(place, self._dirs, log_retention_ms=-1, **config)
             self._kafka.format()
             self.address = self._kafka.bootstrap
         else:

@@ -79,7 +79,7 @@ final class Administration {
   static void topics(Admin admin) throws Exception {
     var cluster = admin.describeCluster();
     say("nodes", cluster.nodes().get().size(), cluster.controller().get() != null);
-    NewTopic topic = new NewTopic(TOPIC, 3, (short) 1).configs(Map.of("retention.ms", "60000"));
+    NewTopic topic = new NewTopic(TOPIC, 3, (short) 1).configs(Map.of("retention.ms", "900000000000"));
     say("create", nameOf(() -> admin.createTopics(List.of(topic)).all().get()));
     say("again", nameOf(() -> admin.createTopics(List.of(topic)).all().get()));
     NewTopic wide = new NewTopic("java-wide", 1, (short) 3);
