@@ -180,7 +180,7 @@ def unmount(place: Path) -> None:
     read then would be of the check before.
     """
     deadline = time.monotonic() + UNMOUNT_SECONDS_MAX
-    while _libc.umount2(bytes(place), 0) != 0:
+    while os.path.ismount(place) and _libc.umount2(bytes(place), 0) != 0:
         code = ctypes.get_errno()
         if code != errno.EBUSY or time.monotonic() > deadline:
             raise OSError(code, os.strerror(code), str(place))
@@ -217,8 +217,8 @@ class Disks:
             copy_image(disk, spare)
         with ExitStack() as stack:
             for place, (_, spare) in self.pairs.items():
+                stack.callback(unmount, place)  # first: a signal may end the mount
                 mount(spare.device, place, self.kind)
-                stack.callback(unmount, place)
             yield self.cut_root
 
 
