@@ -164,7 +164,7 @@ def test_the_delay_ends_if_nobody_came() -> None:
 
 
 def test_a_group_can_be_full() -> None:
-    """Ids that were given out count; who is in may join again."""
+    """Ids that were given to clients count as members; a member may join again."""
     scene = Scene(size_max=2)
     scene.join("1")
     scene.join("2", needs_known_id=True)

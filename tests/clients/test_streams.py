@@ -1,4 +1,4 @@
-"""Kafka Streams, at least once: a word count that is killed, and goes on without its directory."""
+"""Kafka Streams, at least once: a word count is killed, and continues without its directory."""
 
 from __future__ import annotations
 

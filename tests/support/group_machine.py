@@ -259,7 +259,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     @invariant()
     def check(self) -> None:
-        """Nobody waits for too long; who behaves is a member, and who is silent is not."""
+        """No client waits too long; an active client stays a member, a silent one is dropped."""
         if not hasattr(self, "world"):
             return
         world, group = self.world, self.world.group
