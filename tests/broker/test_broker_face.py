@@ -20,9 +20,25 @@ from mover import ReplicaMover
 from support.kafka_client import KafkaClient, batch_of, values_in
 from support.places import environment
 
-pytest_plugins = ["broker.pytest_plugin"]
-
 START_SECONDS_MAX = 0.2
+USERS_TESTS = """
+import socket
+
+seen = set()
+
+def check(kafka_broker, kafka_broker_session):
+    seen.update([kafka_broker.bootstrap_servers, kafka_broker_session.bootstrap_servers])
+    for running in (kafka_broker, kafka_broker_session):
+        host, port = running.bootstrap_servers.split(":")
+        socket.create_connection((host, int(port))).close()
+
+def test_one(kafka_broker, kafka_broker_session):
+    check(kafka_broker, kafka_broker_session)
+
+def test_two(kafka_broker, kafka_broker_session):
+    check(kafka_broker, kafka_broker_session)
+    assert len(seen) == 3
+"""
 
 
 def test_the_public_names() -> None:
@@ -123,12 +139,15 @@ def test_it_is_up_in_a_moment() -> None:
     assert statistics.median(seconds) < START_SECONDS_MAX
 
 
-def test_the_fixtures(kafka_broker: Broker, kafka_broker_session: Broker) -> None:
-    """Each is a broker that runs."""
-    assert kafka_broker.bootstrap_servers != kafka_broker_session.bootstrap_servers
-    for running in (kafka_broker, kafka_broker_session):
-        with KafkaClient(running.bootstrap_servers) as client:
-            client.create("t")
+def test_the_fixtures(tmp_path: Path) -> None:
+    """A user's tests get a broker each, and one for all; a session of its own also ends both."""
+    (tmp_path / "conftest.py").write_text('pytest_plugins = ["broker.pytest_plugin"]\n')
+    (tmp_path / "test_users.py").write_text(USERS_TESTS)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_users.py"]
+    ran = subprocess.run(
+        command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=60
+    )
+    assert ran.returncode == 0 and "2 passed" in ran.stdout, ran.stdout + ran.stderr
 
 
 def test_clients_see_the_id_of_the_store(tmp_path: Path) -> None:
