@@ -2,8 +2,8 @@
 
 Before records can be deleted, a few small files must be replaced. Each new file is written beside
 the old one. A disk without a free block has no room for the new file. So each log dir has a file
-without useful content, the ballast. If a small file finds no room, the ballast is removed. The
-ballast is written again as soon as there is room.
+without useful content, the ballast. If there is no room for a small file, the ballast is removed.
+The ballast is written again as soon as there is room.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from logstore.disk import files
 from logstore.disk.failures import Verdict, reason_of, verdict_of
 
 BALLAST_NAME = "log-dir-ballast"
-# Enough for the checkpoints of about 10,000 partitions. On XFS, a file needs more room than its
-# size.
+# This is enough for the checkpoints of about 10,000 partitions. On XFS, a file needs more room than
+# its size.
 BALLAST_BYTES = 1 << 20
 # The ballast repeats one block. The block is larger than the pieces that file systems compress, so
 # that no file system can compress the ballast.
@@ -67,7 +67,7 @@ class Ballast:
         """Write as much of the ballast as there is room for; raises OSError if the disk failed.
 
         While some work uses the space of the removed ballast, nothing is written. Otherwise an
-        append that looks for room would fill this space again.
+        append, which checks for room and calls this method, would fill this space with the ballast.
         """
         if not self._missing_bytes:
             return
@@ -98,7 +98,7 @@ class Ballast:
             self._warnings.append(text + reason_of(error))
 
     def _write(self, size_bytes: int) -> None:
-        """Write the missing part; keep the written part, so that no record takes its space."""
+        """Write the missing part of the ballast; the rest stays, so that its space stays taken."""
         whole_bytes = size_bytes // BLOCK_BYTES * BLOCK_BYTES
         fd = self._open(is_there=whole_bytes > 0)
         try:
@@ -148,7 +148,8 @@ class Ballast:
         """Remove the ballast; returns whether any thread has removed it since `seen` was read."""
         with self._lock:
             if self._size_bytes():
-                self._missing_bytes = BALLAST_BYTES  # before the removal: an interrupt may come
+                # Set this before the removal, because an interrupt may come after the removal.
+                self._missing_bytes = BALLAST_BYTES
                 files.unlink(self.path)
                 self._removals += 1
             return self._removals != seen
@@ -160,7 +161,10 @@ class Ballast:
 
 
 def _is_out_of_space(error: OSError) -> bool:
-    """Check whether work could succeed with more space; False after a failed sync."""
+    """Check whether work that failed with this error could succeed if there were more space.
+
+    Return False for a failed sync, because no sync is retried, and for EFBIG.
+    """
     if isinstance(error, files.SyncError) or error.errno == errno.EFBIG:
         return False
     return verdict_of(error) is Verdict.FULL

@@ -16,9 +16,10 @@ CLONE_FILE = 0x40049409  # FICLONE of linux/fs.h
 
 
 def next_data(fd: int, position: int, end: int) -> int:
-    """Find the first byte at or after `position` that is in no hole; `end` if there is none.
+    """Find the first byte from `position` on that is not in a hole.
 
-    One call skips a hole of any size. On a file system without holes, the result is `position`.
+    If there is no such byte before `end`, return `end`. One call skips a hole of any size. On a
+    file system without holes, the result is `position`.
     """
     try:
         return min(files.lseek(fd, position, os.SEEK_DATA), end)
@@ -31,7 +32,7 @@ def next_data(fd: int, position: int, end: int) -> int:
 
 
 def send(target_fd: int, source_fd: int, position: int, size_bytes: int) -> int:
-    """Copy bytes to the same position of another file, in the kernel; returns how many were copied.
+    """Let the kernel copy bytes to the same position of another file; returns how many it copied.
 
     The call may copy fewer bytes than requested. 0 means that the source ends at `position`.
     """
@@ -40,7 +41,7 @@ def send(target_fd: int, source_fd: int, position: int, size_bytes: int) -> int:
 
 
 def start_writeback(fd: int, position: int, size_bytes: int) -> None:
-    """Start writing bytes to the disk now, so that a later sync takes less time.
+    """Start to write a range of a file to the disk now, so that a later sync takes less time.
 
     This is only a hint: if the kernel or the file system does not support it, nothing happens.
     """
@@ -52,7 +53,7 @@ def start_writeback(fd: int, position: int, size_bytes: int) -> None:
 
 
 def copy_range(source_fd: int, target_fd: int, start: int, end: int) -> None:
-    """Copy the bytes `start..end` of one file to the same positions of another, in the kernel."""
+    """Let the kernel copy the bytes `start..end` to the same positions of another file."""
     position = start
     while position < end:
         copied = send(target_fd, source_fd, position, min(COPY_BYTES, end - position))
@@ -71,9 +72,9 @@ def clone(source_fd: int, target_fd: int) -> None:
 
 
 def forget_clean(path: str) -> None:
-    """Drop those cached pages of a file that the kernel considers written.
+    """Drop the cached pages of a file, except pages that the kernel still has to write.
 
-    After a failed sync, such pages can show bytes that the disk does not have.
+    After a failed sync, the dropped pages can show bytes that the disk does not have.
     """
     fd = files.open_regular(path, files.READ)
     try:
@@ -96,7 +97,7 @@ def drop_cache(path: str) -> None:
 
 
 def sync_path(path: str) -> None:
-    """Make a file durable that other code wrote, in the same way as `sync_file`."""
+    """Sync a file that other code wrote, in the same way as `sync_file`."""
     fd = files.open_regular(path, files.READ)
     try:
         files.sync_file(fd)

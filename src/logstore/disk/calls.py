@@ -3,8 +3,8 @@
     with call(path): ...        an ordinary call
     with call(path, SYNCING):   a call that waits for the disk to write
 
-A running call is an entry in one set, which a watchdog reads. Registering takes no lock. To save
-time, an append is not registered: it stores its write position in the log instead (see
+A running call is an entry in one set, which a watchdog reads. A call takes no lock to register. To
+save time, an append is not registered: it stores its write position in the log instead (see
 `log/write/hung_locks`).
 
 Ctrl-C may interrupt the code here before a call is removed from the set. So the set has weak
@@ -90,14 +90,17 @@ def calls_to(path: str) -> list[call]:
 
 
 def longest_seconds(path: str) -> float:
-    """Give the age of the oldest running call to a file at or below `path`; 0.0 without a call."""
+    """Give the age, in seconds, of the oldest running call to a file at or below `path`.
+
+    If no call is running, return 0.0. The age does not include naps.
+    """
     now = time.monotonic()
     return max((awake_seconds(one.since, now) for one in calls_to(path)), default=0.0)
 
 
 # --- time in which this process did not run -------------------------------------------------------
 
-# The start and end of each nap, in order, in seconds of the monotonic clock.
+# The start and end of each nap, in seconds of the monotonic clock; the oldest nap comes first.
 naps: deque[tuple[float, float]] = deque(maxlen=NAPS_MAX)
 _noting = threading.Lock()
 
@@ -120,7 +123,7 @@ def _note_nap(since: float, until: float) -> None:
 
 
 def awake_seconds(since: float, now: float) -> float:
-    """Give the seconds that this process ran between two times of the monotonic clock."""
+    """Give how many seconds this process ran between two times of the monotonic clock."""
     asleep = sum(max(0.0, min(end, now) - max(start, since)) for start, end in tuple(naps))
     return now - since - asleep
 

@@ -1,11 +1,12 @@
-"""Lock a log dir for one process: a `flock` on the file `.lock`, freed when the process ends.
+"""Lock a log dir for one process with a `flock` on the file `.lock`, which ends with the process.
 
     .lock              {"version": 1, "pid", "start_id", "cluster_id", "directory_id",
                         "admin_socket": path or null}
     .clean-shutdown    {"version": 1, "start_id"}
 
-`.lock` names the owner's process and *start*. The clean-shutdown marker counts only if it names the
-same start. So a marker of an older start does not count, even if a power cut undid its removal.
+`.lock` contains the ids of the owner's process and of its *start*. The clean-shutdown marker counts
+only if it contains the same start id. So a marker of an older start does not count, even if a power
+cut undid the removal of that marker.
 `.lock` is never unlinked. If it were unlinked, a second process could make a new `.lock` and lock
 that file, while the first process holds the lock of the old file. If `meta.properties` is damaged,
 `.lock` shows the identity of the dir.
@@ -56,14 +57,14 @@ def lock_hint(dir_path: str) -> Hint:
 
 
 class Owner(NamedTuple):
-    """The owner that a lock file names; that process may have ended since."""
+    """The owner that is recorded in a lock file; that process may have ended since."""
 
     pid: int | None
     admin_socket: str | None
 
 
 def read_owner(dir_path: str) -> Owner:
-    """Read which process last owned a log dir, and its admin socket; raises OSError."""
+    """Read the id and the admin socket of a log dir's last owner process; raises OSError."""
     document = _read_lock(dir_path)
     pid, path = document.get("pid"), document.get("admin_socket")
     return Owner(
@@ -103,7 +104,7 @@ class DirLock:
         admin_socket: the path of the owner's admin socket; `begin` writes this path into the lock
             file.
         may_be_marked: whether the clean-shutdown marker of the last owner may still exist.
-        gate: counts the calls that change the log dir.
+        gate: counts the running calls that change the log dir.
     """
 
     def __init__(self, dir_path: str) -> None:
@@ -170,8 +171,8 @@ class DirLock:
     ) -> bool:
         """Record a new start, durably: remove the clean-shutdown marker, then write the lock file.
 
-        Returns whether the last owner closed the dir in order. If this start crashes, the next
-        start finds no valid marker.
+        Returns whether the last owner closed the dir cleanly. If this start crashes, the next start
+        finds no valid marker.
 
         Args:
             check: a function that is called before each change. It raises if no thread waits for
@@ -248,13 +249,13 @@ class DirLock:
                 files.close(fd)
 
     def drop(self) -> None:
-        """Close the descriptor, but do not free the lock, because another process shares it."""
+        """Close the descriptor, but keep the lock, because another process shares the lock."""
         fd = self._take()
         if fd >= 0:
             files.close(fd)
 
     def _take(self) -> int:
-        """Remove and return the descriptor; -1 if there is none, or another thread removed it."""
+        """Remove and return the descriptor; return -1 if no descriptor is left."""
         _held.discard(self)
         try:
             return self._fds.pop()

@@ -75,7 +75,7 @@ DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 # Do not wait for the other end of a FIFO, and do not follow a link to another user's file.
 GUARDED = os.O_NONBLOCK | os.O_NOFOLLOW
 
-# Size limits for a document, and for a document that is a long list. Larger files are damaged.
+# Size limits for a document, and for a document with a long list. A larger file counts as damaged.
 DOCUMENT_BYTES_MAX = 1 << 20
 LIST_BYTES_MAX = 64 << 20
 
@@ -114,7 +114,7 @@ class UnfitError(OSError):
 
 
 def _kind_of(mode: int) -> str | None:
-    """Name the kind of a file that is not regular; None for a regular file."""
+    """Describe the kind of a file that is not regular; return None if the file is regular."""
     if stat_module.S_ISREG(mode):
         return None
     kinds = {"d": "a directory", "l": "a symlink", "p": "a FIFO", "s": "a socket"}
@@ -145,7 +145,7 @@ def open_regular(path: str, flags: int) -> int:
 
 
 def replace_file(path: str) -> int:
-    """Open an empty file at a path; an object there that is not a regular file is renamed."""
+    """Open an empty file at a path; first rename an object there that is not a regular file."""
     try:
         return open_regular(path, REPLACE)
     except UnfitError:
@@ -338,7 +338,7 @@ def write_atomically(path: str, data: bytes, guard: Guard = nullcontext) -> None
 
 
 def rename_over(path: str, target: str) -> None:
-    """Rename a file, and replace an existing file; an existing directory is renamed before that."""
+    """Rename a file to `target`, and replace a file there; first rename a directory there."""
     try:
         rename(path, target)
     except IsADirectoryError:
@@ -359,7 +359,7 @@ def exists(path: str) -> bool:
 
 
 def entries(path: str) -> list[Entry]:
-    """List a directory with kinds and sizes, without names that vanish during the listing."""
+    """List the entries of a directory, and skip names that vanish during the listing."""
     found = (entry_of(path, name) for name in names(path))
     return [entry for entry in found if entry is not None]
 

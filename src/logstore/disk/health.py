@@ -1,6 +1,6 @@
 """Keep the state of one log dir, with its reason and time; each change is logged once.
 
-Threads: conditions change under a lock of their own, which is never held during a disk call. The
+Threads: conditions change under the lock `_changing`, which is never held during a disk call. The
 booleans made from the conditions are plain attributes, which hot paths read without a lock. The
 reason is written before the booleans. So a thread that sees that a dir refuses calls can read the
 reason.
@@ -30,9 +30,9 @@ class Health:
 
     Attributes:
         is_let_go: whether this process has released the dir; set once, by `refuse`.
-        is_refusing: whether the dir is OFFLINE or SUSPECT, or was released: every call raises.
-        is_refusing_appends: whether the dir is OFFLINE, SUSPECT, OUTDATED or full, or was released:
-            every append raises.
+        is_refusing: whether the dir is OFFLINE or SUSPECT, or was released. If so, calls raise.
+        is_refusing_appends: whether the dir is OFFLINE, SUSPECT, OUTDATED or full, or was released.
+            If so, appends raise.
         since_ms: when the current state began, in ms since the epoch.
         on_change: a function that is called after each change, in the order of the changes. Its
             arguments are the conditions before and after the change, and the reason. The lock is
@@ -94,11 +94,11 @@ class Health:
 
     @property
     def is_away(self) -> bool:
-        """Whether the dir is OFFLINE or OUTDATED: the right disk may have more records."""
+        """Whether the dir is OFFLINE or OUTDATED, so that some of its records may be missing."""
         return self.is_offline or self.is_outdated
 
     def explain(self, state: LogDirState, reason: str) -> None:
-        """Replace the reason of a condition that the dir has, because more is known now."""
+        """Replace the reason of a condition that the dir has, when the cause is better known."""
         with self._changing:
             self._reasons[state] = reason
 
@@ -107,7 +107,7 @@ class Health:
         return False
 
     def _take(self, conditions: Conditions) -> None:
-        """Publish the conditions to other threads. The conditions that refuse calls come first."""
+        """Publish the conditions to other threads; set the booleans that refuse calls first."""
         self.conditions = conditions
         is_offline = LogDirState.OFFLINE in conditions
         is_suspect = LogDirState.SUSPECT in conditions
@@ -153,11 +153,11 @@ class Health:
             raise self.refusal()
 
     def check_current(self) -> None:
-        """Raise if the dir does not serve, or is an old copy, whose new records could be lost.
+        """Raise if the dir does not serve, or is an old copy, because no append may go there.
 
         Raises:
             LogDirError: the dir is OUTDATED, OFFLINE or SUSPECT. Records that are written to an old
-                copy are lost when the right disk comes back.
+                copy are lost when the disk with the later state comes back.
         """
         self.check()
         if self.is_outdated:
@@ -181,8 +181,8 @@ class Health:
         """Make the error for callers of a SUSPECT dir.
 
         Args:
-            retriable: False if the call may have written something. Then the records may be in the
-                log, and must not be sent again.
+            retriable: False if the call may have written something. In that case the records may be
+                in the log, and must not be sent again.
         """
         reason = self._reasons.get(LogDirState.SUSPECT) or "it does not answer"
         return LogDirSuspectError(path=self.path, reason=reason + more, retriable=retriable)

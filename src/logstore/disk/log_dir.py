@@ -1,4 +1,4 @@
-"""Follow the life of one log dir: identity, lock, probe, failure, checkpoints, free space.
+"""Manage one log dir: its identity, lock, probes, failures, checkpoints and free space.
 
 Only `failed` converts an `OSError` of a log dir into an error of this library. Only `take_offline`
 takes a log dir offline, and a log dir never comes back by itself. `health` keeps the other states
@@ -49,7 +49,7 @@ _PROBE_BYTES = b"a log dir that can be written, synced and read back\n"
 
 PROBES_KEPT = 5
 
-# A full disk takes records again only if this part of it is free, so that the state is stable.
+# A full disk takes records again when this percentage of it is free, so its state changes rarely.
 RETURN_PERCENT = 1
 
 __all__ = ["PROBE_PREFIX", "RETURN_PERCENT", "DiskUsage", "LogDir", "LogDirState"]
@@ -78,9 +78,9 @@ class LogDir(Health):
         self._directory_id = ""
         self.start_id = ""
         self.was_clean = False
-        # Replicas that are damaged or did not open. If there are any, no close marks the dir clean.
+        # Replicas that are damaged or did not open. If the set has any, no close marks it clean.
         self.not_loaded: set[tuple[str, int]] = set()
-        # Whether this process served the dir before, so that the page cache may be out of date.
+        # Whether this process served the dir before. If so, the page cache may be out of date.
         self.is_back = False
         self.usage = DiskUsage(0, 0)
         self.warnings: list[str] = []
@@ -93,13 +93,13 @@ class LogDir(Health):
         self.facts: object = None  # the `DirFacts` of the dir, or None
         # How many probes in a row returned in time. The keeper writes this, the watchdog reads it.
         self.good_probes = 0
-        # How long the last probes took. All disks get the same probes, for comparison.
+        # How many seconds the last probes took. All disks get the same probes, to be comparable.
         self.probe_seconds: deque[float] = deque(maxlen=PROBES_KEPT)
         # The number of syncs of segments, and their total time; changed under `_changing`.
         self.flush_count, self.flush_seconds = 0, 0.0
         self._on_failure = on_failure
         self._place: tuple[int, int] | None = None
-        self._writing_meta = threading.Lock()  # so that the newest identity is written last
+        self._writing_meta = threading.Lock()  # the newest identity must be written last
 
     def __repr__(self) -> str:
         """Show the path, the state and the reason of the state."""
@@ -118,7 +118,7 @@ class LogDir(Health):
         self.generation.directory_id = directory_id
 
     def _is_told_already(self, conditions: Conditions) -> bool:
-        """Check whether a change need not be logged.
+        """Return True if a change of the conditions need not be logged.
 
         The change to OFFLINE is logged only for a log dir of a store: a caller that adds a log dir
         gets an error instead. Other changes are logged only by the owner, not by readers.
@@ -255,8 +255,8 @@ class LogDir(Health):
     def begin(self, start_id: str, *, is_new: bool = False) -> None:
         """Record the start of this process in the locked dir, and set `was_clean`; raises OSError.
 
-        A full disk only causes a warning, and the next start recovers. The lock file of a new dir
-        does not name its identity yet, because the identity is written later.
+        If the disk is full, there is only a warning, and the next start recovers the logs. The lock
+        file of a new dir does not contain its identity yet, because the identity is written later.
         """
         cluster_id, directory_id = ("", "") if is_new else (self.cluster_id, self.directory_id)
         try:
@@ -363,7 +363,7 @@ class LogDir(Health):
 
     @property
     def return_bytes(self) -> int:
-        """How many bytes must be free before a full disk takes records, including the ballast."""
+        """Free bytes that a full disk needs to take records again, with room for the ballast."""
         percent = self.usage.total_bytes * RETURN_PERCENT // 100
         return max(percent, 1) + self.ballast.missing_bytes
 

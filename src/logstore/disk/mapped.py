@@ -53,7 +53,7 @@ def _map(fd: int, size_bytes: int, position: int) -> memoryview:
 
 
 def view(fd: int, size_bytes: int, position: int) -> memoryview | bytes:
-    """Give `size_bytes` at `position`, as a view of a populated map, or as bytes if a map fails.
+    """Read `size_bytes` at `position`: give a view of a populated map, or bytes if the map fails.
 
     The result has fewer bytes only if the file ends earlier. The caller ensures that no thread
     shortens the file meanwhile.

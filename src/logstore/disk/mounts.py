@@ -5,9 +5,10 @@
 
 Both files have a line per file system, with fields separated by blanks. The second field is the
 mount point; blanks in a name are written in octal. A directory belongs to the nearest mount point
-in fstab at or above it, unless a file system that fstab does not list is mounted nearer. `noauto`
-makes no difference: a log dir below such a mount point is meant for that disk. If fstab does not
-list a mount (a mount unit, a container), this module cannot recognise that it is missing.
+in fstab at or above it, unless a file system that fstab does not list is mounted nearer. A mount
+point with `noauto` counts too: a log dir below the mount point is meant for that disk. If fstab
+does not list a mount, for example of a systemd unit or a container, this module cannot recognise
+that the mount is missing.
 """
 
 from __future__ import annotations
@@ -52,13 +53,16 @@ def unmounted_point(path: str) -> str | None:
 
 
 def _nearest(path: str, points: Iterable[str]) -> str:
-    """Give the nearest mount point at or above a path; "" if only the root is above it."""
+    """Give the nearest mount point at or above a path; "" if only the root is above the path."""
     above = (point for point in points if path == point or path.startswith(f"{point}/"))
     return max(above, key=len, default="")
 
 
 def _read(path: str) -> bytes:
-    """Read a table up to a bound, because /proc reports no size; b"" if the table is missing."""
+    """Read at most `TABLE_BYTES_MAX` bytes of a table; return b"" if the table is missing.
+
+    The size of the table is not used, because /proc reports no size.
+    """
     try:
         fd = files.open_file(path, files.READ)
     except (FileNotFoundError, PermissionError):

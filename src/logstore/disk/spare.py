@@ -1,7 +1,7 @@
 """Keep one descriptor in reserve, so that a flush works when no other descriptor is left.
 
-Logs hold descriptors until they are flushed. If a flush needed one more descriptor and could not
-get one, no log could be flushed, and no descriptor would ever become free.
+A log holds descriptors until it is flushed. If a flush needed one more descriptor and could not get
+it, no log could be flushed, and no descriptor would ever become free.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Result = TypeVar("Result")
 
 
 class Spare:
-    """A descriptor in reserve: closed when some work needs a descriptor, opened after the work.
+    """A reserved descriptor: it is closed for work that needs a descriptor, and then opened again.
 
     Threads: `_lock` is held only while the spare is in use, during calls to the log dir's own disk.
     """

@@ -1,4 +1,4 @@
-"""Define which conditions of a log dir an event adds and ends: a pure table, no I/O.
+"""Define, in a table, which conditions of a log dir each event adds and ends; do no I/O.
 
 A log dir can have several conditions at once: for example, a full dir can be cordoned and hang. The
 *state* of a dir is its gravest condition.
@@ -16,8 +16,8 @@ A log dir can have several conditions at once: for example, a full dir can be co
     OUTDATED   any but offline         OUTDATED
     ACCEPTED   OUTDATED                            OUTDATED
 
-OFFLINE never ends. `reopen_dir` makes a new `LogDir` for the directory, and takes it through
-identity, lock, probe and recovery.
+OFFLINE never ends. `reopen_dir` makes a new `LogDir` for the directory, checks its identity, locks
+it, probes its disk and recovers its logs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 
 class LogDirState(enum.Enum):
-    """The states of a log dir; it is ONLINE if it has no condition."""
+    """The states of a log dir; a log dir without any condition is ONLINE."""
 
     ONLINE = "online"
     READ_ONLY = "read-only"
@@ -115,7 +115,7 @@ REMEDIES = {
 
 
 def after(conditions: Conditions, event: Event) -> Conditions:
-    """Give the conditions after an event."""
+    """Give the conditions that a log dir has after an event."""
     change = TABLE[event]
     if LogDirState.OFFLINE in conditions and not change.is_while_offline:
         return conditions

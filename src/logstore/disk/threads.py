@@ -15,12 +15,12 @@ LOOK_SECONDS = 0.05
 
 
 class Thread(threading.Thread):
-    """A thread whose `start` raises instead of hanging if there is no memory for its first step.
+    """A thread whose `start` raises, and does not hang, if memory for its first step is missing.
 
     `threading.Thread.start` waits until the new thread reports that it runs. If the new thread ends
     with a MemoryError before its report, the caller waits forever (CPython gh-140746). In this
-    class the caller also notices such an end: when the thread drops its target, one call in C,
-    which allocates nothing, adds an item to `_ended`.
+    class, the caller notices such an end too. When the thread drops its target, a call in C adds an
+    item to `_ended`. That call allocates no memory.
     """
 
     def start(self) -> None:
@@ -34,7 +34,7 @@ class Thread(threading.Thread):
         try:
             super().start()
         except _NeverBeganError:
-            # Python's registry of the threads that are starting
+            # `_limbo` is Python's registry of the threads that are starting.
             getattr(threading, "_limbo", {}).pop(self, None)
             self._ident = None
             raise

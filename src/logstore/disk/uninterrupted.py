@@ -1,4 +1,4 @@
-"""Run work that Ctrl-C must not stop in the middle, in a second thread.
+"""Use a second thread to run work that Ctrl-C must not stop in the middle.
 
 Python raises KeyboardInterrupt in the main thread only. So if the main thread calls an operation of
 several steps (a truncation, a close), the operation runs in a second thread. A first Ctrl-C is
@@ -57,7 +57,7 @@ class Work(Generic[Result]):
         end that wait.
         """
         while not self._is_over.wait(LOOK_SECONDS):
-            if not self._thread.is_alive():  # without memory, a thread can end early
+            if not self._thread.is_alive():  # if there is no memory, a thread can end early
                 return
 
     def wait_after_interrupt(self) -> None:

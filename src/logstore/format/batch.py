@@ -1,4 +1,4 @@
-"""Represent one record batch as columns, for both layouts."""
+"""Represent a record batch of either layout as columns."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Record(NamedTuple):
 
 new_tuple = tuple.__new__
 
-# The base offset; the buffer; the position of the first value; the size of every value; the start
-# of each value (None if all values have the same size); the timestamp.
+# In this order: the base offset; the buffer; the position of the first value; the size of every
+# value; the start of each value (None if all values have the same size); the timestamp.
 PlainCells = tuple[int, bytes, int, int, "memoryview | None", int]
 
 
@@ -47,7 +47,7 @@ def null_column(count: int) -> BytesColumn:
 
 
 def cut_column(column: BytesColumn, start: int, stop: int) -> BytesColumn:
-    """Copy the cells from index `start` to before `stop` into a new column."""
+    """Copy the cells with index `start` to `stop - 1` into a new column."""
     starts = column.starts[start : stop + 1].astype(np.int64)
     cells = column.data[starts[0] : starts[-1]]
     is_valid = None if column.validity is None else column.is_valid[start:stop]
@@ -118,7 +118,7 @@ class RecordBatch:
 
     @property
     def offsets(self) -> NDArray[np.int64]:
-        """Offsets: shape (count,), int64."""
+        """Offsets of the records: shape (count,), int64."""
         base, deltas = self.header.base_offset, self.columns.offset_deltas
         if deltas is not None:
             return deltas.astype(np.int64) + base
@@ -127,7 +127,7 @@ class RecordBatch:
 
     @property
     def timestamps(self) -> NDArray[np.int64]:
-        """Timestamps, ms since the epoch: shape (count,), int64."""
+        """Timestamps of the records, in ms since the epoch: shape (count,), int64."""
         if self.columns.timestamps is not None:
             return self.columns.timestamps
         return np.full(self.count, self.header.base_timestamp, np.int64)
@@ -212,7 +212,7 @@ class RecordBatch:
         )
 
     def plain_cells(self) -> PlainCells | None:
-        """Return the places of the values; None if there are other columns or missing offsets."""
+        """Return the places of the values; None if the batch has other columns or lacks offsets."""
         columns = self.columns
         place = columns.values.place()
         if self.count != self.header.last_offset - self.header.base_offset + 1:
@@ -248,7 +248,7 @@ class RecordBatch:
         return iter(self.records())
 
     def slice(self, start: int, stop: int) -> RecordBatch:
-        """Copy the records from index `start` to before `stop` into a new batch."""
+        """Copy the records with index `start` to `stop - 1` into a new batch."""
         start, stop = max(start, 0), min(stop, self.count)
         if start == 0 and stop == self.count:
             return self

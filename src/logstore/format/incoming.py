@@ -13,7 +13,7 @@ from logstore.format.columnar import record_batch as columnar
 def sound_header(data: memoryview, position: int, end: int) -> BatchHeader | None:
     """Check the size, header and checksum of the batch at `position`.
 
-    The result is None if any of them is wrong.
+    The result is None if the size, the header or the checksum is wrong.
     """
     layout = layouts.layout_at(data, position)
     if layout is not columnar:
@@ -28,9 +28,9 @@ def sound_header(data: memoryview, position: int, end: int) -> BatchHeader | Non
 def is_plainly_sound(
     data: memoryview, position: int, header: BatchHeader, expansion_bytes_max: int
 ) -> bool:
-    """Recognise a Kafka batch that `layouts.check_run` accepts.
+    """Report whether a quick check shows that `layouts.check_run` accepts a Kafka batch.
 
-    The result is False if this quick check cannot decide. Then the caller asks `layouts.check_run`.
+    If the quick check cannot decide, the result is False, and the caller calls `layouts.check_run`.
     """
     if header.magic == columnar.MAGIC:
         return False

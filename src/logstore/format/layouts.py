@@ -59,7 +59,7 @@ def kafka_layout(path: str = "") -> ModuleType:
     global _kafka  # noqa: PLW0603 - imported once
     if _kafka is None:
         try:
-            from logstore.format.kafka import markers  # noqa: F401 - appends must not wait for it
+            from logstore.format.kafka import markers  # noqa: F401 - so appends need not import it
             from logstore.format.kafka import record_batch as kafka
         except ImportError as error:
             raise UnsupportedFormatError(
@@ -95,7 +95,7 @@ def layout_at(data: Buffer, position: int = 0) -> ModuleType:
 
 
 def sound_header_of(data: Buffer, position: int) -> SoundHeader:
-    """Return the function that checks a batch, for the layout of the batch at `position`."""
+    """Return the function that checks one batch; the batch at `position` decides the layout."""
     layout = layout_at(data, position)
     if layout is columnar:
         return sound.sound_header
@@ -104,7 +104,7 @@ def sound_header_of(data: Buffer, position: int) -> SoundHeader:
 
 
 def sound_run_of(data: Buffer) -> Callable[..., Found]:
-    """Return the function that checks a window's batches, for the layout of the first batch."""
+    """Return the function that checks a window's batches; the first batch decides the layout."""
     layout = layout_at(data)
     if layout is columnar:
         return sound.sound_run
@@ -113,7 +113,7 @@ def sound_run_of(data: Buffer) -> Callable[..., Found]:
 
 
 def scan_window_bytes(data: Buffer) -> int:
-    """Return how many bytes a scan reads at once, for the layout of a window's first batch."""
+    """Return how many bytes a scan reads at once; the first batch in `data` decides the layout."""
     return WINDOW_BYTES if layout_at(data) is columnar else ROWS_WINDOW_BYTES
 
 
@@ -128,10 +128,10 @@ def sound_headers(data: memoryview, position: int, expected_offset: int) -> Soun
 def decoder_of(
     data: Buffer, position: int, path: str, expansion_bytes_max: int = EXPANSION_BYTES_MAX
 ) -> Callable[..., RecordBatch]:
-    """Return the function that views batches as columns, for the layout at `position`.
+    """Return the function that views batches as columns, for the layout of the batch at `position`.
 
     Args:
-        path: the file of the batches, which an error about a missing library names.
+        path: the file that contains the batches. An error about a missing library shows this path.
         expansion_bytes_max: the memory that one batch is allowed to need.
     """
     layout = layout_at(data, position)
@@ -183,8 +183,8 @@ def check_run(
     """Check the contents of whole batches of one layout, by the rules that readers apply.
 
     Args:
-        is_strict: whether to also check facts on which no reader relies. An append sets this.
-        checks_claims: whether to check the largest timestamp also in headers of Kafka's layout.
+        is_strict: whether to also check fields and bytes on which no reader relies. Appends set it.
+        checks_claims: whether to also compare Kafka headers' largest timestamps with the records.
 
     Raises:
         ValueError: a batch cannot be read. RecordExpansionError: a batch needs too much memory.
@@ -202,7 +202,7 @@ def check_run(
         return
     for at, header in run:
         batch, place = data, at
-        if at % columnar.ALIGNMENT:  # in a peer's bytes, Kafka's batches may come before it
+        if at % columnar.ALIGNMENT:  # after a peer's Kafka batches, a batch may be unaligned
             batch, place = data[at : at + header.size_bytes], 0
         columnar.decode_columns(batch, place, header, expansion_bytes_max)
         if is_strict:
@@ -239,7 +239,7 @@ def comes_before(last_offset: int, following: Buffer) -> bool:
     """Report whether a batch with this last offset can come before a batch with this prefix.
 
     Kafka's checksum does not cover the base offset. A base offset that is too large is noticed only
-    if a Kafka batch follows. If no Kafka batch follows, nothing is known, and this returns True.
+    if a Kafka batch follows. If no Kafka batch follows, the result is True.
     """
     if len(following) < PREFIX_BYTES or following[MAGIC_AT] != KAFKA_MAGIC:
         return True
@@ -311,7 +311,7 @@ def with_max_timestamp(data: Buffer, max_timestamp: int) -> bytes:
 def part_until(
     data: bytes, offset: int, expansion_bytes_max: int = EXPANSION_BYTES_MAX
 ) -> list[Buffer]:
-    """Encode the records of a batch before `offset` as a new batch, which ends at `offset`."""
+    """Encode a batch's records that are before `offset` as a new batch, which ends at `offset`."""
     layout = layout_at(data)
     batch: RecordBatch = layout.decode(data, 0, expansion_bytes_max)
     header = batch.header
@@ -375,7 +375,7 @@ def _prefix_fault(base_offset: int, size_bytes: int, magic: int, available: int)
 
 
 def old_message_set(head: Buffer) -> str:
-    """Describe the Kafka format from before 0.11 that begins with these 17 bytes; "" if none."""
+    """Say that these 17 bytes begin a Kafka message from before 0.11; return "" if they do not."""
     base_offset, length, _, magic = unpack_prefix(head, 0)
     size_bytes = length + LENGTH_OVERHEAD_BYTES
     if magic in (0, 1) and size_bytes >= OLD_MESSAGE_BYTES_MIN and base_offset >= 0:

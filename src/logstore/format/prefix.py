@@ -34,7 +34,7 @@ class Span(NamedTuple):
 
 
 def walk(data: bytes | memoryview, position: int = 0, end: int | None = None) -> Iterator[Span]:
-    """Step through the whole batches of a buffer; stop at the first batch that is not whole.
+    """Step through the batches of a buffer; stop at the first batch that is not whole.
 
     Args:
         data: bytes of a segment with a batch at `position`.

@@ -3,7 +3,7 @@
     header, 48 bytes | 168 bytes per producer | pairs of offsets | xxh3-64 of all bytes before it
 
 The rows are the same in memory and on disk, so encoding and decoding copy whole arrays. A file
-names its log and its offset, so a file that was copied from another log is recognized.
+contains the id of its log and its offset, so a file that was copied from another log is recognized.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def empty_rows(count: int) -> Rows:
 
 
 class Snapshot(NamedTuple):
-    """Hold the producers of a log in their state before the record at an offset.
+    """Hold the state of a log's producers, as it is just before the record at `offset`.
 
     Attributes:
         offset: the offset of the next record.
@@ -131,9 +131,9 @@ def decode(data: bytes, path: str, topic_id: bytes, partition: int, offset: int)
         offset: the offset in the file's name.
 
     Raises:
-        CorruptCheckpointError: the file is damaged, or names another log or offset. The caller
+        CorruptCheckpointError: the file is damaged, or belongs to another log or offset. The caller
             rebuilds the state of the producers.
-        UnsupportedFormatError: a later version wrote the file.
+        UnsupportedFormatError: a later version of this library wrote the file.
     """
     reason = _frame_fault(data, path)
     if reason:
@@ -167,7 +167,7 @@ def _frame_fault(data: bytes, path: str) -> str:
 
 
 def rows_fault(rows: Rows, offset: int) -> str:
-    """Report the first row that cannot be a producer's state before `offset`; "" if none.
+    """Report the first row that cannot be a producer's state before `offset`; "" if all rows can.
 
     Epochs and timestamps may have any value, because a peer chose them.
     """

@@ -1,8 +1,8 @@
 """Set the producer of an encoded batch: the producer's id, and the first record's sequence number.
 
-A log knows which batches of a producer it has. So with these two fields, the log recognizes a batch
-that is sent twice. Kafka's batches have the same two fields. The fields have the same position in
-every batch of a layout (docs/FORMAT.md, sections 4 and 8).
+A log records which batches of a producer it has. So with these two fields, the log recognizes a
+batch that is sent twice. Kafka's batches have the same two fields. The fields have the same
+position in every batch of a layout (docs/FORMAT.md, sections 4 and 8).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SEQUENCES = 2**31
 # Brokers give out ids from 0 on, and never reach this number.
 EMBEDDED_ID_MIN = 2**62
 # With this epoch, the log does not check the order of the producer's batches. The program that
-# writes them finds its own batches in the log.
+# writes such batches searches the log for them itself.
 NO_EPOCH = -1
 
 
@@ -33,7 +33,7 @@ def producer_of(*names: object) -> int:
 
 
 def stamp(data: bytes, producer_id: int, base_sequence: int, epoch: int = NO_EPOCH) -> bytes:
-    """Copy one batch with another producer and a new checksum."""
+    """Copy one batch, and give the copy another producer and a new checksum."""
     assert 0 <= base_sequence <= SEQUENCE_MAX
     layout = layouts.layout_at(data)
     if layout is not columnar:

@@ -1,6 +1,6 @@
 """Check batches in as few steps as possible: the inner loops of recovery and of scans.
 
-These functions return a batch only if it is whole and sound. For any other batch, `layouts.fault`
+These functions return a batch only if it is whole and valid. For any other batch, `layouts.fault`
 finds the reason. Pass a memoryview, because its slices are not copies.
 """
 
@@ -58,12 +58,12 @@ def sound_run(
 ) -> tuple[list[tuple[int, BatchHeader]], int, int]:
     """Check batches from `position` on, as `sound_header` does.
 
-    The run stops at the first batch that is not sound, or whose last offset is less than `offset`.
+    The run stops at the first batch that is not valid, or whose last offset is less than `offset`.
 
     Args:
         start: the position of `data` in its file.
-        verified: a bit for each 32 bytes of the file. The bit is set if a batch in these bytes was
-            checked.
+        verified: a bit for each 32 bytes of the file. The bit is set if a batch that begins in
+            these bytes was checked.
 
     Returns:
         The position and header of each batch, then the position and the offset of the next batch.

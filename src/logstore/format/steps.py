@@ -40,11 +40,12 @@ def run(steps: Steps[T]) -> T:
 
 
 def cut(data: Buffer, edges: NDArray[np.int64], keep: NDArray[np.bool_]) -> Steps[list[Buffer]]:
-    """Return the selected parts of a buffer; there are no gaps between the parts.
+    """Return the selected parts of a buffer, which is divided into parts without gaps.
 
     Args:
         edges: the start of each part, and the end of the last part: shape (n + 1,).
-        keep: whether each part is selected: shape (n,). Adjacent parts are copied together.
+        keep: whether each part is selected: shape (n,). Selected parts that are adjacent become one
+            part of the result.
     """
     framed = np.zeros(len(keep) + 2, np.bool_)
     framed[1:-1] = keep

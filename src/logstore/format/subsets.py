@@ -40,7 +40,7 @@ class Group(Protocol):
         """Return a buffer with all keys, and each key's start and size; a null key has size -1."""
 
     def subset(self, number: int, keep: Mask, horizon_ms: int | None) -> Steps[bytes]:
-        """Copy a batch with only the records that a mask selects, and with a delete horizon."""
+        """Copy a batch with only the records that `keep` selects; set the copy's delete horizon."""
 
 
 def _layout(header: BatchHeader) -> ModuleType:
@@ -79,7 +79,9 @@ def group_of(
 
 
 def delete_horizons_ms(data: Buffer, run: Sequence[tuple[int, BatchHeader]]) -> list[int | None]:
-    """Return when compaction may remove each batch's tombstones; None if no time is set.
+    """Return, for each batch, the time (ms) from which compaction may remove its tombstones.
+
+    The time is None if no time is set in the batch.
 
     Args:
         run: the place of each batch in `data`, and its header; there is at least one batch.

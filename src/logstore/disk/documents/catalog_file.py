@@ -7,8 +7,8 @@
 If several lines are about one replica, the line with the highest sequence counts. `-` means that
 the replica was deleted. The catalog of every log dir has the entries of the whole store. Unless a
 dir was missing, the catalogs of all log dirs have the same bytes, so a start decodes these bytes
-only once. The catalog is a hint: if the catalog disagrees with the directories, the directories are
-right.
+only once. The catalog is a hint: if it disagrees with the directories of the replicas, the
+directories count.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class CatalogFile(NamedTuple):
     """The contents of a catalog.
 
     Attributes:
-        is_whole: every line has a right checksum. If not, the file must be rewritten.
+        is_whole: every line has a correct checksum. If not, the file must be rewritten.
         is_torn: only the end of the file is incomplete. This is not damage: a crash during an
             append leaves such an end.
     """
@@ -61,14 +61,14 @@ def line_of(key: TopicPartition, place: Place) -> bytes:
 
 
 def encode_catalog(places: Mapping[TopicPartition, Place]) -> bytes:
-    """Encode a whole catalog; the same entries give the same bytes."""
+    """Encode a whole catalog; the same entries always give the same bytes."""
     lines = [_line(str(VERSION))]
     lines += [line_of(key, place) for key, place in sorted(places.items())]
     return b"".join(lines)
 
 
 def decode_catalog(data: bytes, turn: Callable[[], object] = lambda: None) -> CatalogFile:
-    """Decode the valid lines of a catalog; a catalog of a later version gives no entries.
+    """Decode the valid lines of a catalog; if its version is later, return no entries.
 
     Args:
         turn: a function that is called after each hundred lines, to let other threads run.
@@ -103,9 +103,9 @@ def decode_catalog(data: bytes, turn: Callable[[], object] = lambda: None) -> Ca
 
 
 def read_catalog(dir_path: str) -> bytes | None:
-    """Read a catalog's bytes; None if it is missing, b"" if it is too large or not a regular file.
+    """Read the bytes of a catalog; return None if the file is missing.
 
-    Raises OSError.
+    Return b"" if the file is too large or is not a regular file. Raises OSError.
     """
     try:
         return files.read_file(os.path.join(dir_path, CATALOG_NAME), files.LIST_BYTES_MAX)

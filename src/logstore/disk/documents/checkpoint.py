@@ -5,8 +5,8 @@
 
 If the checksum of a document is wrong, its content is *unknown*, never zero and never empty: the
 reader raises `CorruptCheckpointError`, and its caller uses the log itself. An offsets checkpoint
-also names its kind and its log dir. So a valid file in the wrong place is detected too, for example
-a file that was copied from another log dir, or over a file of another kind.
+also contains its kind and the id of its log dir. So a valid file in the wrong place is detected
+too: for example, a file that was copied from another log dir, or over a file of another kind.
 """
 
 from __future__ import annotations
@@ -125,8 +125,8 @@ def write_offsets(
         "kind": kind,
         "directory_id": directory_id,
         "offsets": [[topic, partition, offset] for (topic, partition), offset in offsets.items()],
-        # The ids are in the order of the rows, but not in the rows: earlier versions of this
-        # library can read the rows, and they ignore this key.
+        # The ids are a separate list in the order of the rows. So earlier versions of this library,
+        # which ignore this key, can still read the rows.
         "topic_ids": [topic_ids.get(key, b"").hex() for key in offsets],
     }
     write_document(path, document, guard)
@@ -159,7 +159,7 @@ def read_offsets(path: str, kind: str, directory_id: str) -> Offsets | None:
 def _topic_ids(
     document: Mapping[str, Any], keys: Sequence[TopicPartition]
 ) -> dict[TopicPartition, bytes]:
-    """Read the topic ids of the rows, except unknown ids; raises an error of `fields.WRONG`."""
+    """Read the topic ids of the rows, and skip empty ids; raises an error of `fields.WRONG`."""
     written = document.get("topic_ids", [""] * len(keys))
     if not isinstance(written, list) or len(written) != len(keys):
         raise ValueError("topic_ids is not a list with an id for each row")

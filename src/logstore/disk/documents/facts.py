@@ -112,7 +112,7 @@ def _written(facts: Mapping[str, Any]) -> bytes:
 
 
 class Facts(MutableMapping[str, Any]):
-    """Small facts by name; when a call that changes facts returns, the change is durable.
+    """Small facts by name; a change is durable when the call that makes it returns.
 
     Values are JSON: numbers, text, true and false, lists, and mappings with text as keys. Setting a
     fact to None removes the fact. All facts of one log dir, or of one log, have at most 64 KiB
@@ -181,7 +181,7 @@ class Home(Protocol):
 
     @property
     def directory_id(self) -> str:
-        """The id of the log dir; a file that names another id counts as damaged."""
+        """The id of the log dir; a file that contains another id counts as damaged."""
 
     def check(self) -> None:
         """Raise LogStoreError if the log dir does not serve."""
@@ -194,7 +194,7 @@ class Home(Protocol):
 
 
 class DirFacts:
-    """The facts of one log dir; an owner reads the file only once, a view reads it each time."""
+    """The facts of one log dir; an owner reads the file once, a read-only view at each call."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -239,7 +239,7 @@ _making = threading.Lock()
 
 
 def facts_of(home: Home) -> DirFacts:
-    """Return the facts of a log dir; the first call makes the object, as few programs need it."""
+    """Return the facts of a log dir; the first call makes the object. Few programs need facts."""
     with _making:
         if home.facts is None:
             home.facts = DirFacts(home)

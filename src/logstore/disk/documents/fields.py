@@ -1,7 +1,7 @@
 """Read the fields of small files: each field has a type and a range; other values are refused.
 
 A checksum shows only that a file did not change after it was written. So each field is checked
-before it is used. If a file names its kind or its log dir, these must be as expected.
+before it is used. If a file contains its kind or the id of its log dir, both must be as expected.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def partition_key(topic: object, partition: object) -> TopicPartition:
 
 
 def check_kind(document: Mapping[str, Any], kind: str, directory_id: str | None = None) -> None:
-    """Raise ValueError if a document names another kind, or another log dir, than expected.
+    """Raise ValueError if a document has another kind or another log dir than expected.
 
     Older versions of this library wrote no kind into some files. A file without a kind is used if
     its fields are right.
@@ -85,7 +85,7 @@ def check_kind(document: Mapping[str, Any], kind: str, directory_id: str | None 
 
 
 def told(error: Exception) -> str:
-    """Describe an error of `WRONG`: what is wrong with the document that was read."""
+    """Describe what is wrong with a document; `error` is one of the errors in `WRONG`."""
     if isinstance(error, KeyError):
         return f"its field {error.args[0]!r} is missing"
     return str(error) if type(error) is ValueError else "one of its fields has a wrong type"

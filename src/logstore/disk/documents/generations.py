@@ -17,14 +17,14 @@ dir is an old copy.
 
 `paths` has the last path of each other log dir, so that a user can name a missing log dir by its
 path. Nothing else depends on `paths`, and a file without `paths` can be read. `unsure` has the ids
-of missing log dirs. Such a log dir may have replicas that no catalog names, because the store was
+of missing log dirs. Such a log dir may have replicas that no catalog lists, because the store was
 killed while the dir served.
 
-`doubts` names the replicas of an old copy that are open for reading only. Each replica stays in
+`doubts` lists the replicas of an old copy that are open for reading only. Each replica stays in
 `doubts` until it is promoted. If the user promotes or deletes one of them, `is_accepted` is set.
-From then on this copy is the log dir, and the right disk is an old copy of the log dir. Until
-`is_accepted` is set, the generation does not change, so the right disk is recognised. Files of
-earlier versions of this library have no key `is_accepted`.
+From then on this copy is the log dir, and the disk with the later state is an old copy. Until
+`is_accepted` is set, the generation does not change, so the disk with the later state is recognised
+if it comes back. Files of earlier versions of this library have no key `is_accepted`.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Generation(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """One log dir's record of another log dir: its generation, and perhaps its recovery points.
+    """What one log dir recorded about another: the generation, and perhaps the recovery points.
 
     Attributes:
         offsets: the recovery points; None if only the generation is recorded.
@@ -80,23 +80,24 @@ class DirGeneration:
     thread may read the tuples and dicts, because they are replaced as a whole.
 
     Attributes:
-        starts: the starts of the log dir that the file names, the oldest first.
-        doubts: the replicas that must not be written, each with a known lower bound of its end
-            offset (-1: unknown).
-        doubted_at: the generation of this dir that others knew when the doubts were recorded.
-        is_accepted: the user accepted the old copy as the log dir; `doubts` are the remaining
-            doubts.
-        old: why the log dir is an old copy, or was an old copy and still has doubts; else "".
-        is_taken_in: the log dir was given up, and its user takes it in again as it is. So the
+        starts: the starts that the file of the log dir lists; the oldest start comes first.
+        doubts: the replicas that must not be written. The value is an end offset that the replica's
+            log is known to have reached; -1 if no such offset is known.
+        doubted_at: the generation of this dir that other log dirs had recorded at the last change
+            of the doubts.
+        is_accepted: the user accepted the old copy as the log dir; `doubts` has the replicas that
+            are still in doubt.
+        old: why the log dir is an old copy, or why some replicas are still in doubt; "" if neither.
+        is_taken_in: the user gave up the log dir, and now adds it again as it is. So the
             generations that others recorded of it do not count.
         is_all_in_doubt: all replicas in the log dir are in doubt, not only those in `doubts`.
         found: the replicas that were found to be in doubt when the log dir was loaded.
         held: the generation that the log dir had in this process before it went offline.
         is_known_to_process: this log dir was open in this process before.
-        is_readable: False if the file is missing or damaged, so that nothing can be concluded.
+        is_readable: False if the file is missing or damaged, so that the dir's age is unknown.
         offsets: the recovery points on the disk when the generation was written.
         paths: the last paths of the other log dirs, by directory id.
-        unsure: the ids of log dirs that may hold replicas which no catalog names.
+        unsure: the ids of log dirs that may hold replicas which no catalog lists.
     """
 
     def __init__(
@@ -133,11 +134,11 @@ class DirGeneration:
 
     @property
     def is_frozen(self) -> bool:
-        """Check whether the dir is an old copy that is not accepted: its generation must stay."""
+        """Whether the dir is an old copy that is not accepted; such a dir keeps its generation."""
         return bool(self.old or self.doubts) and not self.is_accepted
 
     def is_behind(self, seen: Generation) -> bool:
-        """Check whether a recorded generation is later than this dir's, or from another history."""
+        """Check whether a recorded generation is later than this dir's, or not in its history."""
         if not self.starts:
             return False
         if seen.number > self.starts[-1].number:
@@ -252,7 +253,7 @@ class DirGeneration:
             self.found, self.is_all_in_doubt = {}, False
 
     def settle(self, key: TopicPartition, above: Generation | None) -> None:
-        """Remove one doubt, durably; the first removal begins a new generation.
+        """Durably remove one replica from the doubts; the first removal begins a new generation.
 
         Raises:
             OSError: the disk failed; the doubt is still recorded.
@@ -261,9 +262,9 @@ class DirGeneration:
             doubts = {**self.found, **self.doubts}
             doubts.pop(key, None)
             # The user accepts this copy as the log dir: earlier generations do not count any more.
-            # The new generation has the next number, not a higher number. If this process is killed
-            # before other log dirs record it, the right disk takes the same number with another id.
-            # So this copy is still recognised as an old copy.
+            # The new generation has the next number, not a higher one. If this process is killed
+            # before other log dirs record this generation, the disk with the later state takes the
+            # same number with another id. So this copy is still recognised as an old copy.
             starts = self.starts if self.is_accepted else self._with_next(above)[-1:]
             was_accepted, self.is_accepted = self.is_accepted, True
             try:
@@ -298,11 +299,11 @@ class DirGeneration:
         paths: Mapping[str, str],
         unsure: frozenset[str] = frozenset(),
     ) -> None:
-        """Record durably what is known of other log dirs, if it changed; raises OSError.
+        """If the state of other log dirs changed, record that state durably; raises OSError.
 
         Args:
             paths: the paths of other log dirs, by directory id.
-            unsure: the ids of log dirs that may hold replicas which no catalog names.
+            unsure: the ids of log dirs that may hold replicas which no catalog lists.
         """
         with self._lock:
             if (seen, paths, unsure) == (self.seen, self.paths, self.unsure):
@@ -329,7 +330,7 @@ _NOT_BELIEVED = (
 
 
 def last_paths(dir_path: str) -> dict[str, str]:
-    """Read the last paths of the other log dirs; an unreadable file gives no paths."""
+    """Read the last paths of the other log dirs; return {} if the file is unreadable."""
     path = os.path.join(dir_path, WITNESS_NAME)
     try:
         return _paths(checkpoint.read_document(path, files.LIST_BYTES_MAX) or {})
@@ -338,13 +339,13 @@ def last_paths(dir_path: str) -> dict[str, str]:
 
 
 def _paths(document: Mapping[str, Any]) -> dict[str, str]:
-    """Read `paths` of a witness file, which version 0.1.0 did not write; raises `fields.WRONG`."""
+    """Read `paths` of a witness file; version 0.1.0 wrote no `paths`. Raises `fields.WRONG`."""
     paths = document.get("paths", {})
     return {_id(id_): fields.text(path, "a path") for id_, path in paths.items()}
 
 
 def _ids(document: Mapping[str, Any]) -> frozenset[str]:
-    """Read `unsure` of a witness file, which version 0.1.0 did not write."""
+    """Read `unsure` of a witness file; version 0.1.0 wrote no `unsure`."""
     written = document.get("unsure", [])
     if not isinstance(written, list):
         raise ValueError("unsure is not a list")

@@ -1,4 +1,4 @@
-"""Read and write `meta.properties`: the store that a log dir belongs to, and its id there.
+"""Read and write `meta.properties`: the id of a log dir, and the id of the log dir's store.
 
 The file has Kafka's form, `key=value` lines. The last line is the checksum of the lines before it.
 The file of every log dir has the *roster*: the ids of all log dirs of the store. The roster shows

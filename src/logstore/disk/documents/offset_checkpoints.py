@@ -52,8 +52,8 @@ class OffsetCheckpoints:
         # dict is changed under the lock.
         self._on_disk: dict[str, Offsets | None] = dict.fromkeys(KINDS)
         self._on_disk[HIGH_WATERMARKS] = NOTHING
-        # While a start opens many logs: the high watermarks that must be lowered. If this field is
-        # None, a lowered high watermark is written at once.
+        # The high watermarks that must be lowered, gathered while a start opens many logs. If this
+        # field is None, a lowered high watermark is written at once.
         self._to_lower: dict[TopicPartition, int] | None = None
 
     def load(self) -> list[str]:
@@ -75,22 +75,25 @@ class OffsetCheckpoints:
         return warnings
 
     def recovery_point(self, topic_partition: TopicPartition) -> int | None:
-        """Give the recovery point on disk; None if it is unknown."""
+        """Give the recovery point of a replica that is on the disk; None if it is unknown."""
         return (self._on_disk[RECOVERY_POINTS] or NOTHING).offsets.get(topic_partition)
 
     def log_start_offset(self, topic_partition: TopicPartition) -> int | None:
-        """Give the log start offset on disk; None if it is unknown."""
+        """Give the log start offset of a replica that is on the disk; None if it is unknown."""
         return (self._on_disk[LOG_START_OFFSETS] or NOTHING).offsets.get(topic_partition)
 
     def high_watermark(self, topic_partition: TopicPartition, topic_id: bytes) -> int | None:
-        """Give the high watermark on disk; None if the disk has none for this topic id."""
+        """Give a replica's high watermark on the disk; None if it is unknown for this topic id."""
         found = self._on_disk[HIGH_WATERMARKS] or NOTHING
         if found.topic_ids.get(topic_partition) != topic_id:
             return None
         return found.offsets.get(topic_partition)
 
     def topic_ids(self, topic_partition: TopicPartition) -> tuple[bytes | None, bytes | None]:
-        """Give the topic ids of a replica's recovery point and log start; an unknown id is None."""
+        """Give the topic ids that are stored with a replica's recovery point and log start offset.
+
+        An unknown topic id is None.
+        """
         points, starts = (
             (self._on_disk[kind] or NOTHING).topic_ids.get(topic_partition)
             for kind in (RECOVERY_POINTS, LOG_START_OFFSETS)
@@ -124,7 +127,9 @@ class OffsetCheckpoints:
             self._drop_all(topic_partition)
 
     def lower(self, kind: str, topic_partition: TopicPartition, offset: int) -> None:
-        """Durably lower an offset that is above `offset`, before the records there are dropped.
+        """If a replica's offset in a checkpoint is above `offset`, durably lower it to `offset`.
+
+        The caller drops the records above `offset` only after this call.
 
         Raises:
             OSError: the disk failed, or is full.
@@ -138,9 +143,10 @@ class OffsetCheckpoints:
                 )
 
     def lower_high_watermark(self, topic_partition: TopicPartition, offset: int) -> None:
-        """Durably lower a high watermark, now or with others in `lower_gathered`; raises OSError.
+        """Durably lower a replica's high watermark, now or in `lower_gathered`; raises OSError.
 
-        If the disk is full, the file is removed: then no record is known to be replicated.
+        If the disk is full, the file with all high watermarks is removed. After that, no record is
+        known to be replicated.
         """
         self._wait_for_writer()
         with self._lock:
@@ -150,7 +156,7 @@ class OffsetCheckpoints:
                 self._lower_high_watermarks({topic_partition: offset})
 
     def gather_lowered(self) -> None:
-        """From now on, gather high watermarks to lower. Serve no log before `lower_gathered`."""
+        """Gather the high watermarks to lower until `lower_gathered`; serve no log until then."""
         with self._lock:
             self._to_lower = {}
 
@@ -166,13 +172,13 @@ class OffsetCheckpoints:
                 self._lower_high_watermarks(lowered)
 
     def _lower_high_watermarks(self, lowered: Mapping[TopicPartition, int]) -> None:
-        """Write all high watermarks, some of them lowered; the caller holds the lock."""
+        """Durably lower the given high watermarks; the caller holds the lock."""
         found = self._on_disk[HIGH_WATERMARKS] or NOTHING
         offsets = {key: min(at, lowered.get(key, at)) for key, at in found.offsets.items()}
         self._replace_or_remove(HIGH_WATERMARKS, found._replace(offsets=offsets))
 
     def _wait_for_writer(self) -> None:
-        """Wait until no thread writes; raises LogStoreError if the writing thread hangs."""
+        """Wait until no thread writes a checkpoint; raises LogStoreError if the log dir fails."""
         while not self._lock.acquire(timeout=WAIT_SECONDS):
             self._check()
         self._lock.release()

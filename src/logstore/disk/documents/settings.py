@@ -1,4 +1,4 @@
-"""Keep the user's settings of one log dir: whether it is cordoned, and its preferred replicas.
+"""Keep a user's settings of one log dir: if it is cordoned, and which partitions to create there.
 
     log-dir-settings   {"version": 1, "kind", "directory_id", "is_cordoned",
                         "preferred": [[topic, partition, wished_ms], ...]}
@@ -60,7 +60,9 @@ def write_settings(
 
 
 def read_settings(dir_path: str, directory_id: str) -> tuple[DirSettings, str]:
-    """Read the settings of a log dir; returns the settings and "", or the defaults and the fault.
+    """Read the settings of a log dir; returns the settings and "".
+
+    If the file cannot be used, returns the default settings and a description of the fault.
 
     Raises:
         OSError: the disk failed.

@@ -292,7 +292,7 @@ def _follow(column: BytesColumn) -> bool:
     if count <= FEW_CELLS:
         starts = memoryview(buffer)[at : at + 4 * (count + 1)].cast("I").tolist()
         return starts[0] == 0 and starts[-1] == len(column.data) and starts == sorted(starts)
-    # With int32, differences could overflow.
+    # The starts are compared as uint32, because differences of int32 could overflow.
     numbers = np.frombuffer(buffer, np.uint32, count + 1, at)
     is_whole = numbers[0] == 0 and numbers[-1] == len(column.data)
     return bool(is_whole and (numbers[1:] >= numbers[:-1]).all())
@@ -313,7 +313,7 @@ def _column_at(buffer: Buffer, position: int, end: int, count: int) -> tuple[Byt
     elif cell_bytes * count != data_bytes:
         raise ValueError("a column's cells and its data differ in size")
     elif count == 0:
-        cell_bytes = 0  # an empty column may name any size, but NumPy and Arrow refuse large sizes
+        cell_bytes = 0  # an empty column may state any size, but NumPy and Arrow refuse large sizes
     data_end = position + data_bytes
     if data_end > end:
         raise ValueError("a column ends after the end of its batch")

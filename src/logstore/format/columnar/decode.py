@@ -1,4 +1,4 @@
-"""View a columnar batch as columns, and check all facts on which readers rely.
+"""View a columnar batch as columns, and check everything on which readers rely.
 
 All code that decodes a columnar batch uses this module: appends of encoded batches, reads, Arrow,
 `verify` and `repair`. So the same batches are accepted everywhere.
@@ -38,9 +38,9 @@ def decode_columns(
 ) -> RecordBatch:
     """View the batch with this header as columns, and compare the columns with the header.
 
-    If this function returns a batch, the batch is sound: cells, record headers, offsets and
+    If this function returns a batch, the batch is valid: cells, record headers, offsets and
     timestamps can be read safely in every way. A matching checksum does not prove that a batch is
-    sound, because its writer may have encoded it wrongly.
+    valid, because its writer may have encoded it wrongly.
 
     Raises:
         RecordExpansionError: the batch needs more memory than allowed; no memory was allocated.

@@ -59,7 +59,7 @@ MAGIC = 0x4C
 VERSION = 1
 ALIGNMENT = 8
 CODECS = frozenset((0, 3, 4))  # none, lz4, zstd
-LAST_DELTA_MAX = 2**31 - 1  # as in Kafka's layout; the offset in an index entry has 32 bits
+LAST_DELTA_MAX = 2**31 - 1  # Kafka has the same limit; the offset in an index entry has 32 bits
 
 HEADER = struct.Struct(
     ">"
@@ -92,7 +92,7 @@ _pack_column = _ONE_COLUMN.pack
 
 
 def claimed_sizes(data: Buffer, position: int) -> tuple[int, int]:
-    """Return the size of a batch twice: from its batch length, and from its payload's size."""
+    """Return two sizes of a batch: one from its batch length, and one from its payload's size."""
     fields = HEADER.unpack_from(data, position)
     return fields[1] + LENGTH_OVERHEAD_BYTES, padded(fields[8]) + OVERHEAD_BYTES
 
@@ -295,7 +295,7 @@ def check_claims(header: BatchHeader) -> None:
 
 
 def reframe(data: Buffer, base_offset: int, leader_epoch: int) -> bytes:
-    """Copy one batch with a new base offset, leader epoch and checksum."""
+    """Copy one batch, and give the copy a new base offset, leader epoch and checksum."""
     body = bytearray(data[:-CHECKSUM_BYTES])
     struct.pack_into(">q", body, 0, base_offset)
     struct.pack_into(">i", body, 12, leader_epoch)

@@ -68,7 +68,7 @@ class Group:
         self._keys_bytes = 0
 
     def add(self, batch: RecordBatch) -> None:
-        """Add the next batch of the run, decoded.
+        """Add the next batch of the run, which is decoded already.
 
         For most batches, this method calls no NumPy function.
         """
@@ -126,10 +126,10 @@ class Group:
         return np.repeat(of_batches, self._counts)
 
     def subset(self, number: int, keep: Mask, horizon_ms: int | None) -> Steps[bytes]:
-        """Copy a batch with only the records that a mask selects; there must be at least one.
+        """Copy a batch with only the records that `keep` selects, which are at least one.
 
         Args:
-            horizon_ms: the copy's delete horizon, which is rounded up to a second.
+            horizon_ms: the copy's delete horizon, which is rounded up to a whole second.
         """
         batch, horizon = self._batches[number], _horizon_of(horizon_ms)
         position, header = self._run[number]

@@ -95,7 +95,7 @@ def bounds_in_steps(batches: Batches) -> Steps[tuple[Numbers, Numbers]]:
 
 @cache
 def _strides() -> Numbers:
-    """Build a table from the first two bytes of a record to the distance to the next record.
+    """Build a table that maps a record's first two bytes to the distance to the next record.
 
     The distance is 0 if no record begins with these two bytes, or if the record's length has more
     than two bytes.
@@ -170,7 +170,7 @@ def _one_by_one(batches: Batches, position: int, total: int, count: int) -> tupl
 
 
 def _end_of(data: bytes, position: int) -> int:
-    """Return the end of a record; it is within the data, but may be after the end of the batch."""
+    """Return the end of a record: this is within `data`, but may be after the end of the batch."""
     size, start = varint(data, position)
     if not RECORD_BYTES_MIN - 1 <= size <= len(data) - start:
         raise ValueError("a record ends after the end of its batch")

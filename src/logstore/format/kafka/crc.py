@@ -1,4 +1,4 @@
-"""Import the checksum of Kafka's batches; if it is missing, the error names the extra."""
+"""Import the checksum function of Kafka's batches; if it is missing, say what to install."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ Pairs = list[tuple[bytes, "bytes | None"]]
 
 
 class Rows(NamedTuple):
-    """Hold the fields of the rows of batches, with the deltas that the rows store.
+    """Hold the fields of all rows of some batches; timestamps and offsets are deltas, as stored.
 
     Attributes:
         values: the column of values of each batch; None if all values of the batch are null.
@@ -117,7 +117,7 @@ def check_many(
 
     Raises:
         The errors of `decode_many`.
-        WrongMaxTimestampError: the records are sound, but a header's largest timestamp is wrong.
+        WrongMaxTimestampError: the records are valid, but a header's largest timestamp is wrong.
     """
     batches = batches_of(parts, headers, expansion_bytes_max)
     left = headers_max(parts, headers, expansion_bytes_max)
@@ -138,7 +138,7 @@ def check_many(
 def headers_max(
     parts: Sequence[Buffer], headers: Sequence[BatchHeader], expansion_bytes_max: int
 ) -> HeadersLeft:
-    """Create the limit for the record headers of some batches: the limit of one batch."""
+    """Create the limit for the record headers of some batches together; it equals one batch's."""
     least = min(
         expansion_bytes(len(part), header.record_count)
         for part, header in zip(parts, headers, strict=True)

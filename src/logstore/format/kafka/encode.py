@@ -219,7 +219,7 @@ def encode_rows(
     offset_deltas: Numbers,
     headers: Sequence[Headers] | None,
 ) -> bytes:
-    """Encode records one after the other."""
+    """Encode the fields of all records at once; the result has one record after the other."""
     count = len(values)
     if not count:
         return b""

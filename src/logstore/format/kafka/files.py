@@ -1,4 +1,4 @@
-"""Read the small files that a Kafka broker keeps beside the segments: bytes in, entries out.
+"""Decode the bytes of the small files that a Kafka broker keeps beside the segments.
 
     X.index       u32 relative offset | u32 position                              8 bytes per entry
     X.timeindex   i64 timestamp | u32 relative offset                            12
@@ -53,7 +53,7 @@ class AbortedEntry(NamedTuple):
 
 
 def offset_entries(data: bytes, is_growing: bool) -> tuple[Numbers, Numbers, Fault | None]:
-    """Read an `.index`: relative offsets and positions, both increasing."""
+    """Read an `.index`: relative offsets and positions; both must increase."""
     rows, fault = _rows(data, INDEX_ENTRY, is_growing)
     offsets, positions = rows["offset"].astype(np.int64), rows["position"].astype(np.int64)
     is_behind = (np.diff(offsets) > 0) & (np.diff(positions) > 0)
@@ -62,7 +62,7 @@ def offset_entries(data: bytes, is_growing: bool) -> tuple[Numbers, Numbers, Fau
 
 
 def time_entries(data: bytes, is_growing: bool) -> tuple[Numbers, Numbers, Fault | None]:
-    """Read a `.timeindex`: timestamps increase, and relative offsets do not decrease."""
+    """Read a `.timeindex`: timestamps must increase, and relative offsets must not decrease."""
     rows, fault = _rows(data, TIME_ENTRY, is_growing)
     times, offsets = rows["timestamp"].astype(np.int64), rows["offset"].astype(np.int64)
     is_behind = (times[1:] > times[:-1]) & (np.diff(offsets) >= 0)
@@ -116,7 +116,7 @@ def aborted_entries(data: bytes) -> tuple[list[AbortedEntry], Fault | None]:
 
 
 def snapshot_fault(data: bytes, end_offset: int) -> Fault | None:
-    """Return the fault of a `.snapshot` of the producers before `end_offset`, or None."""
+    """Return the fault of a `.snapshot`, or None; its offsets must all be below `end_offset`."""
     if len(data) < SNAPSHOT_HEAD.size:
         return Fault(0, f"{len(data)} bytes are not a snapshot of producers")
     version, crc, count = SNAPSHOT_HEAD.unpack_from(data)
@@ -134,7 +134,7 @@ def snapshot_fault(data: bytes, end_offset: int) -> Fault | None:
 
 
 def epoch_entries(data: bytes) -> tuple[list[tuple[int, int]], str]:
-    """Read a `leader-epoch-checkpoint`; return epochs with first offsets, and a fault or ""."""
+    """Read a `leader-epoch-checkpoint`; return each epoch with its first offset, and any fault."""
     lines = data.decode("utf-8", "replace").removesuffix("\n").split("\n")
     try:
         found = [(int(epoch), int(start)) for epoch, start in map(str.split, lines[2:])]

@@ -268,7 +268,7 @@ def check_run(
     """Check the records of batches, many at a time, without making columns of them.
 
     Args:
-        is_strict: whether to also check facts on which no reader relies. An append sets this.
+        is_strict: whether to also check fields and bytes on which no reader relies. Appends set it.
         checks_claims: whether to compare the header's largest timestamp with the records. `verify`
             sets this.
 
@@ -331,14 +331,14 @@ def reframe(data: Buffer, base_offset: int, leader_epoch: int) -> list[Buffer]:
 
 
 def stamp(data: bytes, producer_id: int, epoch: int, base_sequence: int) -> bytes:
-    """Copy one batch with another producer and a new checksum."""
+    """Copy one batch, and give the copy another producer and a new checksum."""
     rest = bytearray(data[CRC_END:])
     _PRODUCER.pack_into(rest, _PRODUCER_AT - CRC_END, producer_id, epoch, base_sequence)
     return b"".join((data[:CRC_AT], crc32c(rest).to_bytes(4, "big"), rest))
 
 
 def with_append_time(data: Buffer, header: BatchHeader, now_ms: int) -> bytes:
-    """Copy one batch with the time of its append in the header; the records do not change."""
+    """Copy one batch, and set its append time in the copy's header; the records do not change."""
     rest = bytearray(data[CRC_END:])
     struct.pack_into(">H", rest, 0, header.attributes | LOG_APPEND_TIME)
     struct.pack_into(">q", rest, _MAX_TIMESTAMP_AT - CRC_END, now_ms)
@@ -346,7 +346,7 @@ def with_append_time(data: Buffer, header: BatchHeader, now_ms: int) -> bytes:
 
 
 def with_max_timestamp(data: Buffer, max_timestamp: int) -> bytes:
-    """Copy one batch, and replace the largest timestamp in its header, not the records."""
+    """Copy one batch, and replace the header's largest timestamp; the records do not change."""
     rest = bytearray(data[CRC_END:])
     struct.pack_into(">q", rest, _MAX_TIMESTAMP_AT - CRC_END, max_timestamp)
     return b"".join((data[:CRC_AT], crc32c(rest).to_bytes(4, "big"), rest))
@@ -360,7 +360,7 @@ def hole(base_offset: int, end_offset: int, leader_epoch: int) -> bytes:
 
 
 def part_until(batch: RecordBatch, offset: int) -> list[Buffer]:
-    """Encode the records of a batch before `offset` as a new batch that ends at `offset`."""
+    """Encode a batch's records that are before `offset` as a new batch that ends at `offset`."""
     header = batch.header
     part = batch.slice(0, batch.index_of(offset))
     payload = build_payload(

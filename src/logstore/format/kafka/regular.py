@@ -1,4 +1,4 @@
-"""Recognise the sound records of a batch in a few steps, if they look like most records.
+"""Recognise in a few steps that a batch's records are valid, if they look like most records.
 
     length | attributes | timestamp delta | offset delta | key | value | no headers
 
@@ -6,7 +6,7 @@ A client's records usually have no gaps between offsets, no headers, and the sam
 recognises only some of the batches that `decode.check_many` accepts. For any other batch,
 `decode.check_many` decides. For a small batch, a NumPy check takes longer than the system takes to
 write the batch. So this module reads records one by one. But it checks a run of records of the same
-size at once.
+size in one step.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from logstore.format.kafka.varints import varint
 RUN_RECORDS_MIN = 4
 # After this many records in a row that form no run, `decode.check_many` is faster.
 SINGLES_MAX = 32
-# Offset deltas below these limits have one, two and three bytes. The table ends within the deltas
-# of three bytes.
+# Offset deltas below these limits have one, two and three bytes. The last limit is the size of the
+# table `_deltas`: deltas from this limit on are not looked up.
 DELTA_LIMITS = (1 << 6, 1 << 13, 1 << 15)
 ONE_BYTE_MAX, RECORDS_MAX = DELTA_LIMITS[0], DELTA_LIMITS[-1]
-# Limits of the remembered shapes: how many, and the records and runs in each shape.
+# Limits for remembered shapes: the number of shapes, and the records and runs of each shape.
 SHAPES_MAX, SHAPE_RECORDS_MAX, SHAPE_RUNS_MAX = 64, 1 << 14, 4
 WORD_BYTES, WORD_MAX = 8, 2**64 - 1
 
@@ -42,7 +42,7 @@ _word = struct.Struct("<Q").unpack_from
 
 
 class Places(NamedTuple):
-    """Hold the positions of one record's fields; a similar record has the same distances.
+    """Hold the positions of one record's fields; similar records have the same field sizes.
 
     Attributes:
         head_end: the position after the size of the key.
@@ -78,7 +78,7 @@ class Window(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """Hold the bytes of a batch's records outside keys and values, and the range of their times."""
+    """Hold the bytes of a batch's records, except keys and values, and the range of time deltas."""
 
     windows: tuple[Window, ...]
     times: Times
@@ -92,7 +92,7 @@ _shapes: dict[tuple[int, int], Shape] = {}
 def is_regular(
     data: memoryview, start: int, end: int, header: BatchHeader, expansion_bytes_max: int
 ) -> bool:
-    """Report whether the uncompressed records of a batch are sound; False if this is unknown.
+    """Report whether the uncompressed records of a batch are valid; False if this is unknown.
 
     Args:
         data: a buffer with the records from `start` to `end`. The batch's header comes directly
@@ -125,7 +125,7 @@ def is_regular(
 
 
 def times_of(data: memoryview, start: int, end: int, count: int, runs: list[Run]) -> Times | None:
-    """Return the smallest and largest timestamp delta of the records; None if they may be unsound.
+    """Return the records' smallest and largest timestamp delta; None if a record may be invalid.
 
     Args:
         data: a buffer with the uncompressed records of one batch from `start` to `end`.
@@ -170,7 +170,7 @@ def _matches(data: memoryview, start: int, end: int, windows: tuple[Window, ...]
 def _keep_shape(
     data: memoryview, start: int, end: int, count: int, runs: list[Run], times: Times
 ) -> None:
-    """Remember the shape of a batch with sound records: another batch of this shape is sound, too.
+    """Remember the shape of a batch with valid records: another batch of this shape is valid, too.
 
     A record ends with its count of headers. This byte is read together with the head of the next
     record. The byte before the first record is the last byte of the record count in the batch's
@@ -193,7 +193,7 @@ def _keep_shape(
 
 
 def places_of(data: memoryview, start: int, number: int) -> Places | None:
-    """Read one record; None if it has headers, a wrong offset delta, or any other fault."""
+    """Read one record; return None if it has headers, a wrong offset delta, or another fault."""
     length, place = varint(data, start)
     stop, time_at = place + length, place + 1
     time, delta_at = varint(data, time_at)
@@ -209,7 +209,7 @@ def places_of(data: memoryview, start: int, number: int) -> Places | None:
 
 @cache
 def _deltas(shift: int) -> Words:
-    """Build a table of offset deltas as varints, each in a word, shifted left by `shift` bits."""
+    """Build a table of offset deltas: each word has a delta's varint, shifted by `shift` bits."""
     numbers = np.arange(RECORDS_MAX, dtype=np.uint64) << np.uint64(1)
     low, middle = numbers & np.uint64(0x7F), numbers >> np.uint64(7) & np.uint64(0x7F)
     words = numbers.copy()
@@ -220,7 +220,7 @@ def _deltas(shift: int) -> Words:
 
 
 def _rows_alike(number: int) -> int:
-    """Count the offset deltas from `number` on that have as many bytes as the delta before."""
+    """Count the offset deltas from `number` on that have as many bytes as delta `number - 1`."""
     for limit in DELTA_LIMITS:
         if number <= limit:
             return limit - number

@@ -3,7 +3,7 @@
     u16 version 1 | u32 crc-32c of the rest | u32 count | entries of 46 bytes           big-endian
 
 A snapshot holds only the newest batch of each producer. If a log gets its producers from a
-snapshot, it recognizes only this batch when it is sent again.
+snapshot, the log recognizes only the newest batch if a producer sends batches again.
 """
 
 from __future__ import annotations

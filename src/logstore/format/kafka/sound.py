@@ -1,6 +1,6 @@
 """Check Kafka's batches in as few steps as possible: the inner loops of recovery and of scans.
 
-These functions return a batch only if it is whole and sound. For any other batch, `layouts.fault`
+These functions return a batch only if it is whole and valid. For any other batch, `layouts.fault`
 finds the reason. Pass a memoryview, because its slices are not copies.
 """
 
@@ -42,7 +42,7 @@ Numbers = NDArray[np.int64]
 def sound_header(
     data: Buffer, position: int, end: int, expected_offset: int, is_verified: bool = False
 ) -> BatchHeader | None:
-    """Check the batch at `position` in as few steps as possible; None if anything is wrong.
+    """Check the batch at `position` in few steps; return None if anything is wrong.
 
     A batch may begin after `expected_offset`. The caller uses the next batch to check whether such
     a gap is possible. If this returns None, `layouts.fault` finds the reason. Pass a memoryview,

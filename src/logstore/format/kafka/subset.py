@@ -68,7 +68,7 @@ class Group:
         return self._data, self._fields.key_starts, self._fields.key_sizes
 
     def subset(self, number: int, keep: Mask, horizon_ms: int | None) -> Steps[bytes]:
-        """Copy a batch with only the records that a mask selects; there must be at least one.
+        """Copy a batch with only the records that `keep` selects, which are at least one.
 
         Args:
             horizon_ms: the copy's delete horizon.
@@ -102,7 +102,7 @@ def group_of(
     *,
     checks_headers: bool,
 ) -> Steps[Group]:
-    """Find the fields of all records of some batches, each with at least one record.
+    """Find the fields of all records of some batches; each batch must have a record.
 
     Args:
         checks_headers: whether to check the record headers too, which are read one by one.
@@ -152,7 +152,7 @@ def empty(header: BatchHeader) -> bytes:
 def _with_times(data: bytes, times: Numbers, starts: Numbers, ends: Numbers) -> Steps[list[Buffer]]:
     """Encode records with other time deltas.
 
-    Each record is copied from its position in `starts`.
+    From its position in `starts` on, each record is copied unchanged.
     """
     time = Varints(times)
     length = Varints(1 + time.sizes + (ends - starts))

@@ -38,7 +38,10 @@ def varint(data: Buffer, position: int) -> tuple[int, int]:
 
 @cache
 def short_varints() -> tuple[Numbers, Numbers]:
-    """Build two tables by a number's first two bytes: the number, and its size (0 if longer)."""
+    """Build two tables that map a number's first two bytes to the number and to its size.
+
+    If the number has more than two bytes, its size in the table is 0.
+    """
     low, high = np.arange(1 << 16) & 0xFF, np.arange(1 << 16) >> 8
     widths = np.where(low < 0x80, 1, np.where(high < 0x80, 2, 0))
     numbers = np.where(low < 0x80, low, low & 0x7F | high << 7)
