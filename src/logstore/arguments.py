@@ -72,7 +72,7 @@ def timestamp_of(given: Any, name: str = "a timestamp") -> int:
 
 
 def seconds(given: Any, name: str = "timeout") -> float:
-    """Check a time to wait in seconds: finite, and not below 0."""
+    """Check a waiting time in seconds: it must be finite and not below 0."""
     number: Any = given
     if isinstance(given, bool) or not isinstance(given, Real):
         raise wrong(name, "a number of seconds", given)

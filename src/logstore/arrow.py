@@ -50,7 +50,7 @@ def to_reader(batches: Iterable[RecordBatch]) -> pa.RecordBatchReader:
     return pa.RecordBatchReader.from_batches(SCHEMA, map(to_record_batch, batches))
 
 
-# --- in -------------------------------------------------------------------------------------------
+# --- from Arrow -----------------------------------------------------------------------------------
 
 
 def _as_batch(data: Any) -> pa.RecordBatch:

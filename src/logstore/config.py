@@ -1,4 +1,4 @@
-"""Configure a store and its partitions, with Kafka's keys in snake case.
+"""Configure a store and its partitions; the keys are Kafka's keys in snake case.
 
 A size is a whole number of bytes, or text like "64MiB" and "1GB". A duration is a whole number of
 milliseconds, or text like "7d", "2h" and "500ms". An unknown key is refused, and the error names
@@ -20,21 +20,22 @@ __all__ = [
 
 MS_MAX = 2**62
 BYTES_MAX = 2**62
-SEGMENT_BYTES_MAX = 2**31 - 1  # a position in a segment has 31 bits, as in Kafka
+SEGMENT_BYTES_MAX = 2**31 - 1  # as in Kafka, a position in a segment has 31 bits
 
 
 class LogConfig(Config):
-    """Configure one partition by Kafka's topic keys; sizes in bytes, durations in milliseconds.
+    """Configure one partition with Kafka's topic keys.
 
-    The configuration is stored with the partition. Later changes of the store's defaults do not
-    change it. None or -1 means no limit.
+    Sizes are in bytes, durations in milliseconds. None or -1 means no limit. The configuration is
+    stored with the partition. So a later change of the store's defaults does not change the
+    configuration of a partition that exists.
 
     Args:
         segment_bytes: roll the active segment before it grows larger than this.
         segment_ms: roll the active segment when this time has passed since the segment began.
         segment_index_bytes: roll the active segment when its offset index has this size.
         index_interval_bytes: bytes of batches between two entries of an index.
-        max_message_bytes: size of the largest record batch.
+        max_message_bytes: the largest size that a record batch is allowed to have.
         flush_messages: flush after this many records. If None, the number of records causes no
             flush.
         flush_ms: flush records no later than this time after their append.
@@ -172,7 +173,7 @@ class LogConfig(Config):
 
     @property
     def is_retained(self) -> bool:
-        """Whether retention drops old segments: by `retention_ms` or `retention_bytes`."""
+        """Whether `retention_ms` or `retention_bytes` makes retention drop old segments."""
         has_limit = self.retention_ms is not None or self.retention_bytes is not None
         return has_limit and self.cleanup_policy != "compact"
 
@@ -218,11 +219,12 @@ _log_configs: dict[str, LogConfig] = {}
 
 
 class StoreConfig(Config):
-    """Configure a store by Kafka's broker keys; sizes in bytes, durations in milliseconds.
+    """Configure a store with Kafka's broker keys; sizes are in bytes, durations in milliseconds.
 
     Args:
-        broker_id: the number of this store among the brokers of a cluster. None or -1: the number
-            that the log dirs have, or 0 for a new store. Any other must be the one in the log dirs.
+        broker_id: the number of this store among the brokers of a cluster. None or -1 means the
+            number that the log dirs contain, or 0 for a new store. Any other number must equal the
+            number in the log dirs.
         num_recovery_threads_per_data_dir: how many logs are recovered at the same time in each
             log dir.
         log_flush_scheduler_interval_ms: how often `flush_ms` is checked.
@@ -238,11 +240,11 @@ class StoreConfig(Config):
             of the next pass.
         log_cleaner_enable: whether to compact logs in the background, if their `cleanup_policy`
             asks for compaction.
-        log_cleaner_backoff_ms: how often each log dir searches for a log to compact.
-        log_cleaner_dedupe_buffer_size: the memory for keys in each log dir that compacts. In Kafka,
-            this size is for all threads together.
-        log_cleaner_io_max_bytes_per_second: how many bytes per second each log dir reads and writes
-            for compaction.
+        log_cleaner_backoff_ms: how often the store looks for a log to compact in each log dir.
+        log_cleaner_dedupe_buffer_size: the memory for keys that compaction uses for each log dir.
+            In Kafka, this size is for all threads together.
+        log_cleaner_io_max_bytes_per_second: how many bytes per second compaction reads and writes
+            in each log dir.
         max_open_files: how many segment files stay open besides the files in use.
         producer_id_expiration_ms: a log forgets a producer that has sent nothing for this time, and
             that has no open transaction.

@@ -1,4 +1,4 @@
-"""Check the values of configuration keys; hold checked settings that never change."""
+"""Check the values of configuration keys, and keep the checked settings unchanged."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Key:
 
 
 class Switch(Key):
-    """Check True or False."""
+    """Check a value that must be True or False."""
 
     def check(self, name: str, value: object) -> bool:
         """Return the value."""
@@ -65,7 +65,7 @@ class Switch(Key):
 
 
 class Ratio(Key):
-    """Check a number from 0 to 1."""
+    """Check a value that must be a number from 0 to 1."""
 
     def check(self, name: str, value: object) -> float:
         """Return the value as a float; text like "0.5" is accepted, too."""

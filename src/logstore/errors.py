@@ -1,4 +1,4 @@
-"""Define every error of this library, with its facts as attributes.
+"""Define every error of this library; the details of an error are its attributes.
 
     LogStoreError
     ├── CorruptionError(path, position, reason)
@@ -78,9 +78,9 @@ class LogStoreError(Exception):
 
     Attributes:
         retriable: whether the same call may succeed later. If True, nothing was written.
-        is_written: after an append of encoded batches: True if all batches are in the log, False if
-            none is, None if this is unknown until the log is opened again. Every exception of such
-            an append has this attribute, except a KeyboardInterrupt before the append began.
+        is_written: set by an append of encoded batches. True if all batches are in the log, False
+            if no batch is, None if this is unknown until the log is opened again. Every exception
+            of such an append has this attribute, except a KeyboardInterrupt before it began.
     """
 
     retriable = False
@@ -94,14 +94,15 @@ class LogStoreError(Exception):
             setattr(self, name, value)
         self._message = message
         text = self._text() if message is None else message
-        # Without a path, the text begins with ": ".
+        # If there is no path, the text begins with ": ".
         super().__init__(text.removeprefix(": ").rstrip())
 
     def _text(self) -> str:
         return self._template.format(**self.facts)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Otherwise an exception is rebuilt from its text alone. The last item restores its notes.
+        # Without this method, pickle rebuilds an error from its text alone. The last item restores
+        # the notes of the error.
         return _rebuild, (type(self), self._message, self.facts), self.__dict__
 
 

@@ -75,7 +75,7 @@ class Collector(Collecting):
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Take one snapshot; raise LogClosedError if the store is closed."""
+        """Take one snapshot of all gauges; raise LogClosedError if the store is closed."""
         gauges = self._store.metrics()
         yield GaugeMetricFamily(
             "logstore_offline_log_directory_count",
@@ -112,7 +112,7 @@ class Endpoint:
     """
 
     def __init__(self, server: WSGIServer, thread: threading.Thread) -> None:
-        """Create the endpoint of a running server; `serve` calls this for users."""
+        """Create the endpoint of a running server; users call `serve` instead."""
         self._server, self._thread = server, thread
         self.port = server.server_port
         self._is_closed = False

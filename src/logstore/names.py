@@ -23,7 +23,7 @@ _SEGMENT = r"([0-9]{20})(\.[a-z]+)"
 
 
 class TopicPartition(NamedTuple):
-    """Name one partition of a topic."""
+    """Identify one partition of a topic."""
 
     topic: str
     partition: int
@@ -43,7 +43,7 @@ def partition_named(topic: str, partition: int) -> TopicPartition:
 
 
 def topic_id_of(given: Any) -> bytes:
-    """Convert a topic id: 16 bytes, 32 hex digits, or 22 characters as Kafka writes it.
+    """Convert a topic id to bytes: from 16 bytes, 32 hex digits, or Kafka's form of 22 characters.
 
     Raises:
         TypeError, ValueError: the id has none of these forms, or Kafka reserves the id for itself.
@@ -116,7 +116,7 @@ def validate_partition(partition: int) -> int:
 
 
 def dir_name(topic: str, partition: int) -> str:
-    """Name the directory of a live replica."""
+    """Build the name of the directory of a live replica."""
     name = f"{topic}-{partition}"
     if len(name) > NAME_BYTES_MAX:
         raise ValueError(f"the directory name {name!r} has more than {NAME_BYTES_MAX} characters")
@@ -124,23 +124,23 @@ def dir_name(topic: str, partition: int) -> str:
 
 
 def _suffixed(topic: str, partition: int, unique_id: str, kind: str) -> str:
-    """Add a suffix; a long topic is cut to fit, and `partition.metadata` has the full topic."""
+    """Build a name with a suffix; a long topic is cut, and `partition.metadata` has all of it."""
     tail = f"-{partition}.{unique_id}.{kind}"
     return topic[: NAME_BYTES_MAX - len(tail)] + tail
 
 
 def move_dir_name(topic: str, partition: int, move_id: str) -> str:
-    """Name the directory that a move builds (Kafka: -future)."""
+    """Build the name of the directory that a move fills (Kafka: -future)."""
     return _suffixed(topic, partition, move_id, "move")
 
 
 def delete_dir_name(topic: str, partition: int, unique_id: str) -> str:
-    """Name a directory that will be purged (Kafka: -delete)."""
+    """Build the name of a directory that will be purged (Kafka: -delete)."""
     return _suffixed(topic, partition, unique_id, "delete")
 
 
 def stray_dir_name(topic: str, partition: int, unique_id: str) -> str:
-    """Name a directory that belongs to no replica of the store (Kafka: -stray)."""
+    """Build the name of a directory that belongs to no replica of the store (Kafka: -stray)."""
     return _suffixed(topic, partition, unique_id, "stray")
 
 
@@ -164,7 +164,7 @@ def parse_dir_name(name: str) -> ReplicaDirName | None:
 
 
 def segment_file_name(base_offset: int, suffix: str) -> str:
-    """Name a file of the segment with this base offset; the suffix begins with a dot."""
+    """Build the name of a file of the segment at `base_offset`; the suffix begins with a dot."""
     return f"{base_offset:020d}{suffix}"
 
 

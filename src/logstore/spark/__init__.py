@@ -30,7 +30,10 @@ __all__ = ["describe", "register", "session", "verify"]
 
 
 def register(spark: SparkSession) -> None:
-    """Register `format("logstore")` with a session, once; this takes about a second."""
+    """Register `format("logstore")` with a session.
+
+    Call this function once per session. It takes about a second.
+    """
     from logstore.spark.source import LogStoreSource
 
     spark.dataSource.register(LogStoreSource)
@@ -53,7 +56,7 @@ def verify(spark: SparkSession, log_dirs: LogDirs, *, kafka_log_dirs: bool = Fal
 def describe(spark: SparkSession, log_dirs: LogDirs, *, kafka_log_dirs: bool = False) -> DataFrame:
     """Measure every partition of a store: bytes, records, keys and their skew, time range.
 
-    Needs `register(spark)`. The columns are dir, topic, partition, bytes, segments,
+    Call `register(spark)` first. The columns are dir, topic, partition, bytes, segments,
     log_start_offset, log_end_offset, records, keys, null_keys, key_skew, min_timestamp,
     max_timestamp.
 

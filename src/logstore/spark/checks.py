@@ -38,7 +38,7 @@ Row = tuple[Any, ...]
 
 
 class Figures(NamedTuple):
-    """Describe a partition by the facts that a view knows without reading records."""
+    """Describe a partition by the sizes and offsets that a view has without reading records."""
 
     dir: str
     topic: str
@@ -111,7 +111,7 @@ def list_segments(place: Place, store: LogStore) -> tuple[list[Row], list[Row]]:
 
 
 def _check_batches(place: Place, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Check the segments of a task."""
+    """Check the segments that one task gets, and yield the problems that it finds."""
     import pyarrow as pa
 
     kinds = [pa.string(), pa.string(), pa.int32(), pa.int64(), pa.int64(), pa.int64(), pa.string()]
@@ -165,7 +165,7 @@ def _row(log: Log, base: int, damage: SegmentDamage) -> Row:
 
 
 def flushed_to(store: LogStore, log: Log) -> int:
-    """Return the offset up to which the checkpoint says that the owner has flushed a log."""
+    """Return the offset up to which the owner has flushed a log, as the checkpoint records it."""
     from logstore.names import TopicPartition
 
     log_dir = store.host.dir_of(log.log_dir)

@@ -48,7 +48,7 @@ def session(
     processes. Spark shows times in UTC.
 
     Args:
-        master: any Spark master; by default every core of this machine.
+        master: any Spark master; the default uses every core of this machine.
         java: "auto" uses the system's Java if its version is 17 or later, else the bundled Java.
             "system" uses only the system's Java, and "bundled" only the bundled Java.
         conf: Spark's settings. These settings override the settings that this function makes.
@@ -79,7 +79,7 @@ def session(
 
 
 def _collector(wanted: str) -> str:
-    """Choose a garbage collector if the user chose none; the JVM refuses to start with two."""
+    """Choose a garbage collector if the user chose none; with two, the JVM refuses to start."""
     said = " ".join((wanted, *(os.environ.get(name, "") for name in JAVA_OPTIONS)))
     return "" if "GC" in said else COLLECTOR
 

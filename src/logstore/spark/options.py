@@ -32,9 +32,9 @@ READ_OPTIONS = (
     "maxRecordsPerPartition", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
     "kafka.isolation.level",
 )  # fmt: skip
-# Options of a connection to brokers are ignored, so that a job that was written for Kafka can keep
-# them. `includeHeaders` has no effect on writes: as in Kafka's sink, it is enough to write a column
-# `headers`.
+# Options for a connection to brokers are ignored, so that a job that was written for Kafka can keep
+# its options. `includeHeaders` has no effect on writes: as in Kafka's sink, headers are written if
+# there is a column `headers`.
 IGNORED = re.compile(
     r"kafka\..*|kafkaconsumer\..*|fetchoffset\..*|groupidprefix|checkpointlocation|includeheaders"
 )
@@ -52,7 +52,7 @@ Bound = int | PartitionOffsets
 
 
 class Place(NamedTuple):
-    """Name a store: all its log dirs, and whether they belong to a Kafka broker."""
+    """Identify a store by all its log dirs; `is_kafka` is True if a Kafka broker owns them."""
 
     log_dirs: tuple[str, ...]
     is_kafka: bool = False
@@ -174,7 +174,7 @@ def log_dirs_of(options: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def flag(options: Mapping[str, str], name: str, default: bool) -> bool:
-    """Read "true" or "false"."""
+    """Read an option that must be "true" or "false"."""
     text = options.get(name, str(default)).lower()
     if text not in ("true", "false"):
         raise ValueError(f'{name} is "true" or "false", not {text!r}')
@@ -182,7 +182,7 @@ def flag(options: Mapping[str, str], name: str, default: bool) -> bool:
 
 
 def number(options: Mapping[str, str], name: str, least: int = 1, default: str = "") -> int:
-    """Read a whole number."""
+    """Read an option that must be a whole number, not less than `least`."""
     text = options.get(name, default)
     try:
         value = int(text)
@@ -274,7 +274,11 @@ def _nearest_bound(text: str) -> str:
 
 
 def _times(options: Mapping[str, str], side: str) -> Bound | None:
-    """Read the time for all partitions or for each, in ms since the epoch; None if not set."""
+    """Read the option for a starting or ending time, in ms since the epoch.
+
+    Return one time for all partitions, or one time for each partition. If no such option is set,
+    return None.
+    """
     if f"{side}Timestamp" in options:
         return number(options, f"{side}Timestamp", 0)
     name = f"{side}OffsetsByTimestamp"
@@ -299,7 +303,7 @@ def _by_partition(text: str, name: str, least: int) -> PartitionOffsets:
 
 
 def _whole(value: Any) -> int:
-    """Read a whole number from JSON, in which keys are text; raise ValueError for anything else."""
+    """Read a whole number, or text with one, because JSON keys are text; else raise ValueError."""
     if isinstance(value, bool | float):
         raise ValueError(value)
     return int(value)

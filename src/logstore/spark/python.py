@@ -1,4 +1,4 @@
-"""Choose the Python for Spark's own processes: the user's choice, or the Python running now.
+"""Choose the Python for Spark's own processes: the user's choice, or the Python of this process.
 
 If Spark uses Unix sockets, Python is started through the script `bin/python`. The script starts our
 daemon instead of Spark's daemon. Our daemon ends its workers silently (see `daemon`).
@@ -16,7 +16,7 @@ SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "python
 
 
 def choose_python(environment: MutableMapping[str, str], *, is_quiet: bool) -> None:
-    """Set the Python for Spark's own processes: the user's choice, or the Python running now.
+    """Set the Python for Spark's own processes: the user's choice, or the Python of this process.
 
     Without this choice, Spark's processes run the first `python3` in PATH.
 

@@ -67,7 +67,7 @@ class LogStoreSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
         """Create the writer of a stream."""
-        # In output mode complete, each batch has the whole result, and the sink appends the batch.
+        # In Spark's output mode `complete`, each batch has the whole result. The sink appends it.
         options = write_options(self.options, schema, overwrite=False)
         prepare(options)
         return StreamWriter(options)
@@ -97,7 +97,7 @@ class BatchReader(DataSourceReader):
         return list(pieces_of(spans, starts, ends, options))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read one piece, in a task."""
+        """Read one piece of a partition; this method runs in a task."""
         if not isinstance(partition, Piece):  # there was nothing to read
             return iter(())
         return read_piece(partition, self._options)

@@ -9,7 +9,7 @@ can have the name "topic ids", because a topic's name has no spaces. In a checkp
 version, or of a Kafka broker without ids, a partition has no topic id. Then a stream does not
 notice that the partition was created again.
 
-Spark compares offsets as text, so topics and partitions are always in order.
+Spark compares offsets as text, so topics and partitions are always sorted.
 """
 
 from __future__ import annotations

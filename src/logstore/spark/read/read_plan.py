@@ -1,8 +1,8 @@
 """Plan a read: the partitions, the range of offsets of each, and the pieces that tasks read.
 
-The planning runs in a process of the driver, while another process may own the store. A piece names
-a partition and a range of offsets. A piece does not name a path, because the replica may have moved
-before a task reads the piece.
+The planning runs in a process of the driver, while another process may own the store. A piece has
+the name of a partition and a range of offsets. A piece has no path, because the replica may have
+moved before a task reads the piece.
 """
 
 from __future__ import annotations
@@ -74,14 +74,14 @@ class Span(NamedTuple):
 
 
 def select(store: LogStore, options: ReadOptions) -> list[TopicPartition]:
-    """List the partitions that the options select, in order.
+    """List, in sorted order, the partitions that the options select.
 
     Raises:
-        UnknownPartitionError: a topic or partition that the options name does not exist.
+        UnknownPartitionError: a topic or partition in the options does not exist.
         LogDirOfflineError: a log dir is offline, so that not all partitions are known.
     """
     there = list(store)
-    # Kafka's admin client also leaves these topics out.
+    # Kafka's admin client also leaves out internal topics.
     if options.place.is_kafka and options.pattern is not None:
         there = [key for key in there if key.topic not in INTERNAL_TOPICS]
     if options.fails_on_data_loss and not options.assigned:
@@ -89,7 +89,7 @@ def select(store: LogStore, options: ReadOptions) -> list[TopicPartition]:
     if options.fails_on_data_loss:
         for key in options.assigned:
             if key not in store:
-                find(store, key, is_read=True)  # raises an error with the reason
+                find(store, key, is_read=True)  # this call raises an error with the reason
     topics = {key.topic for key in there}
     for topic in options.topics:
         if topic not in topics:
@@ -276,7 +276,7 @@ def pieces_of(
 
 
 def _cut(start: int, end: int, records_max: int | None) -> Iterable[OffsetRange]:
-    """Cut a range of offsets into equal parts of at most `records_max`."""
+    """Cut a range of offsets into equal parts of at most `records_max` offsets each."""
     count = 1 if records_max is None else -(-(end - start) // records_max)
     cuts = [start + (end - start) * number // count for number in range(count + 1)]
     return pairwise(cuts)

@@ -1,8 +1,8 @@
 """Read one piece of a partition in a task, even if the partition's replica has moved.
 
-A task finds the replica by the partition's name. If the replica is missing for the short time of a
-move's swap, the task tries again. If a read fails, the task continues after the last batch that it
-returned, so no batch is returned twice.
+A task finds the replica by the partition's name. When a move swaps the directories of a replica,
+the replica is missing for a short time. So the task tries again. If a read fails, the task
+continues after the last batch that it returned, so no batch is returned twice.
 """
 
 from __future__ import annotations

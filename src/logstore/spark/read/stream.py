@@ -123,7 +123,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return list(pieces_of(spans, starts, ends.offsets, self._options))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read one piece, in a task."""
+        """Read one piece of a partition; this method runs in a task."""
         if not isinstance(partition, Piece):
             return iter(())
         return read_piece(partition, self._options)

@@ -38,7 +38,7 @@ from logstore.store.store import LogStore
 # A swap takes milliseconds. On a busy disk it takes as long as two syncs of a directory.
 SWAP_SECONDS_MAX = 5.0
 PAUSE_SECONDS = 0.02
-# After this time, a new view searches again for a log dir that was not there.
+# After this time, a new view searches again for a log dir that was missing.
 AWAY_SECONDS = 5.0
 
 
@@ -110,7 +110,7 @@ def _open(place: Place) -> LogStore:
 
 
 def _take_advice_away(record: logging.LogRecord) -> bool:
-    """Name the host in a warning; remove the warning's advice, which only the owner can follow.
+    """Add the host to a warning, and remove the advice, which only the store's owner can follow.
 
     Python workers write warnings to the log of their executor.
     """
@@ -144,7 +144,7 @@ def host_named(*, is_read: bool = False) -> Iterator[None]:
     """Add the host's name to errors about log dirs, because each host may have the same path.
 
     Args:
-        is_read: whether the option failOnDataLoss applies, so that the error may name it.
+        is_read: whether the option failOnDataLoss applies. If so, the error mentions the option.
     """
     try:
         yield

@@ -2,16 +2,16 @@
 
     <log dir>/.spark/commits/<query id>     one document, the same in every log dir that works
 
-    begin    the document names the batch, its staged files, and where each log ended
+    begin    the document records the batch, its staged files, and the end offset of each log
     append   every encoded batch has the id of this commit and the number of its first record
     flush    flush the logs to which this commit appended
-    end      the document names the batch as the last complete batch; the staged files are removed
+    end      the document records the batch as the last complete one; the staged files are removed
 
 If a commit is interrupted, the next commit of any query completes the interrupted commit first. For
-this, the next commit reads each log from the offset that the document names, and finds which
+this, the next commit reads each log from the offset that the document records, and finds which
 batches of the interrupted commit the log has. The process owns the store during the whole commit,
 so no other process appends between begin and end. But after an interruption, another process can
-append. So the next commit first removes from the document the records that the logs already have.
+append. So the next commit first removes the records that the logs already have from the document.
 Then it appends the rest at each log's new end (docs/adr).
 """
 

@@ -147,7 +147,8 @@ def _patiently(log_dirs: tuple[str, ...], take: Callable[[], Taken]) -> Taken:
 def own_line() -> list[int]:
     """List the ids of this process and its ancestors; the driver's program is one of them."""
     line = [os.getpid()]
-    with suppress(OSError, ValueError, IndexError):  # no /proc, or another user owns the parent
+    # Stop if there is no /proc, or if another user owns the parent process.
+    with suppress(OSError, ValueError, IndexError):
         while line[-1] > 0:
             fd = files.open_file(f"/proc/{line[-1]}/stat", os.O_RDONLY | os.O_CLOEXEC)
             try:
@@ -218,7 +219,7 @@ class _Writer:
             commit(store, staged[0].query_id, batch_id, runs)
 
     def _abort(self, messages: list[Any]) -> None:
-        """Remove the staged files that no begun commit names; the next commit needs the others."""
+        """Remove the staged files that no begun commit lists; the next commit needs the others."""
         begun = {
             run.path
             for record in read_records(self._options.log_dirs).values()
