@@ -124,7 +124,7 @@ def dir_name(topic: str, partition: int) -> str:
 
 
 def _suffixed(topic: str, partition: int, unique_id: str, kind: str) -> str:
-    """Build a name with a suffix; a long topic is cut, and `partition.metadata` has all of it."""
+    """Build a name with a suffix; a long topic is cut, but is whole in `partition.metadata`."""
     tail = f"-{partition}.{unique_id}.{kind}"
     return topic[: NAME_BYTES_MAX - len(tail)] + tail
 

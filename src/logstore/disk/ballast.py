@@ -98,7 +98,10 @@ class Ballast:
             self._warnings.append(text + reason_of(error))
 
     def _write(self, size_bytes: int) -> None:
-        """Write the missing part of the ballast; the rest stays, so that its space stays taken."""
+        """Write the missing part of the ballast.
+
+        The part that is written stays on the disk, so that no record takes its space.
+        """
         whole_bytes = size_bytes // BLOCK_BYTES * BLOCK_BYTES
         fd = self._open(is_there=whole_bytes > 0)
         try:
@@ -139,7 +142,7 @@ class Ballast:
             return work()
         finally:
             self._in_use.discard(me)
-            del full  # its traceback refers to this frame
+            del full  # the traceback of this error refers to this frame
             with suppress(OSError):  # the work is done; if the disk failed, the next call fails too
                 if has_room:
                     self.keep()

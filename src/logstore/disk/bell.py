@@ -45,7 +45,7 @@ class Bell:
                     self.waiters.remove(waiter)
 
     def clear(self) -> None:
-        """Make later calls of `wait` wait again."""
+        """Make later calls of `wait` block again."""
         self.is_rung = False
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -55,8 +55,8 @@ class Bell:
     def wait_for(self, is_true: Callable[[], bool], timeout: float | None = None) -> bool:
         """Wait until a condition is true or the timeout is over; returns whether it is true.
 
-        The condition is checked at each wake-up. So a thread that makes it true must call `wake`
-        after that.
+        The condition is checked at each wake-up. So a thread that makes the condition true must
+        call `wake` after that.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while not is_true():

@@ -13,8 +13,8 @@ not reported as hanging.
 
 If a process is stopped, or its machine is paused or asleep, all its calls look old when the process
 continues, although no disk is slow. A time in which the process does not run is called a *nap*. A
-thread that checks ages waits in short steps with `wait_awake`. If such a step takes far too long,
-there was a nap. The age of a call does not include naps.
+thread that checks the ages of calls waits in short steps with `wait_awake`. If such a step takes
+far too long, there was a nap. The age of a call does not include naps.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class call:  # noqa: N801 - the class is used as a statement
         under_way.discard(self._entry)
 
     def beat(self) -> None:
-        """Report progress: one of several system calls returned. The age starts again at 0."""
+        """Report progress: one of several system calls returned. The call's age restarts at 0."""
         self.since = time.monotonic()
 
 

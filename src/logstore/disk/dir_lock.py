@@ -1,4 +1,4 @@
-"""Lock a log dir for one process with a `flock` on the file `.lock`, which ends with the process.
+"""Lock a log dir for one process with a `flock` on `.lock`; the lock ends when the process ends.
 
     .lock              {"version": 1, "pid", "start_id", "cluster_id", "directory_id",
                         "admin_socket": path or null}

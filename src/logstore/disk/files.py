@@ -338,7 +338,7 @@ def write_atomically(path: str, data: bytes, guard: Guard = nullcontext) -> None
 
 
 def rename_over(path: str, target: str) -> None:
-    """Rename a file to `target`, and replace a file there; first rename a directory there."""
+    """Rename a file to `target` and replace the old file; first set aside a directory there."""
     try:
         rename(path, target)
     except IsADirectoryError:

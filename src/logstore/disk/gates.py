@@ -9,8 +9,8 @@ released, its gate closes:
     the last of the running calls           frees the lock of the log dir at its end
     if no call is running                   the thread that closes the gate frees the lock
 
-So no write of the old owner arrives after the lock is free. A call that failed has ended. A sync
-does not count as running either, because it changes nothing that another process can read. If
+So no write of the old owner arrives after the lock is free. A call that failed is over. A sync does
+not count as running, because it changes nothing that another process can read. If
 a sync, or a call that changed a name, returns after the gate was closed, it raises LetGoError, so
 that its thread takes no further step. Reads and closes are never refused.
 

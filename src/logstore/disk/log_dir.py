@@ -78,7 +78,7 @@ class LogDir(Health):
         self._directory_id = ""
         self.start_id = ""
         self.was_clean = False
-        # Replicas that are damaged or did not open. If the set has any, no close marks it clean.
+        # Replicas that are damaged or did not open. Only a dir without any can be marked clean.
         self.not_loaded: set[tuple[str, int]] = set()
         # Whether this process served the dir before. If so, the page cache may be out of date.
         self.is_back = False
@@ -93,7 +93,7 @@ class LogDir(Health):
         self.facts: object = None  # the `DirFacts` of the dir, or None
         # How many probes in a row returned in time. The keeper writes this, the watchdog reads it.
         self.good_probes = 0
-        # How many seconds the last probes took. All disks get the same probes, to be comparable.
+        # How many seconds the last probes took. All disks get the same probes, to compare times.
         self.probe_seconds: deque[float] = deque(maxlen=PROBES_KEPT)
         # The number of syncs of segments, and their total time; changed under `_changing`.
         self.flush_count, self.flush_seconds = 0, 0.0
@@ -202,7 +202,7 @@ class LogDir(Health):
         """Check that the path still leads to the same directory; raises OSError.
 
         If a disk is unmounted during use, its empty mount point appears at the path. Nothing may be
-        written there, and a file that is missing there is not lost.
+        written to the mount point, and a file that is missing there is not lost.
         """
         facts = files.stat(self.path)
         place = (facts.st_dev, facts.st_ino)

@@ -1,4 +1,4 @@
-"""Define, in a table, which conditions of a log dir each event adds and ends; do no I/O.
+"""Define in a table which conditions of a log dir each event adds and ends, without any I/O.
 
 A log dir can have several conditions at once: for example, a full dir can be cordoned and hang. The
 *state* of a dir is its gravest condition.

@@ -16,7 +16,7 @@ from logstore.format.expansion import expansion_bytes
 if TYPE_CHECKING:
     import pyarrow
 
-CODEC_MASK = 0x07  # the bits of the attributes that name the codec, in every layout
+CODEC_MASK = 0x07  # in every layout, these bits of the attributes give the codec
 
 Headers = tuple[tuple[str, "bytes | None"], ...]
 
@@ -222,7 +222,7 @@ class RecordBatch:
         return self.header.base_offset, *place, self.header.base_timestamp
 
     def records(self, topic: str = "", partition: int = 0) -> list[Record]:
-        """Create all records."""
+        """Create a `Record` object for each record of the batch."""
         count, columns = self.count, self.columns
         if count == 1:
             return [self.record(0, topic, partition)]

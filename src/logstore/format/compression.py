@@ -82,7 +82,9 @@ def refuse_shortage(error: Exception) -> None:
 
 
 def decompressor(codec_id: int, size_bytes_max: int) -> Any:
-    """Create an object that decompresses one frame: `decompress(data, max_length=)`, then `eof`.
+    """Create an object that decompresses one frame with `decompress(data, max_length=)`.
+
+    After that call, the attribute `eof` of the object shows whether the frame was complete.
 
     A zstd frame of a few bytes can ask for a window of up to 128 MiB of memory. A window larger
     than `size_bytes_max` is refused. But a window of 8 MiB is always allowed, because compression

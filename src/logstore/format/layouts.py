@@ -1,6 +1,6 @@
 """Choose the layout of a batch by the magic in its prefix; no other module reads the magic.
 
-Kafka's layout needs the extra `kafka`. Its module is imported when the first Kafka batch is found.
+Kafka's layout needs the extra `kafka`. The first Kafka batch causes the import of its module.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ def check_run(
     """Check the contents of whole batches of one layout, by the rules that readers apply.
 
     Args:
-        is_strict: whether to also check fields and bytes on which no reader relies. Appends set it.
+        is_strict: whether to also check fields and bytes on which no reader relies, as appends do.
         checks_claims: whether to also compare Kafka headers' largest timestamps with the records.
 
     Raises:

@@ -107,5 +107,5 @@ def is_control(header: BatchHeader) -> bool:
 
 
 def must_follow(header: BatchHeader) -> bool:
-    """Report whether the layout allows no gap of offsets between two batches."""
+    """Report whether the layout forbids gaps between the offsets of consecutive batches."""
     return header.magic != layouts.KAFKA_MAGIC

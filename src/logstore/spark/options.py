@@ -303,7 +303,7 @@ def _by_partition(text: str, name: str, least: int) -> PartitionOffsets:
 
 
 def _whole(value: Any) -> int:
-    """Read a whole number, or text with one, because JSON keys are text; else raise ValueError."""
+    """Read a whole number from JSON, in which keys are text; refuse other values (ValueError)."""
     if isinstance(value, bool | float):
         raise ValueError(value)
     return int(value)

@@ -67,7 +67,7 @@ class LogStoreSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
         """Create the writer of a stream."""
-        # In Spark's output mode `complete`, each batch has the whole result. The sink appends it.
+        # In Spark's output mode `complete`, the sink appends the whole result for each batch.
         options = write_options(self.options, schema, overwrite=False)
         prepare(options)
         return StreamWriter(options)

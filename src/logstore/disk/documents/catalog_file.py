@@ -68,7 +68,7 @@ def encode_catalog(places: Mapping[TopicPartition, Place]) -> bytes:
 
 
 def decode_catalog(data: bytes, turn: Callable[[], object] = lambda: None) -> CatalogFile:
-    """Decode the valid lines of a catalog; if its version is later, return no entries.
+    """Decode the valid lines of a catalog; return no entries for a catalog of a later version.
 
     Args:
         turn: a function that is called after each hundred lines, to let other threads run.

@@ -43,7 +43,7 @@ def encode_document(document: Mapping[str, Any]) -> bytes:
 
 
 def decode_document(data: bytes, path: str) -> dict[str, Any]:
-    """Decode the bytes of `encode_document`.
+    """Decode the bytes that `encode_document` made.
 
     Raises:
         CorruptCheckpointError: a byte of the document is wrong.

@@ -137,7 +137,10 @@ class Facts(MutableMapping[str, Any]):
 
     @property
     def damage(self) -> str:
-        """Why the file with the facts is unusable; "" if it is usable. A change makes it usable."""
+        """Why the file with the facts is unusable; "" if it is usable.
+
+        A change of a fact makes the file usable again.
+        """
         return self._read().damage
 
     def __getitem__(self, name: str) -> Any:

@@ -15,13 +15,13 @@ record that generation. So after a crash at any moment, the other log dirs have 
 generation than the log dir itself has. If another log dir has recorded a later generation, the log
 dir is an old copy.
 
-`paths` has the last path of each other log dir, so that a user can name a missing log dir by its
+`paths` has the last path of each other log dir, so that a user can give a missing log dir by its
 path. Nothing else depends on `paths`, and a file without `paths` can be read. `unsure` has the ids
 of missing log dirs. Such a log dir may have replicas that no catalog lists, because the store was
 killed while the dir served.
 
 `doubts` lists the replicas of an old copy that are open for reading only. Each replica stays in
-`doubts` until it is promoted. If the user promotes or deletes one of them, `is_accepted` is set.
+`doubts` until it is promoted. If the user promotes or deletes such a replica, `is_accepted` is set.
 From then on this copy is the log dir, and the disk with the later state is an old copy. Until
 `is_accepted` is set, the generation does not change, so the disk with the later state is recognised
 if it comes back. Files of earlier versions of this library have no key `is_accepted`.
@@ -44,8 +44,8 @@ from logstore.names import TopicPartition
 GENERATION_NAME = "log-dir-generation"
 WITNESS_NAME = "log-dir-witness"
 
-# How many of its own starts a log dir remembers. The starts show whether its history forked. Each
-# start takes about 45 bytes of the file.
+# How many of its own starts a log dir remembers. The starts show whether the log dir's history
+# forked. Each start takes about 45 bytes of the file.
 STARTS_KEPT = 200
 NUMBER_MAX = fields.NUMBER_MAX
 NOTHING: Mapping[TopicPartition, int] = {}
@@ -168,7 +168,7 @@ class DirGeneration:
     # --- the files --------------------------------------------------------------------------------
 
     def load(self) -> list[str]:
-        """Read both files; returns a warning for each unusable file. Raises OSError."""
+        """Read both files of this log dir; returns a warning per unusable file. Raises OSError."""
         warnings = []
         try:
             document = self._read(self._path, GENERATION_NAME)
@@ -213,7 +213,7 @@ class DirGeneration:
         """Write the generation of a new start, durably; raises OSError.
 
         Args:
-            above: the last generation that others have recorded; the new number is higher.
+            above: the last generation that other log dirs recorded; the new number is higher.
             doubts: the replicas that are still in doubt, if the dir is an accepted old copy.
         """
         with self._lock:
@@ -229,7 +229,7 @@ class DirGeneration:
         return (*self.starts, Generation(last + 1, new_id(), 0))
 
     def step(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Advance the step, durably, after the recovery points of the log dir changed.
+        """Durably advance the generation's step, after the recovery points of the log dir changed.
 
         Raises:
             OSError: the disk failed; the disk has the new or the previous generation.

@@ -7,8 +7,8 @@ that recovery point, the whole file is removed: an unknown recovery point is alw
 
 A high watermark in its checkpoint means that all in-sync replicas have the records below it. So if
 a log loses records, its high watermark is lowered on the disk before other records get the same
-offsets. This happens before a truncation, and after a start that found the log shorter than before.
-Only replicated logs have a high watermark.
+offsets. The high watermark is lowered before a truncation, and after a start that found the log
+shorter than before. Only replicated logs have a high watermark.
 """
 
 from __future__ import annotations
@@ -75,11 +75,11 @@ class OffsetCheckpoints:
         return warnings
 
     def recovery_point(self, topic_partition: TopicPartition) -> int | None:
-        """Give the recovery point of a replica that is on the disk; None if it is unknown."""
+        """Give a replica's recovery point, as it is on the disk; None if it is unknown."""
         return (self._on_disk[RECOVERY_POINTS] or NOTHING).offsets.get(topic_partition)
 
     def log_start_offset(self, topic_partition: TopicPartition) -> int | None:
-        """Give the log start offset of a replica that is on the disk; None if it is unknown."""
+        """Give a replica's log start offset, as it is on the disk; None if it is unknown."""
         return (self._on_disk[LOG_START_OFFSETS] or NOTHING).offsets.get(topic_partition)
 
     def high_watermark(self, topic_partition: TopicPartition, topic_id: bytes) -> int | None:
@@ -156,7 +156,7 @@ class OffsetCheckpoints:
                 self._lower_high_watermarks({topic_partition: offset})
 
     def gather_lowered(self) -> None:
-        """Gather the high watermarks to lower until `lower_gathered`; serve no log until then."""
+        """Gather the high watermarks that must be lowered; serve no log before `lower_gathered`."""
         with self._lock:
             self._to_lower = {}
 

@@ -163,7 +163,7 @@ class BytesColumn(Sequence["bytes | None"]):
 
     @property
     def is_fixed(self) -> bool:
-        """Report whether every cell has `cell_bytes` bytes and none is null."""
+        """Report whether every cell has `cell_bytes` bytes and no cell is null."""
         return self.cell_bytes < VARIABLE_WITH_NULLS
 
     @property

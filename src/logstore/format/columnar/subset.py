@@ -126,7 +126,7 @@ class Group:
         return np.repeat(of_batches, self._counts)
 
     def subset(self, number: int, keep: Mask, horizon_ms: int | None) -> Steps[bytes]:
-        """Copy a batch with only the records that `keep` selects, which are at least one.
+        """Copy a batch with only the records that `keep` selects; `keep` selects at least one.
 
         Args:
             horizon_ms: the copy's delete horizon, which is rounded up to a whole second.

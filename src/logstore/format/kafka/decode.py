@@ -138,7 +138,7 @@ def check_many(
 def headers_max(
     parts: Sequence[Buffer], headers: Sequence[BatchHeader], expansion_bytes_max: int
 ) -> HeadersLeft:
-    """Create the limit for the record headers of some batches together; it equals one batch's."""
+    """Create one limit for all record headers of some batches; it is as high as for one batch."""
     least = min(
         expansion_bytes(len(part), header.record_count)
         for part, header in zip(parts, headers, strict=True)

@@ -2,7 +2,7 @@
 
 The numbers of all records are encoded at once, as one array of bytes. Then these bytes and the
 cells are interleaved. All bytes that do not depend on the batch's place in the log are built before
-the log's lock is taken. They include all bytes that the checksum covers.
+the log's lock is taken. These bytes include all bytes that the checksum covers.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ def encode_alike(values: Sequence[bytes | None], size: int) -> bytes:
 
 @lru_cache(maxsize=8)
 def _around(count: int, size: int) -> tuple[tuple[bytes, ...], int]:
-    """Return the pieces around `count` values of the same size, and the size of all pieces."""
+    """Return the bytes around each of `count` values of the same size, and their total size."""
     pieces = []
     for at in range(count):
         # Attributes, time delta, offset delta, key size, value size.
@@ -286,7 +286,7 @@ def _sizes(cells: Sequence[bytes | None]) -> Numbers:
 
 
 class Varints:
-    """Hold numbers to encode as zigzag varints, and the encoded size of each number."""
+    """Hold numbers that will be zigzag varints, and the encoded size of each number."""
 
     __slots__ = ("numbers", "sizes")
 

@@ -268,7 +268,7 @@ def check_run(
     """Check the records of batches, many at a time, without making columns of them.
 
     Args:
-        is_strict: whether to also check fields and bytes on which no reader relies. Appends set it.
+        is_strict: whether to also check fields and bytes on which no reader relies, as appends do.
         checks_claims: whether to compare the header's largest timestamp with the records. `verify`
             sets this.
 

@@ -45,7 +45,7 @@ def sound_header(
     """Check the batch at `position` in few steps; return None if anything is wrong.
 
     A batch may begin after `expected_offset`. The caller uses the next batch to check whether such
-    a gap is possible. If this returns None, `layouts.fault` finds the reason. Pass a memoryview,
+    a gap is possible. If the result is None, `layouts.fault` finds the reason. Pass a memoryview,
     because its slices are not copies.
     """
     if position + HEADER_BYTES > end:
@@ -83,8 +83,8 @@ def sound_run(
 ) -> tuple[list[tuple[int, BatchHeader]], int, int]:
     """Check batches from `position` on; see `sound.sound_run`.
 
-    Compaction leaves gaps of offsets. After a gap, the run continues only if the next batch is in
-    `data`. The next batch then shows whether the base offset, which no checksum covers, is too
+    Compaction leaves gaps between offsets. After a gap, the run continues only if the next batch is
+    in `data`. The next batch then shows whether the base offset, which no checksum covers, is too
     large.
     """
     found: list[tuple[int, BatchHeader]] = []

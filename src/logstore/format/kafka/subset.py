@@ -68,7 +68,7 @@ class Group:
         return self._data, self._fields.key_starts, self._fields.key_sizes
 
     def subset(self, number: int, keep: Mask, horizon_ms: int | None) -> Steps[bytes]:
-        """Copy a batch with only the records that `keep` selects, which are at least one.
+        """Copy a batch with only the records that `keep` selects; `keep` selects at least one.
 
         Args:
             horizon_ms: the copy's delete horizon.

@@ -167,7 +167,7 @@ def _offsets(batches: Batches) -> pa.Array:
 
 
 def _timestamp_types(batches: Batches) -> pa.Array:
-    """Return Kafka's timestamp types: 0 CreateTime, 1 LogAppendTime."""
+    """Return Kafka's timestamp type of each record: 0 is CreateTime, 1 is LogAppendTime."""
     kinds = [int(bool(batch.header.attributes & LOG_APPEND_TIME)) for batch in batches]
     counts = [batch.count for batch in batches]
     return _numbers(np.repeat(np.array(kinds, np.int32), counts), pa.int32())

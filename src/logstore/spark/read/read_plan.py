@@ -1,4 +1,4 @@
-"""Plan a read: the partitions, the range of offsets of each, and the pieces that tasks read.
+"""Plan a read: choose the partitions, their ranges of offsets, and the pieces that tasks read.
 
 The planning runs in a process of the driver, while another process may own the store. A piece has
 the name of a partition and a range of offsets. A piece has no path, because the replica may have
@@ -31,7 +31,7 @@ PIECE_BYTES = 32 << 20
 # not read.
 NARROW_PIECE_BYTES = 128 << 20
 WIDE = {"key", "value", "headers"}
-# Topics that a broker keeps for itself. A pattern does not select these topics, but a name does.
+# Topics that a broker keeps for itself. The option `subscribePattern` does not select these topics.
 INTERNAL_TOPICS = {
     "__cluster_metadata", "__consumer_offsets", "__share_group_state", "__transaction_state",
 }  # fmt: skip

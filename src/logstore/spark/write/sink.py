@@ -219,7 +219,7 @@ class _Writer:
             commit(store, staged[0].query_id, batch_id, runs)
 
     def _abort(self, messages: list[Any]) -> None:
-        """Remove the staged files that no begun commit lists; the next commit needs the others."""
+        """Remove staged files, except files of begun commits, which the next commit needs."""
         begun = {
             run.path
             for record in read_records(self._options.log_dirs).values()
