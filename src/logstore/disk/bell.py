@@ -3,7 +3,7 @@
 Python's `Event` and `Condition` have a lock that Python code acquires and releases. If Ctrl-C comes
 between these two steps, that lock stays held. Then every thread that waits, or wakes other threads,
 hangs forever. In this module, each waiting thread has a lock of its own that no other thread waits
-for. Each step is one call in C.
+for. Each acquire and each release is one call in C.
 """
 
 from __future__ import annotations

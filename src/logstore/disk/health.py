@@ -137,7 +137,7 @@ class Health:
                 warn("log dir %s is no longer %s, it is %s", self.path, state.value, now)
 
     def refuse(self) -> None:
-        """Make every call on a log of the dir raise from now on, because the dir is released.
+        """Refuse all calls on the dir's logs from now on, because the dir is released.
 
         If a close runs out of memory, some logs may stay open, and their calls must raise. So this
         method allocates no memory.

@@ -48,8 +48,8 @@ class OffsetCheckpoints:
         self._check, self._guard = check, guard
         self._paths = {kind: os.path.join(dir_path, kind) for kind in KINDS}
         self._lock = threading.Lock()
-        # The contents of the files on the disk, so that an unchanged file is not rewritten. This
-        # dict is changed under the lock.
+        # The contents of the files on the disk. A file whose contents would stay the same is not
+        # rewritten. This dict is changed under the lock.
         self._on_disk: dict[str, Offsets | None] = dict.fromkeys(KINDS)
         self._on_disk[HIGH_WATERMARKS] = NOTHING
         # The high watermarks that must be lowered, gathered while a start opens many logs. If this

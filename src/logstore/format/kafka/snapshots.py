@@ -2,8 +2,8 @@
 
     u16 version 1 | u32 crc-32c of the rest | u32 count | entries of 46 bytes           big-endian
 
-A snapshot holds only the newest batch of each producer. If a log gets its producers from a
-snapshot, the log recognizes only the newest batch if a producer sends batches again.
+A snapshot holds only the newest batch of each producer. So after a log has loaded a snapshot, it
+recognizes only the newest batch of each producer as a batch that was sent twice.
 """
 
 from __future__ import annotations
