@@ -1,4 +1,4 @@
-"""Compaction by key: choose the records to keep, copy them to new segments, replace the old ones.
+"""Compact by key: choose the records to keep, copy them to new segments, remove the old segments.
 
 Only `segment_windows`, `compaction` and `replacement` call the disk.
 """

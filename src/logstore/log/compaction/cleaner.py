@@ -2,8 +2,9 @@
 
 First `note` reads the part of the log that was not cleaned before, and puts the latest offset of
 each key into a table (`LatestOffsets`). Then the table is sealed. Then a `Cleaner` reads the log
-from its start in windows of batches, and returns the bytes that replace each window. Both work in
-steps of less than a millisecond (see `format/steps`). Neither of them writes to the disk.
+from its start in windows of batches, and returns the bytes that replace each window. `note` and
+`Cleaner` work in steps of less than a millisecond (see `format/steps`), and do not write to the
+disk.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ def note(
     is_aborted: IsAborted,
     producers: dict[int, int] | None = None,
 ) -> Steps[bool]:
-    """Note the latest offset of each key in a window; call it with the windows in the log's order.
+    """Note the latest offset of each key in a window; the windows must come in the log's order.
 
     Args:
-        producers: the last offset of each producer's last batch is added to this dict.
+        producers: for each producer id, the last offset of its last batch is added to this dict.
 
     Returns:
         False if the table is full. In that case, the log can be cleaned up to `latest.end_offset`.
@@ -105,7 +106,7 @@ class _Replacement:
         self._parts.append(data)
 
     def parts(self) -> list[Buffer]:
-        """Return all bytes."""
+        """Return all collected bytes."""
         self._flush()
         return self._parts
 
@@ -119,9 +120,9 @@ class _Replacement:
 class Cleaner:
     """Give the bytes that replace the batches of a log, window by window.
 
-    In the columnar layout, the offsets of a log have no gaps. So if batches are left out, as few
-    empty batches as possible take their offsets. In Kafka's layout, the offsets of such batches are
-    missing.
+    In the columnar layout, the offsets of a log have no gaps. So if batches are left out, empty
+    batches take their offsets, as few as possible. In Kafka's layout, the offsets of batches that
+    are left out are missing.
 
     Attributes:
         records_read, records_kept, bytes_read, bytes_written: totals so far.
@@ -138,7 +139,7 @@ class Cleaner:
         self.horizon_ms: int | None = None
 
     def clean(self, window: Window) -> Steps[list[Buffer]]:
-        """Return the bytes that replace a window; call it with the windows in the log's order.
+        """Return the bytes that replace a window; the windows must come in the log's order.
 
         Raises:
             The errors of `Window`; after an error, the caller must not replace any segment.
@@ -172,7 +173,7 @@ class Cleaner:
         return parts
 
     def finish(self) -> list[Buffer]:
-        """Return the end of a segment: an empty batch for the offsets after the last kept batch."""
+        """Return an empty batch for the offsets after a segment's last kept batch, if needed."""
         parts: list[Buffer] = [*self._end_hole()]
         self.bytes_written += sum(map(len, parts))
         return parts
@@ -180,7 +181,10 @@ class Cleaner:
     def _select(
         self, window: Window, looked: list[tuple[Place, int | None, Verdict]]
     ) -> Steps[dict[int, bytes | None]]:
-        """Return the new bytes of each batch judged LOOK, by its place; None if it is unchanged."""
+        """Return the new bytes of each batch with the verdict LOOK, by its position in the window.
+
+        The bytes are None for an unchanged batch, and empty for a batch of which no record stays.
+        """
         copies: dict[int, bytes | None] = {}
         remaining = iter(looked)
         for group in (
@@ -226,7 +230,7 @@ class Cleaner:
         return found
 
     def _put(self, found: _Replacement, at: int, header: BatchHeader, copy: bytes | None) -> None:
-        """Append a batch or its copy, after an empty batch for offsets left out before it."""
+        """Append a batch or its copy; before that, append an empty batch for left-out offsets."""
         for hole in self._end_hole():
             found.add(hole)
         if copy is None:
@@ -258,7 +262,7 @@ class Cleaner:
         self._hole = header
 
     def _end_hole(self) -> list[bytes]:
-        """Return an empty batch for the offsets left out since the last batch, if there are any."""
+        """Return an empty batch for the offsets that were left out since the last kept batch."""
         hole, self._hole = self._hole, None
         if hole is None:
             return []

@@ -1,7 +1,7 @@
 """Compact a log: note the latest offset of each key, then write segments without older records.
 
 The segments are divided into groups, from the start of the log on. For each group, a new segment is
-written, and replaces the group. Only then is the next group begun. So a tombstone is removed only
+written, and replaces the group. The next group begins after that. So a tombstone is removed only
 after all older records of the tombstone's key are durably removed. If the new segment of a group
 cannot be written, or cannot replace the group, the compaction ends.
 
@@ -50,7 +50,8 @@ WRITEBACK_BYTES = 8 << 20
 LOCK_SECONDS = 0.1
 HORIZON_MS_MAX = OFFSET_MAX  # the largest number allowed in `partition.metadata`
 
-# Called after each part of the work with the number of bytes read and written; can sleep or raise.
+# A function that is called after each part of the work, with the number of bytes read and written.
+# It may sleep or raise.
 Pace = Callable[[int], None]
 
 
@@ -63,8 +64,8 @@ class CompactionReport(NamedTuple):
         segments_replaced, segments_made: how many segments were replaced, and how many new segments
             replaced them.
         clean_end_offset: all records before it are compacted.
-        is_complete: False if a truncation, a repair or a move ended the compaction early. Then
-            compact the log again.
+        is_complete: False if a truncation, a repair or a move ended the compaction early. In that
+            case, compact the log again.
     """
 
     topic: str
@@ -213,7 +214,7 @@ class Compaction:
         self._note_cleaned(latest.end_offset)
 
     def _note(self, planned: Plan, aborted: IsAborted) -> tuple[LatestOffsets, set[int]]:
-        """Note the latest offset of each key; give also the last offset of each producer."""
+        """Note the latest offset of each key; also return the last offset of each producer."""
         first = planned.first_dirty_offset
         spans = (one.end_offset - max(one.base_offset, first) for one in planned.segments)
         count = sum(span for span in spans if span > 0)
@@ -225,7 +226,7 @@ class Compaction:
                     latest.seal()
                     return latest, set(producers.values())
                 self._pace(len(window.data))
-        latest.end_offset = planned.end_offset  # no record follows the last noted record
+        latest.end_offset = planned.end_offset  # the table has the keys of all planned segments
         latest.seal()
         return latest, set(producers.values())
 
@@ -241,7 +242,7 @@ class Compaction:
             yield [self._segments[one.base_offset] for one in group]
 
     def _weighed(self, facts: SegmentFacts) -> SegmentFacts:
-        """Add the facts about a segment that must be read from its files."""
+        """Add the layout and the index size of a segment, which are read from its files."""
         segment = self._segments[facts.base_offset]
         magic = magic_of(self._open(segment).fd) if segment.size_bytes else 0
         index_bytes = 0
@@ -250,7 +251,7 @@ class Compaction:
         return facts._replace(magic=magic, index_bytes=index_bytes)
 
     def _ends_of(self, group: Sequence[Segment]) -> set[int]:
-        """Give the last offset of a group: in Kafka's layout, a batch has to stay there."""
+        """Give a group's last offset if the layout is Kafka's: a batch has to stay there."""
         filled = [segment for segment in group if segment.size_bytes]
         if not filled:
             return set()
@@ -260,7 +261,7 @@ class Compaction:
     # --- one group --------------------------------------------------------------------------------
 
     def _replace(self, group: list[Segment], rules: Rules) -> None:
-        """Write a new segment with the records of a group that stay; replace the group with it."""
+        """Write the kept records of a group to a new segment, which then replaces the group."""
         outer = sys.exc_info()[1]
         new, cleaner = Segment(self._directory, group[0].base_offset), Cleaner(rules)
         try:
@@ -273,7 +274,7 @@ class Compaction:
                 raise _ChangedError
         except BaseException as error:
             hidden = None if isinstance(error, Exception) else hidden_failure(error, outer)
-            if hidden is not None:  # a thread was interrupted while it raised a disk error
+            if hidden is not None:  # the thread was interrupted while it raised a disk error
                 self._log_dir.failed(hidden, self._directory)
             raise
         finally:

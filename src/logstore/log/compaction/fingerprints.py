@@ -25,7 +25,7 @@ LONG = np.uint64(1 << 63)
 
 
 def _masks() -> Fingerprints:
-    """Build a mask for each size of a short key; it selects the bytes of the key."""
+    """Build a mask for each size of a short key; the mask selects the bytes of the key."""
     kept = np.arange(FINGERPRINT_BYTES) < np.arange(SHORT_BYTES_MAX + 1)[:, None]
     return np.where(kept, 0xFF, 0).astype(np.uint8).view(np.uint64)
 
@@ -57,7 +57,7 @@ def fingerprints(data: bytes, starts: Numbers, sizes: Numbers, seed: int) -> Ste
 def _short(data: bytes, starts: Numbers, sizes: Numbers) -> Fingerprints:
     # An array with one item for each place at which a key could begin.
     places = np.ndarray((len(data) - FINGERPRINT_BYTES + 1,), "V16", data, 0, (1,))
-    found = places[starts].view(np.uint64).reshape(-1, 2)  # not `take`, which copies all places
+    found = places[starts].view(np.uint64).reshape(-1, 2)  # `take` would copy all places
     found &= MASKS.take(sizes, axis=0)
     found[:, 1] |= SIZES.take(sizes)
     return found

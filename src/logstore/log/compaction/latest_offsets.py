@@ -35,7 +35,7 @@ Mask = NDArray[np.bool_]
 
 
 class LatestOffsets:
-    """Map fingerprints of keys to the latest offset of each, for a range of offsets of a log.
+    """Map the fingerprint of each key to the key's latest offset, for a range of offsets of a log.
 
     First all keys of the range are inserted. Then the table is sealed, and can be queried. One
     thread uses a table at a time.
@@ -57,7 +57,7 @@ class LatestOffsets:
         Args:
             first_offset: where the range begins.
             size_bytes: the largest size of the table.
-            keys_expected: the largest number of keys that can come; the table is made no larger
+            keys_expected: the largest number of keys that can come. The table is not made larger
                 than this number of keys needs.
 
         Raises:
@@ -90,7 +90,7 @@ class LatestOffsets:
 
         Args:
             keys: shape (n, 2).
-            offsets: the offset of each key: shape (n,), rising, and higher than the offsets of
+            offsets: the offset of each key: shape (n,), ascending, and higher than the offsets of
                 earlier calls. If a key occurs several times, its last offset is noted.
         """
         done = 0
@@ -119,13 +119,13 @@ class LatestOffsets:
         return self._find(keys)[1]
 
     def has_between(self, firsts: Numbers, ends: Numbers) -> Mask:
-        """Report which ranges of offsets contain the latest offset of any key."""
+        """Report, for each range of offsets, whether it contains the latest offset of a key."""
         starts, stops = np.searchsorted(self._sorted, (firsts, ends))
         found: Mask = starts < stops
         return found
 
     def between(self, first: int, end: int) -> Numbers:
-        """Return the latest offsets of keys that are in `first..end`, rising."""
+        """Return the keys' latest offsets that are in `first..end`, in ascending order."""
         start, stop = np.searchsorted(self._sorted, (first, end))
         return self._sorted[start:stop]
 
@@ -159,7 +159,7 @@ class LatestOffsets:
         raise AssertionError
 
     def _claim(self, keys: Fingerprints) -> Numbers:
-        """Return the place of each key, after inserting the new keys."""
+        """Insert the new keys, and return the place of each key."""
         places, is_found = self._find(keys)
         new = np.flatnonzero(~is_found)
         while len(new):

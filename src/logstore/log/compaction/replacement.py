@@ -54,7 +54,7 @@ class Replacement(NamedTuple):
         new: the new segment; its file is durable, and still has the suffix `.cleaned`.
         handle: the file of the new segment.
         magic: the layout of the new segment's batches.
-        noted_end: the records before this offset decided which records were removed.
+        noted_end: the keys of the records before this offset decided which records were removed.
     """
 
     old: Sequence[Segment]
@@ -75,7 +75,7 @@ class Replacement(NamedTuple):
 
 
 def put_in_place(state: LogState, replacement: Replacement) -> bool:
-    """Replace segments; if the log was truncated or moved meanwhile, only return False.
+    """Replace segments; if the log was truncated or moved meanwhile, do nothing and return False.
 
     Raises:
         LogStoreError: the disk failed, or the log cannot be changed now.
@@ -112,7 +112,7 @@ def _put_in_place(state: LogState, replacement: Replacement, go_on: Callable[[],
             try:
                 raise failure from error
             finally:
-                del failure  # its traceback holds this frame
+                del failure  # its traceback holds this frame, and the frame holds descriptors
         except LogStoreError:
             raise
         except BaseException as error:  # interrupted
@@ -134,7 +134,7 @@ def _allow_gaps(state: LogState, new: Segment) -> None:
 
 
 def _carry_out(state: LogState, replacement: Replacement, directory: int) -> None:
-    """Do steps 2 to 5; `flush_lock` is held. Raises OSError.
+    """Do the steps 2 to 5 of a replacement; `flush_lock` is held. Raises OSError.
 
     The removal of `.swap` is not synced here. Instead, a truncation, a deletion, a repair and the
     next replacement sync the directory before they change a segment. So no segment is changed while
@@ -160,7 +160,7 @@ def _carry_out(state: LogState, replacement: Replacement, directory: int) -> Non
 
 
 def _show(state: LogState, old: Sequence[Segment], new: Segment) -> None:
-    """Show readers the new segment; `flush_lock` is held."""
+    """Let readers use the new segment instead of the old segments; `flush_lock` is held."""
     with state.lock:
         _exchange(state, old, new)
     for segment in old:
@@ -176,13 +176,13 @@ def _exchange(state: LogState, old: Sequence[Segment], new: Segment) -> None:
 
 
 def _take_what_is_there(state: LogState, replacement: Replacement) -> None:
-    """Undo a replacement that failed before step 3; after step 3, load the new segment."""
+    """If a replacement failed before step 3, undo it; if it failed later, load the new segment."""
     from logstore.log.recovery.open_log import reopen
 
     if state.log_dir.is_offline:
         return
     if not any(segment.is_dropped for segment in replacement.old):
-        with suppress(OSError):  # the next open removes it
+        with suppress(OSError):  # if the disk fails, the next open removes the `.swap` file
             files.remove_if_there(replacement.swap_path)
             files.sync_dir(state.directory)
         return

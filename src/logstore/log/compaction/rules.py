@@ -1,14 +1,15 @@
 """Decide which records of a compacted log stay (docs/adr/0023).
 
-All records after the noted range of offsets stay. These rules hold for all other records:
+A cleaning notes the keys in a range of offsets. All records after this noted range stay. These
+rules hold for all other records:
 
 - The latest record of a key stays. Older records of the key and records without a key are removed.
-- A tombstone is a record whose value is null. A tombstone stays until a time, the delete horizon of
-  its batch. The first cleaning that keeps the tombstone as the latest record of its key sets this
-  time.
+- A tombstone is a record whose value is null. A tombstone stays until the delete horizon of its
+  batch, which is a time. The first cleaning that keeps the tombstone as the latest record of its
+  key sets this time.
 - The records of an aborted transaction are removed. The marker of a transaction stays while
-  cleanings find batches of the transaction. The first cleaning that finds none sets the marker's
-  delete horizon, and the marker stays until then.
+  cleanings find batches of the transaction. The first cleaning that finds no such batch sets the
+  marker's delete horizon. The marker stays until this time.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Verdict(Enum):
 
     KEEP = auto()
     DROP = auto()
-    LOOK = auto()  # the header does not show it: look at the records
+    LOOK = auto()  # the header does not decide: look at the records
 
 
 class Rules:
@@ -56,8 +57,8 @@ class Rules:
         """Create the rules of one pass.
 
         Args:
-            latest: the table of the noted keys, which is sealed.
-            is_aborted: whether a batch belongs to an aborted transaction.
+            latest: the sealed table of the noted keys.
+            is_aborted: a function that returns whether a batch belongs to an aborted transaction.
             kept_empty: the last offsets of batches that stay even if none of their records stays.
                 These are the last batch of each producer, because of its sequence number, and the
                 last batch of a segment.
@@ -96,7 +97,10 @@ class Rules:
         return Verdict.LOOK if has_latest else Verdict.DROP
 
     def _is_needed(self, header: BatchHeader) -> bool:
-        """Note a batch of a transaction; False for an aborted batch or a marker without batches."""
+        """Note a batch of a transaction, and return whether the batch is needed.
+
+        An aborted batch is not needed, and neither is the marker of a transaction without batches.
+        """
         producer_id = header.producer_id
         if subsets.is_control(header):
             is_needed = producer_id in self._with_batches
@@ -108,7 +112,7 @@ class Rules:
     def _judge_control(
         self, header: BatchHeader, horizon_ms: int | None, is_needed: bool
     ) -> Verdict:
-        if is_needed:  # its transaction has batches, or the control batch is no marker
+        if is_needed:  # the marker's transaction has batches, or this batch is not a marker
             return Verdict.KEEP
         if not header.record_count or (horizon_ms is not None and horizon_ms <= self.now_ms):
             return Verdict.DROP
@@ -123,7 +127,9 @@ class Rules:
         is_null: Mask,
         is_superseded: Mask,
     ) -> tuple[Mask, list[int | None]]:
-        """Select the records that stay in batches judged LOOK; also give the batches' horizons.
+        """Select the records that stay in batches with the verdict LOOK.
+
+        Also return the new delete horizon of each batch.
 
         Args:
             firsts: the row of each batch's first record; the last item is the number of all
@@ -138,7 +144,7 @@ class Rules:
         keep = is_beyond | ((offsets < first) & ~is_superseded)
         winners = self.latest.between(int(offsets[0]), min(int(offsets[-1]) + 1, end))
         places = np.searchsorted(offsets, winners)
-        keep[places[offsets[places] == winners]] = True  # other winners are in other batches
+        keep[places[offsets[places] == winners]] = True  # the other offsets are in other batches
         is_over = [horizon_ms is not None and horizon_ms <= self.now_ms for horizon_ms in horizons]
         if any(is_over):
             keep &= ~(np.repeat(is_over, counts) & is_null) | is_beyond
@@ -146,8 +152,8 @@ class Rules:
         if any(is_control):
             keep |= np.repeat(is_control, counts)
         begins = np.logical_or.reduceat(keep & is_null, firsts[:-1])
-        # A batch that ends after the range gets no horizon: older records of its keys may still
-        # exist.
+        # A batch that ends after the noted range gets no delete horizon, because older records of
+        # its keys may still exist.
         begins &= [header.last_offset < end for header in headers]
         begins |= is_control
         return keep, [

@@ -1,4 +1,4 @@
-"""Plan a cleaning: which segments are cleaned, when that is due, and how they are grouped.
+"""Plan a cleaning: which segments are cleaned, when it is due, and how segments are grouped.
 
 All functions are pure. Invariants: the active segment is never cleaned. No record at or after the
 stable offset is cleaned, so cleaning does not go beyond the high watermark or the first open
@@ -14,13 +14,13 @@ OFFSETS_MAX = 2**31 - 1  # the most offsets that a segment may span, as in Kafka
 
 
 class SegmentFacts(NamedTuple):
-    """The facts about a segment that the plan uses.
+    """The offsets, sizes and timestamps of a segment that the plan uses.
 
     Attributes:
         magic: the layout of all batches of the segment.
-        index_bytes: the size of the larger of its two indexes.
-        oldest_ms: timestamp of its first record; None if unknown.
-        newest_ms: its largest timestamp.
+        index_bytes: the size of the segment's `.index` file.
+        oldest_ms: the largest timestamp of the segment's first batch; None if unknown.
+        newest_ms: the largest timestamp of the segment.
     """
 
     base_offset: int
@@ -45,10 +45,10 @@ class Plan(NamedTuple):
 
     Attributes:
         segments: the segments to clean, from the first segment of the log on.
-        first_dirty_offset: the keys of the records from this offset on are noted.
+        first_dirty_offset: the cleaning notes the keys of the records from this offset on.
         end_offset: where the last of the segments ends.
         clean_bytes: the size of the segments before the first dirty offset.
-        dirty_bytes: the size of the other segments.
+        dirty_bytes: the size of the other segments to clean.
         is_due: whether the log should be cleaned now.
         is_overdue: whether `max_compaction_lag_ms` demands that the log is cleaned now.
     """
@@ -115,7 +115,7 @@ def plan(
 
 
 def urgency(found: Plan) -> tuple[bool, bool, float]:
-    """Give a key for `max`: overdue logs come first, then due logs, then higher dirty ratios."""
+    """Give a key for `max`: first overdue logs, then due logs, then the highest dirty ratio."""
     return found.is_overdue, found.is_due, found.dirty_ratio
 
 

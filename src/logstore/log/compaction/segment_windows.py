@@ -16,7 +16,7 @@ from logstore.log.segments.cache import Handle
 from logstore.log.segments.segment import Segment
 
 WINDOW_BYTES = 512 << 10
-WINDOW_BATCHES = 512  # finding the ends of more small batches in one step would take too long
+WINDOW_BATCHES = 512  # one step would take too long if it had to find the ends of more batches
 _length_at = struct.Struct(">8xi").unpack_from
 
 
@@ -24,7 +24,7 @@ def windows(segment: Segment, handle: Handle, expansion_bytes_max: int) -> Itera
     """Yield all batches of a segment; this function only checks the sizes of the batches.
 
     Args:
-        handle: the segment's file; the reference keeps it open.
+        handle: the segment's file; this reference keeps the file open.
 
     Raises:
         OSError: the disk could not give the bytes.
@@ -50,7 +50,7 @@ def windows(segment: Segment, handle: Handle, expansion_bytes_max: int) -> Itera
 
 
 def last_header(segment: Segment, handle: Handle) -> BatchHeader:
-    """Read the header of the last batch of a segment, which must not be empty; raises OSError."""
+    """Read the header of the last batch of a segment that is not empty; raises OSError."""
     with call(segment.directory):
         head = files.read_up_to(handle.fd, HEADER_BYTES_MAX, segment.last_position)
     return read_header(head, 0)

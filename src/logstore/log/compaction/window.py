@@ -1,6 +1,6 @@
 """Hold some batches of a segment in memory while compaction reads them.
 
-The checksum of each batch is checked on the very bytes that are used afterwards. This is needed
+The checksum of each batch is checked on exactly the bytes that are used afterwards. This is needed
 because a rewritten batch gets a new checksum, which would hide damage to the old batch.
 """
 
@@ -28,9 +28,9 @@ class Window(NamedTuple):
     """Contiguous, whole batches of a file, all in the same layout.
 
     Attributes:
-        path: the file.
+        path: the path of the file.
         position: where `data` begins in the file.
-        data: the batches.
+        data: the bytes of the batches.
         first_offset: the lowest base offset that the first batch can have. In the columnar layout,
             the batch begins exactly there.
         expansion_bytes_max: the most memory that a decoded batch is allowed to need.

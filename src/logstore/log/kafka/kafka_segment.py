@@ -4,7 +4,7 @@ Kafka's indexes are only hints for where to read. If a compaction is unfinished,
 the segments that Kafka would choose when it finishes the compaction.
 
     X.log                 a segment; X is its base offset
-    X.log.swap            a compacted segment, about to replace the segments with its offsets
+    X.log.swap            a compacted segment, about to replace the segments that have its offsets
     X.log.cleaned         an unfinished compacted segment; not read
     X.log.deleted         a segment that is about to be removed; not read
     X.index X.timeindex   hints
@@ -49,7 +49,7 @@ class KafkaSegment(Segment):
         return self._beside(LOG)
 
     def _beside(self, suffix: str) -> str:
-        """Give the path of a file of the segment; a `.swap` segment has index files of its own."""
+        """Give the path of the segment's file with a suffix; a `.swap` segment has own indexes."""
         return os.path.join(
             self.directory,
             f"{self.base_offset:020d}{suffix}{self.suffix.removeprefix(LOG)}",
@@ -77,7 +77,7 @@ class KafkaSegment(Segment):
         return self._keep_indexes(environment, index, TimeIndex())
 
     def _hinted(self, environment: LogEnvironment) -> OffsetIndex | None:
-        """Make an index from some of Kafka's entries; None if one of these entries is wrong."""
+        """Make an index from some of Kafka's entries; return None if one of these is wrong."""
         index = OffsetIndex()
         if self.size_bytes < HINTED_BYTES_MIN:
             return index
@@ -85,7 +85,7 @@ class KafkaSegment(Segment):
             data = files.read_file(self.index_path, files.LIST_BYTES_MAX)
         except (FileNotFoundError, files.UnfitError):
             return None
-        # An entry: the last relative offset of an append, and the append's position; both
+        # An entry has the last relative offset of an append, and the append's position, both as
         # big-endian u32.
         entries = np.frombuffer(data, ">u4", len(data) // 8 * 2).reshape(-1, 2).astype(np.int64)
         entries = entries[: int(np.count_nonzero(entries[:, 1]))]
@@ -106,7 +106,7 @@ class KafkaSegment(Segment):
 
 
 def list_kafka_segments(directory: str) -> list[tuple[SegmentFiles, str]]:
-    """List the segments that Kafka would open, in order, with their suffixes; raises OSError."""
+    """List the segments that Kafka would open, by base offset, with suffixes; raises OSError."""
     rows: dict[str, dict[int, SegmentFiles]] = {LOG: {}, SWAP: {}}
     unfinished = 2**63
     for entry in files.entries(directory):
@@ -122,7 +122,7 @@ def list_kafka_segments(directory: str) -> list[tuple[SegmentFiles, str]]:
             rows[SWAP if is_swap else LOG][row.base_offset] = row
     found = {base: (row, LOG) for base, row in rows[LOG].items()}
     for base, row in rows[SWAP].items():
-        # A later part of a split segment whose first part is unfinished (KAFKA-6264).
+        # Skip a later part of a split segment if the first part is unfinished (KAFKA-6264).
         if base >= unfinished:
             continue
         end = _end_offset(os.path.join(directory, f"{base:020d}{SWAP}"), row)

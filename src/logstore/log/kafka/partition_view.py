@@ -36,19 +36,19 @@ METADATA_NAME = "partition.metadata"
 
 
 def read_topic_id(directory: str) -> bytes:
-    """Read the topic id in Kafka's `partition.metadata`; zeros if it is missing or damaged.
+    """Read the topic id in Kafka's `partition.metadata`; zeros if the file is missing or damaged.
 
     Brokers before Kafka 2.8 wrote no such file.
     """
     try:
         data = read_if_there(os.path.join(directory, METADATA_NAME))
     except files.UnfitError:
-        data = None  # `verify` reports it
+        data = None  # `verify` reports this error
     return bytes(16) if data is None else parse_topic_id(data) or bytes(16)
 
 
 def parse_topic_id(data: bytes) -> bytes | None:
-    """Read the topic id in a `partition.metadata`; None if it has none."""
+    """Parse the topic id in a `partition.metadata`; return None if there is no valid topic id."""
     version, _, line = data.decode("utf-8", "replace").rstrip("\n").partition("\n")
     key, _, text = line.partition(": ")
     if (version, key) != ("version: 0", "topic_id"):
@@ -74,8 +74,8 @@ def open_kafka_view(
     """Follow the log of a partition, even while its broker runs; raises OSError, LogStoreError.
 
     Args:
-        was_stopped: whether the broker was stopped in order. If so, no broker writes here, and no
-            broker was killed while it wrote.
+        was_stopped: whether the broker stopped cleanly. If so, no broker writes here, and no broker
+            was killed while it wrote.
         known_start: the log start in the broker's checkpoint.
         known_end: the log end in a checkpoint of the broker, and the path of that checkpoint.
     """
@@ -102,7 +102,7 @@ class KafkaFiles(PartitionFiles):
         self._ended: tuple[int, int, int] | None = None
 
     def small_files(self, state: Replica) -> SmallFiles | None:
-        """Return None: there are no small files of this engine."""
+        """Return None, because a broker's directory has no small files of this engine."""
 
     def rows(self, directory: str) -> list[SegmentFiles]:
         """List the segments, and remember the suffix of each."""
@@ -113,11 +113,15 @@ class KafkaFiles(PartitionFiles):
     def start_of(
         self, state: Replica, rows: list[SegmentFiles], small: SmallFiles | None, end_offset: int
     ) -> int:
-        """Give the base offset of the first segment, or the checkpoint's later log start."""
+        """Give the first segment's base offset, or the checkpoint's log start if it is later."""
         return max(self.known_start, rows[0].base_offset) if rows else self.known_start
 
     def new_segment(self, state: Replica, row: SegmentFiles) -> Segment:
-        """Make a segment that may lack offsets; raises UnsupportedFormatError for an old format."""
+        """Make a segment in which offsets may be missing.
+
+        Raises:
+            UnsupportedFormatError: the segment's format is older than Kafka 0.11.
+        """
         segment = KafkaSegment(state.directory, row.base_offset, self._suffixes[row.base_offset])
         segment.is_sparse = True
         self._refuse_old(state, segment)
@@ -138,7 +142,7 @@ class KafkaFiles(PartitionFiles):
         """Do nothing: Kafka's index files have no trailer."""
 
     def settle(self, segment: Segment, row: SegmentFiles, follower: SegmentFiles) -> None:
-        """Set the end of a segment to the next base offset, even if offsets between are missing."""
+        """Set a segment's end to the next segment's base offset, even if offsets are missing."""
         segment.size_bytes, segment.end_offset = row.log_bytes, follower.base_offset
         segment.max_timestamp = TIMESTAMP_MAX
         segment.index = segment.time_index = None
@@ -191,11 +195,12 @@ class KafkaFiles(PartitionFiles):
         return problems
 
     def _verify_end(self, state: Replica) -> list[Problem]:
-        """Report missing records, and bytes that a broker never leaves if it stops in order."""
+        """Report missing records, and bytes that a broker never leaves if it stops cleanly."""
         known, path = self.known_end
         end, segments = state.log_end_offset, state.segments
         torn = state.recovery.cut_bytes
-        is_longer = 0 < known < end and self.was_stopped  # a stop records the log ends
+        # If a broker stops cleanly, it writes the log end into its checkpoint.
+        is_longer = 0 < known < end and self.was_stopped
         if known <= end and not is_longer and not (torn and self.was_stopped):
             return []
         reason = f"the last whole batch ends before offset {end}"

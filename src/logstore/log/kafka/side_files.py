@@ -1,8 +1,9 @@
 """Compare the files that a broker keeps beside the segments with the batches in the segments.
 
-An aborted transaction has an entry in the `.txnindex` of the segment with its marker. The leader
-epochs of the batches must be the epochs in `leader-epoch-checkpoint`. Compaction removes batches
-and markers. So if offsets are missing, fewer entries are expected.
+An aborted transaction has an entry in the `.txnindex` of the segment that contains the
+transaction's marker. The leader epochs of the batches must be the epochs in
+`leader-epoch-checkpoint`. Compaction removes batches and markers. So if offsets are missing, fewer
+entries are expected.
 """
 
 from __future__ import annotations
@@ -130,10 +131,11 @@ def check_snapshots(directory: str) -> list[Problem]:
 def check_files(
     directory: str, scans: list[SideScan], log_start_offset: int, *, was_stopped: bool
 ) -> list[Problem]:
-    """Return the damage in the files beside a log's segments; the segments were walked before.
+    """Return the damage in the files beside a log's segments.
 
     Args:
-        was_stopped: whether the broker stopped in order.
+        scans: the finished walks over the segments.
+        was_stopped: whether the broker stopped cleanly.
     """
     for scan in scans:
         scan.finish()

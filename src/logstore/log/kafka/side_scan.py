@@ -30,7 +30,7 @@ OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES = 8, 12
 
 
 def read_if_there(path: str) -> bytes | None:
-    """Read a whole file; None if the file does not exist."""
+    """Read a whole file; return None if the file does not exist."""
     try:
         return files.read_file(path, files.LIST_BYTES_MAX)
     except FileNotFoundError:
@@ -170,7 +170,10 @@ class SideScan(Scan):
     def _good_entries(
         self, found: SoundHeaders, positions: Numbers, is_full: NDArray[np.bool_]
     ) -> int:
-        """Count the entries of the offset index for these batches; -1 if an entry may be wrong."""
+        """Check the offset index's entries for these batches, and return the next entry's number.
+
+        Returns -1 if an entry may be wrong.
+        """
         if self._offset_wanted != NEVER:
             return -1
         end = int(np.searchsorted(self._positions, positions[-1]))
@@ -185,7 +188,10 @@ class SideScan(Scan):
         return end if is_good.all() and bool((first[1:] > last[:-1]).all()) else -1
 
     def _good_times(self, found: SoundHeaders, latest: Numbers, latest_full: Numbers) -> int:
-        """Count the entries of the time index for these batches; -1 if an entry may be wrong."""
+        """Check the time index's entries for these batches, and return the next entry's number.
+
+        Returns -1 if an entry may be wrong.
+        """
         last_relative = int(found.last_offsets[-1]) - self.base_offset
         end = int(np.searchsorted(self._time_offsets, last_relative, "right"))
         said = self._times[self._time_entry : end]
@@ -224,7 +230,7 @@ class SideScan(Scan):
         self._want()
 
     def _end_entry(self, header: BatchHeader, is_full: bool) -> None:
-        """Check an entry's offset: it is the last offset of a batch, unless records are missing."""
+        """Check an entry's offset: it must be a batch's last offset, unless records are missing."""
         wanted, self._offset_wanted = self._offset_wanted, NEVER
         if wanted < header.base_offset or (is_full and wanted < header.last_offset):
             self._tell_entry(self._entry - 1, f"offset {wanted} is not the last offset of a batch")

@@ -2,8 +2,8 @@
 
 If the file and the batches differ, the batches are right. Recovery compares the file with the last
 epoch of each segment, and with the first batch of each epoch in the file. A file that is old, or
-belongs to another log, is rewritten. If such a file were used, epochs could fall, or appends of the
-right leader could be refused.
+belongs to another log, is rewritten. If such a file were used, a new batch could get a lower epoch
+than an earlier batch, or the log could refuse appends of the current leader.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from logstore.log.recovery.recovered import Recovered
     from logstore.log.state import LogState
 
-# The first offsets of this many of the latest epochs are compared with the batches.
+# Recovery compares the first offset of an epoch with the batches, for this many latest epochs.
 LOOKED_UP_MAX = 16
 
 
 def take_epochs(state: LogState, recovered: Recovered, found: LeaderEpochs | None) -> bool:
-    """Set the epochs from the file or the batches; return whether the file is wrong.
+    """Set the log's leader epochs from the file or the batches; return whether the file is wrong.
 
     Raises:
         OSError: the disk failed.
@@ -48,7 +48,7 @@ def take_epochs(state: LogState, recovered: Recovered, found: LeaderEpochs | Non
         # The file may have a new log start, but still have epochs that ended before this log start.
         epochs.start_at(state.log_start_offset)
         is_changed = known != len(epochs.entries)
-        if not state.recovery.problems:  # else batches that confirm the file may be missing
+        if not state.recovery.problems:  # with problems, batches that confirm the file may be gone
             wrong = _contradiction(state, segments, epochs)
             epochs = None if wrong else epochs
             doubt = "; ".join(filter(None, (doubt, wrong)))
@@ -61,18 +61,17 @@ def take_epochs(state: LogState, recovered: Recovered, found: LeaderEpochs | Non
         is_changed = bool(epochs.entries)
     if doubt:
         state.recovery.warnings.append(f"{FILE_NAME} is not used unchanged: {doubt}")
-    # A file of an earlier version does not name its log: the next flush rewrites the file.
+    # A file of an earlier version does not have the ids of its log. The next flush rewrites it.
     state.replication.epochs_changed = int(is_changed or epochs.of_log is None)
     state.replication.epochs = epochs
-    # New records must not get an earlier epoch, even if all records of the latest epoch are
-    # deleted.
+    # New records must not get a lower epoch, even if all records of the latest epoch are deleted.
     stored = max((segment.last_epoch for segment in segments if segment.size_bytes), default=-1)
     state.replication.leader_epoch = max(epochs.latest, stored, 0, -1 if doubt else given)
     return bool(doubt)
 
 
 def _contradiction(state: LogState, segments: Sequence[Segment], epochs: LeaderEpochs) -> str:
-    """Describe the first batch that contradicts the epochs; give "" if no batch does."""
+    """Describe the first batch that contradicts the epochs; return "" if no batch does."""
     latest, start = -1, state.log_start_offset
     for segment in segments:
         if not segment.size_bytes or segment.end_offset <= start:
@@ -97,7 +96,7 @@ def _contradiction(state: LogState, segments: Sequence[Segment], epochs: LeaderE
 
 
 def _batch_at(state: LogState, segment: Segment, offset: int) -> tuple[int, int] | None:
-    """Read the epoch and the base offset of the batch with an offset; None if it is unreadable."""
+    """Read the epoch and base offset of the batch that contains `offset`; None if unreadable."""
     try:
         for _, _, run in Cursor(segment, offset, state.environment).runs(PREFIX_BYTES):
             header = run[0][1]

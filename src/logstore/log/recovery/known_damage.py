@@ -1,11 +1,11 @@
-"""Recognise damage that an earlier version may have left, and that the batches do not show.
+"""Recognise damage that no checksum shows, and that an earlier version may have left.
 
-    start beyond end        partition.metadata names a log start that no record reaches
+    start beyond end        the log start in partition.metadata is after the last record
     falling epochs          in leader-epoch-checkpoint, or in the batches, an epoch is followed by
-                            an earlier epoch
+                            a lower epoch
     resurrected partition   version 0.1.0 wrote the files, and the log start is above 0, but there
-                            is no record and no leader-epoch-checkpoint: a power cut has undone a
-                            part of the partition's removal
+                            is no record and no leader-epoch-checkpoint: a power cut has probably
+                            undone a part of the partition's removal
     lost configuration      partition.metadata was lost, and no configuration was set since
 
 None of these kinds of damage loses a record. A partition also looks resurrected if all its records
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
 
 def in_files(state: Replica, findings: Sequence[Problem], *, is_owner: bool) -> list[Problem]:
-    """Give the damage that the small files of a log show; raises OSError.
+    """Return the damage that the small files of a log show; raises OSError.
 
     Args:
-        findings: the damage that the log's opening found.
+        findings: the damage that the opening of the log found.
         is_owner: whether this process writes the log. If so, the newest epochs may not be in their
             file yet. So a partition that was emptied since its opening may look resurrected.
     """
@@ -61,9 +61,9 @@ def in_files(state: Replica, findings: Sequence[Problem], *, is_owner: bool) -> 
 
 
 def in_epochs(state: Replica, findings: Sequence[Problem]) -> list[Problem]:
-    """Give the damage that makes the leader epochs of a log unusable when it is opened."""
+    """Return the damage that may be the reason why `leader-epoch-checkpoint` is not usable."""
     found = [falling_entries(state.directory)]
-    # the log start was just corrected
+    # after the opening corrects the log start, a log without records is not resurrected
     if all(one.name is not DamageName.START_BEYOND_END for one in findings):
         found.append(resurrected(state.directory, state.segments, state.metadata))
     return [problem for problem in found if problem is not None]
@@ -90,7 +90,10 @@ def lost_configuration(directory: str, metadata: PartitionMetadata) -> Problem |
 
 
 def falling_entries(directory: str) -> Problem | None:
-    """Report the first falling epoch in `leader-epoch-checkpoint`; raises OSError."""
+    """Report the first epoch in `leader-epoch-checkpoint` that does not rise; raises OSError.
+
+    From one entry of the file to the next, both the epoch and its first offset must rise.
+    """
     path = os.path.join(directory, EPOCHS_NAME)
     try:
         document = checkpoint.read_document(path) or {}
@@ -105,7 +108,13 @@ def falling_entries(directory: str) -> Problem | None:
 
 
 def falling_batches(segments: Iterable[Segment], scanned: Mapping[int, Scan]) -> list[Problem]:
-    """Report the first falling leader epoch among the epochs that recovery already knows."""
+    """Report the first leader epoch that is lower than an earlier one, without reading files.
+
+    Recovery has read all epochs of the scanned segments, and the last epoch of other segments.
+
+    Args:
+        scanned: the walks over the scanned segments, by the base offset of the segment.
+    """
     latest = -1
     for segment in segments:
         scan = scanned.get(segment.base_offset)
@@ -119,7 +128,7 @@ def falling_batches(segments: Iterable[Segment], scanned: Mapping[int, Scan]) ->
 def falling_batch(
     segment: Segment, epochs: Iterable[tuple[int, int]], latest: int
 ) -> tuple[Problem | None, int]:
-    """Report the first batch of a segment whose epoch is lower than an earlier epoch.
+    """Report the first batch of a segment that has a lower leader epoch than an earlier batch.
 
     Args:
         epochs: (epoch, first offset) in the order of the batches.
@@ -148,7 +157,8 @@ def resurrected(
     """
     start = metadata.log_start_offset
     has_records = any(segment.size_bytes for segment in segments)
-    was_truncated = RECOVERY_POINT_LIMIT in metadata.extra  # a truncation removed the epochs' file
+    # A truncation may also have removed leader-epoch-checkpoint.
+    was_truncated = RECOVERY_POINT_LIMIT in metadata.extra
     if start == 0 or has_records or was_truncated:
         return None
     if files.exists(os.path.join(directory, EPOCHS_NAME)):
@@ -164,7 +174,7 @@ def resurrected(
 
 
 def is_of_0_1_0(directory: str) -> bool:
-    """Check whether version 0.1.0 wrote a log's metadata; False if the file is damaged.
+    """Check whether version 0.1.0 wrote a log's metadata; return False if the file is damaged.
 
     Raises:
         OSError: the disk failed.

@@ -1,24 +1,24 @@
 """Decide where a log starts, and to which topic id its small files belong.
 
-Three files name the log start: `partition.metadata` (M), `leader-epoch-checkpoint` (E), and the log
+Three files have the log start: `partition.metadata` (M), `leader-epoch-checkpoint` (E), and the log
 dir's `log-start-offset-checkpoint` (C). A new log start is written durably into E, then durably
-into M, and some time later into C. So normally E is never below M, and C is never above M. If one
-of these relations does not hold, one of the files is old, or belongs to an earlier topic of the
-same name or to another log.
+into M, and some time later into C. So normally E is at least M, and C is at most M. If one of these
+relations does not hold, one of the files is old, or belongs to an earlier topic of the same name or
+to another log.
 
-| what the files name | log start that is chosen |
+| log starts in the files | chosen log start |
 |---|---|
 | M = E | M |
 | E > M: a crash came between the writes, or M is old | M; if C > M too, the smaller of E and C |
 | E < M, C is not below M: E is old | M |
-| E < M otherwise: nothing confirms M | E |
+| E < M, C is below M or missing: nothing confirms M | E |
 | E is missing | M |
 | M is missing | E; if E is missing too, C |
 
-The first segment may begin after the log start that this table gives. If one of the three files
-names a start at or after that segment's base offset, this start is used instead, because the
-records before the segment are gone anyway. **If only one file names a start, records before this
-start are hidden, but not deleted.**
+The first segment may begin after the log start that this table gives. If one of the three files has
+a start at or after that segment's base offset, this start is used instead, because the records
+before the segment are gone anyway. **If only one file has a start, records before this start are
+hidden, but not deleted.**
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TRAILERS_ASKED_MAX = 2
 
 
 class Words(NamedTuple):
-    """The log starts that the three files name; None for a file without a usable log start."""
+    """The log starts in the three files; None for a file without a usable log start."""
 
     metadata: int | None
     epochs: int | None
@@ -46,9 +46,9 @@ class LogStart(NamedTuple):
     """Where a log starts.
 
     Attributes:
-        is_confirmed: whether two files name this start or a later start. Only then, records before
-            this start are allowed to be deleted.
-        doubt: for the report: the fact that contradicts this start; "" if there is none.
+        is_confirmed: whether two files have this start or a later start. Records before this start
+            may be deleted only if this is True.
+        doubt: a sentence for the report: what contradicts this start; "" if nothing does.
     """
 
     offset: int
@@ -60,7 +60,7 @@ def choose(words: Words, first_base: Callable[[], int]) -> LogStart:
     """Choose the log start to use; see the table in this module's docstring.
 
     Args:
-        first_base: gives the base offset of the first segment.
+        first_base: a function that returns the base offset of the first segment.
     """
     told, epochs, checkpoint = words
     if told is None:
@@ -84,7 +84,7 @@ def choose(words: Words, first_base: Callable[[], int]) -> LogStart:
 
 
 def _of_two(told: int, epochs: int, checkpoint: int | None) -> LogStart:
-    """Choose the start if the two files in the log's directory name different starts."""
+    """Choose the start if the two files in the log's directory have different starts."""
     known = -1 if checkpoint is None else checkpoint
     if epochs > told and known > told:
         doubt = f"partition.metadata says {told}, and is older than files with a later start"
@@ -105,14 +105,16 @@ def _of_two(told: int, epochs: int, checkpoint: int | None) -> LogStart:
 def choose_topic_id(
     metadata: bytes | None, others: Iterable[bytes | None], trailers: Callable[[], Sequence[bytes]]
 ) -> bytes | None:
-    """Choose the topic id that most files name; None if no file names a topic id.
+    """Choose the topic id that most files have; return None if no file has a topic id.
 
     If two ids are equally frequent, the id in `partition.metadata` is chosen. If that file is
-    missing, an id that a segment names is chosen.
+    missing, the topic id of a segment is chosen.
 
     Args:
-        others: the topic ids in the other small files; None for a file that names none.
-        trailers: gives the topic ids in the index files; called only if the small files disagree.
+        metadata: the topic id in `partition.metadata`; None if the file has no topic id.
+        others: the topic ids in the other small files; None for a file without a topic id.
+        trailers: a function that returns the topic ids in the index files. It is not called if the
+            other small files confirm the id in `partition.metadata`.
     """
     votes = Counter(one for one in others if one is not None)
     if metadata is not None and set(votes) == {metadata}:

@@ -1,4 +1,4 @@
-"""Create many empty logs in one log dir; they share the cost of syncs.
+"""Create many empty logs in one log dir; the logs share the cost of syncs.
 
     1  make a directory for each log, with its `partition.metadata` under a temporary name
     2  sync these files, then the log dir, which has the names of the directories
@@ -44,7 +44,7 @@ class _NewLog:
         self.fd = -1
 
     def write(self) -> None:
-        """Write the metadata to the temporary file, and ask the disk to begin writing it."""
+        """Write the metadata to the temporary file, and let the kernel start to write it back."""
         data = encode_document(self.metadata.to_document())
         files.mkdir(self.directory)
         self.fd = files.open_file(self.temporary, files.CREATE)
@@ -58,7 +58,7 @@ class _NewLog:
         self.close()
 
     def sync_name(self) -> None:
-        """Sync the directory, which has the name of the file."""
+        """Sync the directory, so that the name of the metadata file is durable."""
         with call(self.directory, SYNCING):
             files.sync_dir(self.directory)
 
@@ -76,12 +76,14 @@ def create_many(
     environment: LogEnvironment,
     for_all: ForAll,
 ) -> list[Made]:
-    """Create empty logs, durable on return; each log needs a descriptor during the call.
+    """Create empty logs; on return, the logs are durable.
+
+    Each log needs a file descriptor during the call. If this function fails, the caller has to
+    remove the directories that were created.
 
     Args:
+        kind: makes the returned object of each log.
         for_all: calls a function for each log, in any number of threads.
-
-    If this function fails, the caller has to remove the directories that were created.
 
     Raises:
         LogStoreError: the log dir does not serve, or its disk failed.

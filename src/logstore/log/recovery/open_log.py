@@ -34,7 +34,7 @@ from logstore.names import TopicPartition, dir_name, parse_dir_name
 
 
 def create(log_dir: LogDir, metadata: PartitionMetadata, environment: LogEnvironment) -> LogState:
-    """Create an empty log: directory, metadata and first segment, all durable on return."""
+    """Create an empty log; on return, its directory, metadata and first segment are durable."""
     directory = os.path.join(log_dir.path, dir_name(metadata.topic, metadata.partition))
     metadata = metadata.with_lowered_end(log_dir.directory_id, log_dir.generation.current)
     try:
@@ -82,13 +82,13 @@ def open_log(
     progress: Progress | None = None,
     topic_ids: tuple[bytes | None, bytes | None] = (None, None),
 ) -> LogState:
-    """Open the log in the directory `name`, recovering it.
+    """Open and recover the log in the directory `name`.
 
     Args:
         recovery_point, log_start_offset: from the log dir's checkpoints; None if unknown.
-        topic_ids: the topic ids in the rows of these two checkpoints.
-        is_clean: whether the log dir was closed in order.
-        progress: called with the bytes scanned since its last call.
+        topic_ids: the topic ids in the log's rows in these two checkpoints.
+        is_clean: whether the log dir was closed cleanly.
+        progress: called with the number of bytes that were scanned since the last call.
 
     Raises:
         LogStoreError: the disk failed, or the directory cannot be opened as a log at all.
@@ -118,9 +118,9 @@ def open_log(
         lost = known_damage.lost_configuration(directory, state.metadata)
         entry.findings += [lost] if lost is not None else []
         if is_clean or (recovery_point is not None and limited == recovery_point):
-            # Remove the limit of a truncation if the checkpoint was written after the truncation,
-            # or is below the limit. The log end does not show this, because a killed process may
-            # have appended without a flush.
+            # Remove the limit that a truncation set, if the checkpoint was written after the
+            # truncation, or is not above the limit. The log end does not show this, because a
+            # killed process may have appended without a flush.
             state.metadata = without_recovery_point_limit(state.metadata)
         if is_wrong or small.to_write:
             _write_small_files(state)
@@ -143,7 +143,7 @@ def load(
     """Recover a log's segments and use them; return whether a small file is wrong.
 
     Args:
-        small: the contents of its small files; None if the log is already open.
+        small: the contents of the log's small files; None if the log is already open.
 
     Raises:
         OSError: the disk failed.
@@ -167,9 +167,9 @@ def load(
     if not recovered.segments:
         begin(state, max(start, recovery_point or 0))
     elif recovered.segments[-1].end_offset < start and is_confirmed and not entry.problems:
-        # A crash lost deleted records before their flush. The log begins again at its recorded
-        # start, so that no offset is given twice. After a crash here, the next recovery completes
-        # this step.
+        # A crash lost records that were deleted before they were flushed. The log begins again at
+        # its recorded start, so that no offset is used twice. If a crash interrupts this step, the
+        # next recovery completes it.
         found = known_damage.start_beyond_end(state.directory, recovered.segments, start)
         entry.findings += [found] if found is not None else []
         begin(state, start)
@@ -181,7 +181,8 @@ def load(
     else:
         is_wrong = small is not None and _start_within(state, small, recovered)
         state.unflushed = [(segment, None) for segment in recovered.unflushed]
-        # The next flush writes their indexes, even if the recovery point is after them.
+        # The next flush writes the indexes of these segments, even if they end before the recovery
+        # point.
         state.names_changed = int(bool(recovered.unflushed))
         _activate(state, recovered)
         state.recovery_point = min(recovered.durable_offset, state.log_end_offset)
@@ -194,7 +195,11 @@ def load(
 
 
 def _activate(state: LogState, recovered: Recovered) -> None:
-    """Use the segments; known facts about the last segment are neither read nor written again."""
+    """Use the recovered segments.
+
+    If recovery has found the layout of the last segment, it is not read again. If the index files
+    describe the whole segment, they are not written again.
+    """
     magic = recovered.magic
     foreign_magic = None if not magic else 0 if magic == state.rules.magic else magic
     state.activate(recovered.segments, foreign_magic)
@@ -202,7 +207,7 @@ def _activate(state: LogState, recovered: Recovered) -> None:
 
 
 def _refusal_of(state: LogState, entry: RecoveryEntry) -> str:
-    """Say why nothing can be appended to a corrupt log, and what to do; "" if it is sound."""
+    """Say why a corrupt log refuses appends, and what to do; return "" if there is no problem."""
     if not entry.problems:
         return ""
     return (
@@ -214,7 +219,7 @@ def _refusal_of(state: LogState, entry: RecoveryEntry) -> str:
 def _epochs_of(
     state: LogState, small: SmallFiles | None, entry: RecoveryEntry
 ) -> LeaderEpochs | None:
-    """Give the epochs in the file; if the file is not used, add the damage that this shows."""
+    """Give the epochs in their file; if the file is not usable, report damage that explains it."""
     epochs = _read_epochs(state) if small is None else small.epochs
     if epochs is None:
         entry.findings += known_damage.in_epochs(state, entry.findings)
@@ -258,7 +263,10 @@ def _take_high_watermark(state: LogState, *, is_known: bool) -> bool:
 
 
 def _start_within(state: LogState, small: SmallFiles, recovered: Recovered) -> bool:
-    """Move the log start to existing records if only one file names it and it is after the end."""
+    """Move the log start back to existing records, if it is after the end and not confirmed.
+
+    A log start is confirmed if two small files have it. Returns whether the log start was moved.
+    """
     start, end = state.log_start_offset, recovered.segments[-1].end_offset
     state.log_start_offset = small.start_within(recovered.segments[0].base_offset, end)
     told = start if small.words.metadata is None else small.words.metadata
@@ -273,21 +281,21 @@ def _start_within(state: LogState, small: SmallFiles, recovered: Recovered) -> b
 
 
 def _write_small_files(state: LogState) -> None:
-    """Rewrite the small files if one of them was not used; raises OSError, LogStoreError."""
+    """Rewrite the log's small files, because one is wrong; raises OSError, LogStoreError."""
     _check_awaited(state.log_dir)
-    # First this file, so that it never names an earlier log start than `partition.metadata`.
+    # Write this file first, so that its log start is never before that in `partition.metadata`.
     flush.write_epochs(state)
     state.metadata.write(state.directory, state.log_dir.replacing)
 
 
 def _check_awaited(log_dir: LogDir) -> None:
-    """Raise if the dir was given up while this thread hung: it may have another owner now."""
+    """Raise if the store gave up the log dir while this thread hung; it may have a new owner."""
     if log_dir.is_offline:
         raise log_dir.offline_error()
 
 
 def reopen(state: LogState) -> RecoveryEntry:
-    """Recover a log again in place, after its files were changed; raises LogStoreError."""
+    """Recover an open log again after its files were changed; raises LogStoreError."""
     entry = RecoveryEntry(state.topic, state.partition, state.log_dir.path)
     state.cut_offset = 0
     for segment in state.segments:

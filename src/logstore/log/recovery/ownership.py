@@ -1,4 +1,4 @@
-"""Decide whether a segment, or a trailer, belongs to the log in whose directory it is."""
+"""Decide whether a segment or a trailer belongs to the log whose directory contains it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Owner(enum.Enum):
 
 
 def is_ours(metadata: PartitionMetadata, segment: Segment, trailer: trailers.Trailer) -> bool:
-    """Check whether a trailer names both this segment and the log of `metadata`."""
+    """Check whether a trailer was written for this segment of the log that `metadata` describes."""
     ours = (metadata.topic_id, metadata.partition, segment.base_offset)
     return (trailer.topic_id, trailer.partition, trailer.base_offset) == ours
 
@@ -34,11 +34,12 @@ def owner_of(
 ) -> tuple[Owner, int]:
     """Decide to which log a segment belongs; also give the layout of the segment's last batch.
 
-    A trailer names a log, and describes the last batch of a file. If the trailer names this log,
-    but the file has a different last batch, the segment file belongs to another log. If the trailer
-    names another log and describes this file, the segment belongs to that log, too. If the trailer
-    names another log and does not describe this file, only the index file is misplaced. The layout
-    is 0 if the last batch was not read, or is not the batch that the trailer describes.
+    A trailer has the ids of a log, and describes the last batch of a file. If it has the ids of
+    this log, but the file has a different last batch, the segment file belongs to another log. If
+    the trailer has the ids of another log and describes this file, the segment belongs to that log,
+    too. If it has the ids of another log and does not describe this file, only the index file is
+    misplaced. The layout is 0 if the last batch was not read, or is not the batch that the trailer
+    describes.
     """
     told = Owner.OURS if is_ours(metadata, segment, trailer) else Owner.UNKNOWN
     if not 0 < trailer.log_bytes <= row.log_bytes:

@@ -11,13 +11,16 @@ class Recovered(NamedTuple):
     """The state of a log after its recovery.
 
     Attributes:
-        unflushed: segments whose bytes may not be on the disk yet, in order.
-        durable_offset: everything below this offset is known to be flushed.
-        epochs: (epoch, first offset) from the scanned batches.
-        snapshots: the offsets of the files of producers, in order.
-        producers_from: the base offset of the first scanned segment with a batch of a producer.
-        magic: the layout of the last segment; 0 if it was not looked at.
-        indexed_bytes: how much of the last segment its index files describe; -1 if they are wrong.
+        unflushed: segments whose bytes may not be on the disk yet, in the order of the log.
+        durable_offset: all records before this offset are flushed.
+        epochs: pairs (epoch, first offset) from the scanned batches and from the trailers; a
+            trailer's epoch has the offset -1.
+        snapshots: the offsets of the `.producers` files, in ascending order.
+        producers_from: the base offset of the first scanned segment that has a batch with a
+            producer id; None if there is no such segment.
+        magic: the layout of the last segment; 0 if recovery did not find it out.
+        indexed_bytes: the size of the last segment if its index files describe the whole segment;
+            otherwise -1.
     """
 
     segments: list[Segment]

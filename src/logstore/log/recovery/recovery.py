@@ -60,8 +60,7 @@ class Recovery:
         # Called before each change; raises if the store gave up the log dir while this thread hung.
         self._check = check
         self._from_disk = from_disk  # after a failed sync, the kernel's cache may be wrong
-        # If only one file names the log start, the records before this start are hidden, but not
-        # deleted.
+        # If only one file has this log start, the records before it are hidden, but not deleted.
         self._is_start_confirmed = is_start_confirmed
         self.directory = directory
         self.metadata = metadata
@@ -111,9 +110,9 @@ class Recovery:
         )
 
     def _drop_below_start(self, rows: list[SegmentFiles]) -> list[SegmentFiles]:
-        """Finish an interrupted retention: remove segments that end before the log start.
+        """Finish an interrupted retention: remove segments before the log start.
 
-        Segments of another topic stay. If only one small file names the log start, all segments
+        Segments of another topic stay. If only one small file has this log start, all segments
         stay.
         """
         start = self.metadata.log_start_offset
@@ -139,12 +138,12 @@ class Recovery:
     # --- one segment --------------------------------------------------------------------------
 
     def _take(self, row: SegmentFiles, next_base: int) -> None:
-        """Add a segment with its trailer's facts, and scan the part that they do not cover."""
+        """Add a segment: use its trailer, and scan the bytes that the trailer does not describe."""
         is_last = next_base == NEVER
         segment = Segment(self.directory, row.base_offset)
         segment.is_sparse = bool(self.metadata.extra.get(SPARSE_OFFSETS))
         self.segments.append(segment)
-        self.magic, self.indexed_bytes, self._entries = 0, -1, b""  # of the last segment
+        self.magic, self.indexed_bytes, self._entries = 0, -1, b""  # these describe this segment
         trailer, is_foreign = self._own_trailer(segment, row, is_last)
         if is_foreign:
             return
@@ -185,7 +184,7 @@ class Recovery:
     def _own_trailer(
         self, segment: Segment, row: SegmentFiles, is_last: bool
     ) -> tuple[trailers.Trailer | None, bool]:
-        """Read a segment's own trailer; also give whether the segment belongs to another log."""
+        """Read a segment's trailer; also return whether the segment belongs to another log."""
         if is_last:  # this segment grows, so its indexes are needed at once
             self._entries, trailer = trailers.read_growing(segment.index_path, row.index_bytes)
         else:
@@ -363,7 +362,7 @@ class Recovery:
         self.entry.findings += falling_batches(self.segments, self.scanned)
 
     def _judge_end(self, expected: int, orphans: list[SegmentFiles]) -> None:
-        """Report flushed records that are missing."""
+        """Report flushed records that are missing at the end of the log."""
         end = self.recovery_point
         for row in orphans:
             orphan = Segment(self.directory, row.base_offset)

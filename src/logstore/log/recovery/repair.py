@@ -1,7 +1,7 @@
 """Remove damage from a log so that the log can be written again; keep every removed byte.
 
-A segment with damage is rewritten without the damage. Batches without records take the lost offsets
-and the offsets of missing segments. So records keep their offsets, and the offsets are contiguous
+A segment with damage is rewritten without the damage. Batches without records take the place of
+lost records and of missing segments. So records keep their offsets, and the offsets are contiguous
 again. The old file stays beside the new one as `*.quarantine`. The header of a batch may have a
 wrong largest timestamp, or a leader epoch that is lower than an earlier epoch. If the batch has no
 other damage, the batch keeps its records, and the header is corrected.
@@ -71,12 +71,12 @@ def repair(state: LogState) -> RepairReport:
             changed = _repair(state, report)
             named = {one.name for one in (*state.recovery.problems, *state.recovery.findings)}
             if changed and not named:
-                named.add(DamageName.CORRUPTION)  # a clean open scans nothing
+                named.add(DamageName.CORRUPTION)  # a clean open scans no batches: it found nothing
             if _raise_epochs(state, report):
                 named.add(DamageName.FALLING_EPOCHS)
             report.mended.extend(sorted(named))
             if DamageName.RESURRECTED_PARTITION in named:
-                flush.write_epochs(state)  # with this file, the log no longer looks deleted
+                flush.write_epochs(state)  # with this file, the log no longer looks resurrected
             _settle_place(state, named)
             if DamageName.LOST_CONFIGURATION in named:
                 set_metadata(state, extra=state.metadata.with_config(state.config).extra)
@@ -98,7 +98,7 @@ def _settle_place(state: LogState, named: Collection[DamageName]) -> None:
 
 
 def _raise_epochs(state: LogState, report: RepairReport) -> bool:
-    """Rewrite each segment in which leader epochs fall; return whether there was such a segment."""
+    """Raise each leader epoch that is lower than an earlier one; return whether any was raised."""
     latest, changed = -1, False
     for row in list_partition(state.directory).segments:
         segment = Segment(state.directory, row.base_offset)
@@ -275,7 +275,7 @@ def _fill(state: LogState, offset: int, end_offset: int, report: RepairReport) -
 
 
 def _quarantine(state: LogState, segment: Segment, report: RepairReport, *, keep: bool) -> None:
-    """Rename a segment's file to a name that is never read; `keep`: keep the old name, too."""
+    """Rename a segment's file to a `.quarantine` name; if `keep`, keep the old name, too."""
     for path in (segment.index_path, segment.time_index_path):
         files.remove_if_there(path)
     path = f"{segment.log_path}.{os.urandom(4).hex()}.quarantine"

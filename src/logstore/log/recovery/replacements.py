@@ -1,7 +1,7 @@
-"""Finish or undo a replacement of segments by compaction, after a crash interrupted it.
+"""After a crash, finish or undo a compaction's replacement of segments.
 
-`compaction/replacement` has the steps of a replacement. If this work is interrupted, it can be run
-again.
+`compaction/replacement` lists the steps of a replacement. If another crash interrupts this work,
+the next opening of the log repeats the work.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ COMPARE_BYTES = 1 << 20
 
 
 def list_settled(directory: str, warnings: list[str], check: Callable[[], None]) -> Listing:
-    """Finish or undo the replacement of each `.swap` file, add a warning, and list the partition.
+    """Finish or undo the replacement of each `.swap` file, and list the partition's files.
 
     Args:
+        warnings: a sentence for each replacement is added to this list.
         check: called before each change; it raises if the store has given up the log dir.
 
     Raises:
@@ -49,7 +50,7 @@ def list_settled(directory: str, warnings: list[str], check: Callable[[], None])
 
 
 def _has_bytes_of(path: str, other: str) -> bool:
-    """Compare the bytes of two files; the files may be copies instead of names of one file."""
+    """Compare the bytes of two files; the paths may be two names of one file, or of two copies."""
     try:
         one = files.open_regular(path, files.READ)
     except FileNotFoundError:

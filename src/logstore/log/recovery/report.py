@@ -1,4 +1,4 @@
-"""Report the damage in a log, and the changes that its opening made."""
+"""Describe the damage in a log, and the changes that the opening of the log made."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class DamageName(enum.StrEnum):
-    """The names of the kinds of damage; docs/OPERATIONS.md says what to do about each kind."""
+    """The kinds of damage; docs/OPERATIONS.md says what to do about each kind."""
 
     CORRUPTION = "corruption"
     HOLE = "hole"
@@ -70,11 +70,11 @@ class Problem(NamedTuple):
 
 @dataclass
 class RecoveryEntry:
-    """The damage that the opening of one log found, and the changes that it made.
+    """The damage that the opening of one log found, and the changes that the opening made.
 
     Attributes:
-        state: "clean" if nothing was to be done; "recovered" if the log was scanned after a crash;
-            "corrupt" if there are `problems`.
+        state: "clean" if recovery had nothing to do; "recovered" if the log was scanned after a
+            crash; "corrupt" if there are `problems`.
         cut_bytes: size of the torn tail that was cut; 0 if there was none.
         problems: damage that prevents appends until `repair`.
         findings: damage that loses no record and does not prevent appends.

@@ -1,8 +1,9 @@
 """Decide where a compacted segment ends: at its last batch, or where the next segment begins.
 
-The compaction of this library keeps the last batch of a segment, so the end of the segment shows in
-the file. A segment that Kafka compacted may end before the next segment begins. A crash can leave
-the same files: the records at the end of a segment are lost, but the next segment already exists.
+The compaction of this library keeps the last batch of a segment. So the file shows where the
+segment ends. A segment that Kafka compacted may end before the next segment begins. A crash can
+leave files that look the same: the records at the end of a segment are lost, but the next segment
+already exists.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ def lacks_end(
 
     Args:
         next_base: the base offset of the next segment.
-        recovery_point: everything below this offset was flushed, so no crash has lost it.
+        recovery_point: all records before this offset were flushed, so no crash has lost them.
         last_filled: the base offset of the last segment that is not empty.
     """
     if next_base <= max(recovery_point, metadata.cleaned.end_offset):
         return True
     if metadata.config.is_compacted or CLEANED in metadata.extra:
         return False
-    # Kafka's segments were whole when they were adopted. A crash leaves empty segments at the end.
+    # Kafka's segments were complete when this store adopted them. A crash can only have lost the
+    # end of the last segment that has records.
     return next_base <= last_filled

@@ -19,21 +19,22 @@ if TYPE_CHECKING:
     from logstore.log.replica import Replica
 
 
-# Makes the walk over a segment. Its arguments: the segment, and the base offset of the next
-# segment.
+# A function that makes the walk over a segment. The arguments are the segment, and the base offset
+# of the next segment (None for the last segment).
 NewScan = Callable[[Segment, int | None], Scan]
 
 
 def verify(
     state: Replica, progress: Progress | None = None, new_scan: NewScan | None = None
 ) -> list[Problem]:
-    """Read everything from the disk and return the damage, in order of offset.
+    """Read a whole log from the disk and return the damage, in the order of the offsets.
 
     The records of each batch are decoded, too. So a batch that a reader would refuse is reported as
     a problem.
 
     Args:
         progress: called with the number of bytes that were checked since the last call.
+        new_scan: makes the walk over each segment; None for a plain walk.
     """
     state.check()
     state.refresh()
@@ -57,7 +58,7 @@ def verify(
             scan = (new_scan or plain_scan)(segment, next_base)
             problems += _verify_segment(state, segment, next_base, progress, scan)
             found, latest = falling_batch(segment, scan.epochs, latest)
-            if found is not None and new_scan is None:  # for a broker, see `side_files`
+            if found is not None and new_scan is None:  # `side_files` checks a broker's epochs
                 problems.append(found)
         except FileNotFoundError as error:
             if not segment.is_dropped:
@@ -95,7 +96,7 @@ def _verify_segment(
     size_bytes = segment.size_bytes
     problems = []
     try:
-        handle = segment.handle(state.environment)  # until the end, so that no move closes the file
+        handle = segment.handle(state.environment)  # this reference keeps the file open in a move
     except CorruptRecordBatchError as error:
         return [
             Problem(path, error.position, size_bytes, error.reason, segment.base_offset, end_offset)
@@ -157,7 +158,7 @@ class SegmentCheck:
     def __init__(
         self, state: Replica, base_offset: int, flushed_to: int, *, from_disk: bool = False
     ) -> None:
-        """Begin a check; `from_disk`: drop the file from the kernel's cache before and after."""
+        """Begin a check; if `from_disk`, drop the file from the kernel's cache before and after."""
         state.check()
         state.refresh()
         self.found: list[SegmentDamage] = []
@@ -199,7 +200,7 @@ class SegmentCheck:
                 raise state.failed(error) from error
         except OSError as error:
             raise state.failed(error) from error
-        if state.unavailable is not None:  # detached meanwhile: nothing else closes the file
+        if state.unavailable is not None:  # the log was detached; nothing else closes the file
             segment.forget(state.environment)
             state.check()
         return self._scan.position - started
@@ -211,7 +212,7 @@ class SegmentCheck:
         if self._end < 0:
             self._end = files.fstat(handle.fd).st_size
         found = self._walk(handle.fd, pause_at, progress)
-        if self._segment.is_dropped:  # truncated or removed meanwhile: ignore the damage
+        if self._segment.is_dropped:  # the segment was cut or removed meanwhile: ignore the damage
             self.is_done = True
             return
         self.found += found
@@ -246,7 +247,7 @@ class SegmentCheck:
 def _batches_within(
     fd: int, position: int, end: int, offset: int, reason: str
 ) -> list[SegmentDamage]:
-    """List adjacent damaged batches separately, as long as each prefix leads to the next batch."""
+    """List adjacent damaged batches one by one, while each batch's size leads to the next batch."""
     found = [SegmentDamage(position, offset, reason)]
     while True:
         head = files.read_up_to(fd, PREFIX_BYTES, position)

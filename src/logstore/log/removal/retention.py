@@ -1,8 +1,8 @@
-"""Drop the beginning of a log: by age, by size, up to an offset, or for a full disk.
+"""Drop the beginning of a log: by age, by size, up to an offset, or because the disk is full.
 
 The new log start offset is durable in `partition.metadata` before the first file is removed. So
 deleted records never come back, even if a crash leaves their files. A reader of a dropped segment
-continues to the end of the file, which it has open. Then it raises OffsetOutOfRangeError.
+has the file open, and continues to its end. Then the reader raises OffsetOutOfRangeError.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _apply_retention(state: LogState, go_on: Callable[[], None]) -> int:
         state.check_current()
         go_on()
         config, segments = state.config, state.segments
-        if not config.is_retained:  # changed while this thread waited for the lock
+        if not config.is_retained:  # the configuration changed while this thread waited
             return 0
         oldest_ms = state.now_ms() - (config.retention_ms or 0)
         rest_bytes = sum(segment.size_bytes for segment in segments)
@@ -83,7 +83,7 @@ def _apply_retention(state: LogState, go_on: Callable[[], None]) -> int:
 
 
 def oldest_under_pressure(state: LogState) -> int | None:
-    """Give the time of the oldest segment that pressure may drop; None if there is none."""
+    """Give the time, in ms, of the log's oldest segment; None if a full disk must not drop it."""
     segments = state.segments
     if not state.config.retention_pressure or len(segments) < 2:
         return None
@@ -92,12 +92,12 @@ def oldest_under_pressure(state: LogState) -> int | None:
 
 
 def drop_oldest(state: LogState) -> bool:
-    """Drop the oldest segment if pressure may drop it; return whether it was dropped."""
+    """Drop the oldest segment if a full disk may drop it; return whether it was dropped."""
     return uninterrupted(partial(_drop_oldest, state))
 
 
 def _drop_oldest(state: LogState, go_on: Callable[[], None]) -> bool:
-    """Drop one segment, in a thread that may be interrupted."""
+    """Drop one segment; Ctrl-C may interrupt the thread."""
     with state.telling(), state.flush_lock, held(state, "flush_lock"):
         state.check_current()
         go_on()
@@ -108,7 +108,7 @@ def _drop_oldest(state: LogState, go_on: Callable[[], None]) -> bool:
 
 
 def _newest_ms(state: LogState, segment: Segment) -> int:
-    """Give the time of a segment's newest record, which decides how long the segment is kept.
+    """Give the time, in ms, of a segment's newest record; retention judges the segment by it.
 
     Programs and peers set the timestamps. If the largest timestamp is too far in the future, it
     must be wrong. In that case, the time of the last write to the file is given instead.
@@ -125,10 +125,10 @@ def _newest_ms(state: LogState, segment: Segment) -> int:
 def _start_at(state: LogState, offset: int) -> None:
     """Move the log start durably, then drop the segments before it; `flush_lock` is held.
 
-    If this is interrupted after the metadata was written, the segments are still dropped: records
+    If an interrupt comes after the metadata was written, the segments are still dropped: records
     that are deleted according to the disk must not be served any more. At that time, the metadata
-    may not be synced. So the metadata is written again before any file is removed, unless a sync
-    has failed.
+    may not be synced. So the metadata is written again before any file is removed. But if a sync
+    has failed, no file is removed, and the log dir goes OFFLINE.
     """
     outer = sys.exc_info()[1]
     segments = state.segments
@@ -155,7 +155,7 @@ def _start_at(state: LogState, offset: int) -> None:
 
 
 def _is_written(state: LogState, offset: int) -> bool:
-    """Check on the disk whether the log starts at an offset; True if the file cannot be read."""
+    """Check on the disk if the log starts at `offset` or later; True if the file is unreadable."""
     try:
         metadata = PartitionMetadata.read(state.directory)
     except (OSError, LogStoreError):
@@ -183,7 +183,7 @@ def _leave_out(state: LogState, gone: tuple[Segment, ...]) -> None:
 
 
 def _remove_files(state: LogState, gone: tuple[Segment, ...]) -> None:
-    for segment in gone:  # first all segments, because the removal of any file may fail
+    for segment in gone:  # release all segments first, because the removal of a file may fail
         segment.forget(state.environment)
     try:
         for segment in gone:

@@ -1,10 +1,10 @@
 """Drop the end of a log: `truncate_to`.
 
-No file is ever shortened under a reader: the kept part of a segment is written to a new file, which
-is renamed over the old one. The segments before it are synced first, because otherwise a crash
-could leave a hole before the new file, which is durable. Next, the files that describe the dropped
-bytes are removed. So a crash at any point leaves a log that ends between the new end and the old
-end, and no file that describes records after that.
+No file is ever shortened while a reader may use it: the kept part of a segment is written to a new
+file, which is renamed over the old file. The segments before the new file are synced first.
+Otherwise, a crash could leave a hole before the new file, which is durable. Next, the files that
+describe the dropped bytes are removed. So after a crash at any point, the log ends between the new
+end and the old end, and no file describes records after the log's end.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
 
 
 class _Replacement(NamedTuple):
-    """A prepared truncation, for which all descriptors and all space are already acquired.
+    """A prepared truncation: all file descriptors and all disk space for it are acquired.
 
     Attributes:
         kept: the segments that stay.
         gone: the segments that are dropped or replaced.
         new: the segment that replaces the first of `gone`; its file still has the name `temporary`.
-        producers: the producers at the new end of the log.
+        producers: the state of the producers at the new end of the log.
     """
 
     kept: list[Segment]
@@ -72,7 +72,7 @@ def _truncate_and_tell(state: LogState, offset: int, go_on: Callable[[], None]) 
             _truncate(state, offset, go_on)
         finally:
             if state.view is not view:
-                state.arrivals.wake()  # a tail may wait for an offset after the new end
+                state.arrivals.wake()  # a thread in `tail` may wait for an offset after the new end
                 tell(state.subscriptions, LogEvent.TRUNCATED)
 
 
@@ -113,12 +113,15 @@ def _truncate(state: LogState, offset: int, go_on: Callable[[], None]) -> None:
 
 
 def _is_half_done(state: LogState) -> bool:
-    """Check whether the log still lists segments whose files may be removed."""
+    """Check whether the log still lists dropped segments, whose files may be gone already."""
     return any(segment.is_dropped for segment in state.segments)
 
 
 def _take_what_stands(state: LogState, offset: int) -> None:
-    """Reload the log after an interrupted truncation; it ends between the old and the new end."""
+    """Reload the log after an interrupted truncation.
+
+    The end of the reloaded log is between the new end and the old end.
+    """
     from logstore.log.recovery.open_log import reopen
 
     state.recovery_point = min(state.recovery_point, offset)
@@ -127,7 +130,7 @@ def _take_what_stands(state: LogState, offset: int) -> None:
         reopen(state)
     except LogStoreError as error:
         state.detach(error)
-    except BaseException:  # interrupted again; without this, readers would wait for new segments
+    except BaseException:  # interrupted again: detach, or readers would wait for new segments
         reason = "its truncation was interrupted twice: open the store again to use it"
         state.detach(
             ReplicaOfflineError(topic=state.topic, partition=state.partition, reason=reason)
@@ -136,10 +139,10 @@ def _take_what_stands(state: LogState, offset: int) -> None:
 
 
 def _with_room(state: LogState, offset: int) -> _Replacement:
-    """Prepare a truncation; if the disk has no room for that, drop whole segments first.
+    """Prepare a truncation; if the disk has no room for the copy, drop whole segments first.
 
     Dropping whole segments makes room for the copy of the segment that is cut. If this raises
-    OSError, the log is whole, and ends at its old end or at the end of the segment to be cut.
+    OSError, the log is undamaged, and ends at its old end or at the end of the segment to be cut.
     """
     use = state.log_dir.ballast.use
     try:
@@ -153,9 +156,9 @@ def _with_room(state: LogState, offset: int) -> _Replacement:
 
 
 def _prepare(state: LogState, offset: int) -> _Replacement:
-    """Acquire all descriptors and all space; both locks are held. Raises OSError.
+    """Acquire all file descriptors and all disk space for a truncation; raises OSError.
 
-    The segments are not changed: if this fails, nothing was truncated.
+    The caller holds both locks. The segments are not changed: if this fails, nothing was truncated.
     """
     segments = state.segments
     kept = [segment for segment in segments if segment.base_offset < offset]
@@ -192,7 +195,7 @@ def _prepare(state: LogState, offset: int) -> _Replacement:
 
 
 def _forget_epochs(state: LogState, offset: int) -> None:
-    """Durably write only the epochs that begin before the dropped part; raises OSError.
+    """Durably remove the epochs that begin in the dropped part from their file; raises OSError.
 
     The file is not removed, because it confirms the log start. If the truncation fails after this
     step, the file lacks epochs of existing batches; the next flush or the next open rewrites it.
@@ -205,10 +208,10 @@ def _forget_epochs(state: LogState, offset: int) -> None:
 
 
 def _carry_out(state: LogState, offset: int, replacement: _Replacement) -> None:
-    """Replace the dropped segments with the new file; opens no file. Raises OSError."""
+    """Replace the dropped segments with the new file, without opening a file; raises OSError."""
     kept, gone, new, magic, temporary, directory, producers = replacement
-    # This is done first. Otherwise, a log dir that fails during the truncation would count as an
-    # old copy when it returns.
+    # Lower these offsets first. Otherwise, a log dir that fails during the truncation would count
+    # as an old copy when it returns.
     state.recovery_point = min(state.recovery_point, offset)
     state.replication.lower_to(offset)
     state.cut_offset = min(state.cut_offset, offset)
@@ -218,7 +221,7 @@ def _carry_out(state: LogState, offset: int, replacement: _Replacement) -> None:
     use(partial(lower, RECOVERY_POINTS, key, state.recovery_point))
     use(partial(lower, HIGH_WATERMARKS, key, offset))
     if state.producers.are_known:
-        snapshots.remove_after(state, offset)  # `_replace` syncs the directory before records go
+        snapshots.remove_after(state, offset)  # `_replace` syncs this before it removes records
     _replace(gone, new, temporary, directory.fd)
     state.producers.snapshots = tuple(at for at in state.producers.snapshots if at <= offset)
     state.producers.replace(producers)
@@ -227,7 +230,7 @@ def _carry_out(state: LogState, offset: int, replacement: _Replacement) -> None:
     state.count_from_flushed()
     state.replication.epochs.truncate_to(offset)
     state.replication.epochs_changed += 1
-    if new.last_epoch > state.replication.epochs.latest:  # all its records are before the log start
+    if new.last_epoch > state.replication.epochs.latest:  # `new` ends at or before the log start
         new.last_epoch = -1  # so the next append records where its epoch begins
     state.activate([*kept, new], foreign_magic=0 if magic in (0, state.rules.magic) else magic)
     for segment in gone:
@@ -258,7 +261,7 @@ def _write_empty(new: Segment, temporary: str) -> None:
 def _write_kept_part(
     state: LogState, segment: Segment, offset: int, new: Segment, temporary: str
 ) -> int:
-    """Write the batches before `offset`; the batch that contains it is cut and encoded again.
+    """Write the batches before `offset`; a batch that contains `offset` is cut and encoded again.
 
     Returns the layout of the batches.
     """

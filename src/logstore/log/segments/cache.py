@@ -1,11 +1,11 @@
 """Limit the open files, index arrays and decoded batches that a store keeps in memory.
 
 A cache evicts by the rule "second chance": if the total weight exceeds the capacity, the oldest
-item is evicted. But if the item was used since the last time when it was the oldest, it stays. An
-evicted item exists as long as a reader refers to it. A `Handle` closes its descriptor when the last
-reference to the `Handle` ends. So no descriptor is closed while a reader uses it, and reading takes
-no lock. The cache closes no file while it holds its lock: all log dirs share that lock, and a close
-on a disk that hangs would block all of them.
+item is evicted. But if this item was used after it became the newest item, the item stays, and
+becomes the newest item again. An evicted item exists as long as a reader refers to it. A `Handle`
+closes its descriptor when the last reference to the `Handle` ends. So no descriptor is closed while
+a reader uses it, and reading takes no lock. The cache closes no file while it holds its lock: all
+log dirs share that lock, and a close on a disk that hangs would block all of them.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ class Cache:
         return f"Cache({self.weight} of {self.capacity}, {len(self._ring)} items)"
 
     def put(self, home: dict[Any, Cached], key: Any, value: Any, weight: int) -> Any:
-        """Add a value to `home` under `key`, evict older values, and give the cached value.
+        """Add a value to `home` under `key`, evict older values, and return the cached value.
 
         If two threads add a value under the same key, the value of the first thread stays, and both
         threads get this value.
         """
-        evicted: list[Cached] = []  # freed at the end of the call, when the lock is free
+        evicted: list[Cached] = []  # freed at the end of the call, after the lock is released
         with self._lock:
             present = home.get(key)
             if present is not None:
@@ -96,7 +96,7 @@ class Cache:
             chances -= 1
 
     def drop(self, home: dict[Any, Cached], key: Any) -> None:
-        """Forget one value, if it is present."""
+        """Remove one value from the cache, if the cache has this value."""
         with self._lock:
             item = home.get(key)
             if item is None:
@@ -107,7 +107,7 @@ class Cache:
             if self._dropped * 2 > len(self._ring):
                 self._ring = deque(kept for kept in self._ring if kept.weight)
                 self._dropped = 0
-        del value  # this may close a descriptor, so the lock is free here
+        del value  # this may close a descriptor, so the lock is released before
 
     def _forget(self, item: Cached) -> None:
         self.weight -= item.weight
@@ -116,6 +116,6 @@ class Cache:
             del item.home[item.key]
 
     def drop_all(self, home: dict[Any, Cached]) -> None:
-        """Forget every value of `home`."""
+        """Remove every value of `home` from the cache."""
         for key in list(home):
             self.drop(home, key)

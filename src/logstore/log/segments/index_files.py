@@ -22,13 +22,13 @@ from logstore.log.segments.trailer import Trailer, stored_checksum
 def index_files(
     segment: Segment, fd: int, metadata: PartitionMetadata, *, is_sealed: bool
 ) -> tuple[bytes, bytes]:
-    """Give the bytes of a segment's `.timeindex` and `.index`, for the segment as it is now.
+    """Encode a segment's two index files, and return the bytes: `.timeindex`, then `.index`.
 
-    Reads the checksums of the first and the last batch, and sets the segment's `seal` from these
-    checksums.
+    The bytes describe the segment as it is now. This function reads the checksums of the first and
+    the last batch, and sets the segment's `seal` from these checksums.
 
     Raises:
-        CorruptRecordBatchError: the file is shorter than the segment.
+        CorruptRecordBatchError: the `.log` file is shorter than the segment.
         OSError: the disk could not give the bytes.
     """
     assert segment.index is not None and segment.time_index is not None

@@ -1,4 +1,4 @@
-"""List the files of a partition directory, and the files that do not belong there."""
+"""List the files in a partition directory, and report files that do not belong there."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class SegmentFiles(NamedTuple):
     """The sizes of one segment's files; -1 for a missing file.
 
     Attributes:
-        inode, mtime_ns: the inode and the time of the `.log`. If another file replaces the `.log`,
-            its size, inode or time differs.
+        inode, mtime_ns: the inode and the modification time of the `.log`. If another file replaces
+            the `.log`, the size, the inode or the modification time changes.
     """
 
     base_offset: int
@@ -41,8 +41,8 @@ class Listing(NamedTuple):
         segments: the segments with a `.log`, in order of their base offsets.
         orphans: segments with an index file, but without a `.log`.
         temporary: names of files that a crash left incomplete.
-        swaps: base offsets of segments whose replacement a crash interrupted.
-        snapshots: the offsets of the files of producers, in order.
+        swaps: base offsets of the `.swap` files that an interrupted compaction left.
+        snapshots: the offsets of the `.producers` files, in ascending order.
         warnings: one sentence for each file that does not belong in the directory.
     """
 
@@ -55,10 +55,10 @@ class Listing(NamedTuple):
 
 
 def check_is_file(directory: str, entry: files.Entry) -> None:
-    """Raise UnfitError if a segment is not a regular file, because its records are unknown.
+    """Raise UnfitError if an entry has the name of a segment, but is not a regular file.
 
-    If the log were opened without the segment, these records would count as lost, or their offsets
-    would be given to other records.
+    The records of such a segment are unknown. If the log were opened without the segment, these
+    records would count as lost, or other records would get their offsets.
     """
     if not entry.is_file:
         what = f"a {entry.kind} has the name of a segment: move it away, and put the segment back"
@@ -114,7 +114,7 @@ def list_partition(directory: str) -> Listing:
 
 
 def _swap_of(name: str) -> int | None:
-    """Give the base offset in the second name of a cleaned segment; None for another name."""
+    """Give the base offset in the name of a `.swap` file; return None for any other name."""
     parsed = parse_segment_file_name(name.removesuffix(SWAP_SUFFIX))
     is_swap = name.endswith(SWAP_SUFFIX) and parsed is not None and parsed[1] == SUFFIXES[0]
     return parsed[0] if is_swap and parsed is not None else None

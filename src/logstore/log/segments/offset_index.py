@@ -1,9 +1,9 @@
-"""Find the batch that holds an offset: a sparse index from relative offset to position.
+"""Find the batch that contains an offset, with a sparse index of offsets and positions.
 
     entry   u32 relative_offset | u32 position      (docs/FORMAT.md, section 5)
 
-Invariants: both columns strictly increase; the first entry is (0, 0). An index is a hint. So code
-that uses an entry checks that a batch with the entry's offset begins at the entry's position.
+Invariants: both columns strictly increase; the first entry is (0, 0). An index is only a hint. So
+code that uses an entry checks that a batch with the entry's offset begins at the entry's position.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class OffsetIndex:
 
     @property
     def size_bytes(self) -> int:
-        """Size of the entries on disk."""
+        """The size of all entries in the index file, in bytes."""
         return len(self.offsets) * ENTRY_BYTES
 
     def append(self, relative_offset: int, position: int) -> None:
@@ -60,7 +60,7 @@ class OffsetIndex:
         offsets.append(relative_offset)
 
     def lookup(self, relative_offset: int) -> int:
-        """Give the number of the last entry at or before an offset; -1 if there is none."""
+        """Give the number of the last entry at or before an offset; -1 if all entries are later."""
         return bisect_right(self.offsets, relative_offset) - 1
 
     def to_bytes(self) -> bytes:
@@ -72,7 +72,7 @@ class OffsetIndex:
 
     @classmethod
     def from_bytes(cls, data: bytes | memoryview, *, growing: bool = False) -> OffsetIndex:
-        """Read the entries from a file's bytes; with `growing`, entries can be added later."""
+        """Decode the entries in a file's bytes; if `growing`, entries can be added later."""
         pairs = np.frombuffer(data, np.uint32).reshape(-1, 2)
         offsets, positions = pairs[:, 0].copy(), pairs[:, 1].copy()
         if growing:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 # YIELD_BATCHES, the walk would be too slow: a yield costs up to 77 us, as much as hashing 1 MiB.
 WINDOW_BYTES = 1 << 20  # small enough for the caches of a core
 YIELD_BATCHES = 32
-STRIDE_BYTES = 16 << 10  # after a batch of this size, only the header of the next batch is read
+STRIDE_BYTES = 16 << 10  # without checksums, only the header is read after a batch of this size
 SEGMENT_OFFSETS_MAX = 2**32  # an index entry's offset has 32 bits
 
 NOTHING = memoryview(b"")
@@ -39,13 +39,13 @@ Progress = Callable[[int], None]  # called with the number of bytes done since t
 
 
 class Damage(NamedTuple):
-    """Bytes in a segment that are no whole, sound batch.
+    """Bytes in a segment that are not a whole, undamaged batch.
 
     Attributes:
         position, end_position: where the damaged bytes begin and end.
         offset, end_offset: the range of lost offsets; `end_offset` is None if no batch follows.
-        max_timestamp: the right value, if only a batch's `max_timestamp` is wrong (the batch's
-            records can be read); otherwise None.
+        max_timestamp: the correct value, if a wrong `max_timestamp` is the only damage to a batch
+            (the batch's records can be read); otherwise None.
     """
 
     position: int
@@ -63,8 +63,8 @@ class Scan:
         position: the first byte that was not checked.
         good_end: where the last whole batch ends.
         offset: the offset that the next batch must begin with.
-        limit_offset: the base offset of the next segment; all batches here end before it.
-        index, time_index: the indexes that get entries for batches; None if not needed.
+        limit_offset: the base offset of the next segment; all batches of this segment end before.
+        index, time_index: the walk adds entries to these indexes; None if no index is needed.
         is_checked: whether checksums are verified, not only the sizes and offsets of batches.
         expansion_bytes_max: the most memory for a decoded batch; None if records are not checked.
     """
@@ -98,7 +98,7 @@ class Scan:
         self.is_checked = True
         self.batch_bytes = 0  # the size of the last batch
         self.batches = self.records = 0
-        self.has_producers = False  # whether a batch names the producer that sent it
+        self.has_producers = False  # whether any batch has the id of a producer
 
     def run(
         self, fd: int, end: int, progress: Progress | None = None, pause_at: int = 2**63
@@ -132,7 +132,7 @@ class Scan:
         return None
 
     def _stride(self, fd: int, end: int) -> bool:
-        """Step over a batch after reading only its header; False if it needs a full check."""
+        """Read only a batch's header, and step over the batch; False if it needs a full check."""
         head = files.read_up_to(fd, layouts.HEADER_BYTES_MAX, self.position)
         header = framed_header(head, 0, end - self.position, self.offset)
         return header is not None and self._take(header, fd) is None
@@ -149,7 +149,7 @@ class Scan:
         return None if self.position > started else reason
 
     def _window(self, data: memoryview, fd: int) -> str | None:
-        """Walk over the whole batches of a window; return None, or why the walk stopped early."""
+        """Walk over the whole batches of a window; return the reason if the walk stops early."""
         start, end, quiet = self.position, len(data), 0
         self._refused = None
         if self.is_checked:
@@ -177,7 +177,7 @@ class Scan:
         ) is not None:
             limit_offset = min(self.limit_offset, self._reach_offset)
             count = int(np.searchsorted(found.last_offsets, limit_offset))
-            # A batch after a gap is valid only if the next batch confirms this: `_take` checks it.
+            # If the last batch follows a gap, `_take` compares this batch with the batch after it.
             if count == len(found.last_offsets):
                 before = found.last_offsets[-2] if count > 1 else self.offset - 1
                 count -= int(found.base_offsets[-1]) != before + 1
@@ -240,7 +240,7 @@ class Scan:
         """Step over a whole batch; return the reason if the batch cannot be valid at this place.
 
         Args:
-            data: bytes with the batch at `at`; empty if the batch's records are not to be checked.
+            data: has the batch from index `at` on; empty if the records are not to be checked.
         """
         position = self.position
         if header.base_offset != self.offset and not self._fits(header, position, fd):
@@ -259,9 +259,9 @@ class Scan:
     def _is_beyond(self, header: BatchHeader) -> bool:
         """Check whether a batch has offsets that this segment cannot have.
 
-        An index entry has 32 bits for the offset of a batch in the segment. So a columnar batch
-        must begin in this range. A Kafka batch must also end there, because no checksum covers its
-        base offset.
+        An index entry has 32 bits for an offset. So a columnar batch must begin less than 2^32
+        offsets after the segment's base offset. A Kafka batch must also end before this limit,
+        because no checksum covers the batch's base offset.
         """
         is_columnar = header.magic == columnar.MAGIC
         reach = header.base_offset if is_columnar else header.last_offset
@@ -293,7 +293,7 @@ class Scan:
     def skip_damage(self, fd: int, end: int, reason: str) -> Damage:
         """Move from the damage that stopped the walk to the next whole batch, or to the end."""
         refused, self._refused = self._refused, None
-        if refused is not None:  # only one whole batch is unreadable or wrong
+        if refused is not None:  # the damage is one whole batch with unreadable or wrong contents
             (header, fault), position = refused, self.position
             self.position, self.magic = position + header.size_bytes, header.magic
             self.offset, self.indexed_position = header.last_offset + 1, -self.interval_bytes
@@ -323,7 +323,7 @@ class Scan:
 
 
 def magic_of(fd: int) -> int:
-    """Find the layout of a segment by its first batch; if that is damaged, assume columnar."""
+    """Read a segment's layout from its first batch; if that batch is damaged, assume columnar."""
     head = files.read_up_to(fd, PREFIX_BYTES, 0)
     is_kafka = len(head) == PREFIX_BYTES and head[layouts.MAGIC_AT] == layouts.KAFKA_MAGIC
     return layouts.KAFKA_MAGIC if is_kafka else columnar.MAGIC
@@ -340,7 +340,7 @@ def find_batch(
     layout = layouts.layout_of(magic)
     overhead: int = layout.OVERHEAD_BYTES
     if magic == layouts.KAFKA_MAGIC:
-        # A Kafka batch may begin at any byte. So first try the damaged batch's own length.
+        # A Kafka batch may begin at any byte. So first try where the damaged batch claims to end.
         head = files.read_up_to(fd, PREFIX_BYTES, position)
         size_bytes = unpack_prefix(head)[1] + LENGTH_OVERHEAD_BYTES if len(head) > 16 else 0
         if size_bytes > 0 and (found := _whole_at(fd, position + size_bytes, end, layout)):
@@ -368,8 +368,8 @@ def find_batch(
 def _behind_claimed(fd: int, position: int, end: int) -> int:
     """Give the position to search from: after the damaged batch, if the batch's size is known.
 
-    The search must not begin inside a batch, because a record's value may contain a whole, sound
-    batch of another log. A batch's header has the batch's size twice. If both sizes are equal, they
+    The search must not begin inside a batch, because a record's value may contain a whole batch of
+    another log. A batch's header has the batch's size twice. If both sizes are equal, they
     count as right. If they differ, the right size is the one that leads to the next batch, or to
     the end of the file.
     """
@@ -387,7 +387,7 @@ def _behind_claimed(fd: int, position: int, end: int) -> int:
 
 
 def _whole_at(fd: int, position: int, end: int, layout: ModuleType) -> tuple[int, int] | None:
-    """If a whole batch of this layout begins at a position, give the position and base offset."""
+    """If a whole batch of this layout begins at a position, give the position and offset."""
     head = files.read_up_to(fd, PREFIX_BYTES, position)
     if len(head) < PREFIX_BYTES:
         return None

@@ -4,8 +4,8 @@ Invariants: `base_offset <= end_offset`; batches are contiguous; bytes below `si
 change while the object is in use. Only the active segment grows: the appending thread writes the
 batch, then the index entry, then `size_bytes`, then `end_offset`. So a reader that reads
 `end_offset` first finds all batches before that offset. If a truncation replaces a segment or
-retention removes it, the segment is marked `is_dropped` before its file is removed. If a reader
-fails on such a segment, it looks at the log's segments again.
+retention removes it, the segment is marked `is_dropped` before its file is removed. A reader that
+fails on such a segment lists the log's segments again.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from logstore.log.segments.time_index import TimeIndex
 from logstore.names import segment_file_name
 
 NOT_WRITTEN_HERE = 2**63
-SOUND_SPANS_MAX = 64  # if there are more spans, the first one in the file is forgotten
+SOUND_SPANS_MAX = 64  # if there are more spans, the span with the lowest position is forgotten
 HANDLE, WRITER, INDEX, TIME_INDEX = "handle", "writer", "index", "time_index"
 
 
 class Block:
-    """The decoded batches between two index entries, for reads of one record."""
+    """The decoded batches between two index entries; reads of single records use them."""
 
     __slots__ = ("bases", "batches", "end_offset", "plain")
 
@@ -50,7 +50,10 @@ class Block:
 
 
 class Segment:
-    """The facts about a segment. The object is small: a store has tens of thousands of segments."""
+    """A segment's offsets, sizes and indexes.
+
+    A store has tens of thousands of segments, so this object is small.
+    """
 
     __slots__ = (
         "_verified",
@@ -84,10 +87,10 @@ class Segment:
         self.max_timestamp = -1
         self.last_epoch = -1
         self.first_time_ms: int | None = None
-        # The growing indexes of the active segment, until they are written to files; else None.
+        # The indexes to which appends add entries. None for a segment whose indexes are in files.
         self.index: OffsetIndex | None = None
         self.time_index: TimeIndex | None = None
-        # Facts about the first and the last batch, from the trailer of a sealed segment.
+        # The position and the checksums in the trailer of a sealed segment.
         self.seal: tuple[int, int, int] | None = (
             None  # first_checksum, last_position, last_checksum
         )
@@ -96,13 +99,13 @@ class Segment:
         self.inode = 0
         self.is_checked = False
         self.is_dropped = False
-        # True if the log no longer serves. Then no file of the segment is opened and cached.
+        # True if the log no longer serves. Then the cache keeps no file of the segment open.
         self.is_left = False
         # True if offsets may be missing in the segment, for example after Kafka's compaction.
         self.is_sparse = False
         # This process wrote the bytes from `sound_from` on. `sound_spans` has the verified ranges
-        # before `sound_from`, in order and not adjacent. The tuple is replaced as a whole. If two
-        # threads replace it at once, the only harm is that some bytes are verified twice.
+        # before `sound_from`, in ascending order; adjacent ranges are merged. The tuple is replaced
+        # as a whole. If two threads replace it at the same time, some bytes are verified twice.
         self.sound_from = NOT_WRITTEN_HERE
         self.sound_spans: tuple[tuple[int, int], ...] = ()
         self.cached: dict[Any, Cached] = {}
@@ -132,14 +135,14 @@ class Segment:
         return self.index_path, self.time_index_path, self.log_path
 
     def begin_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
-        """Set empty, growing indexes, as the active segment needs; return these indexes."""
+        """Set empty indexes, to which appends can add entries; return these indexes."""
         index, time_index = OffsetIndex(), TimeIndex()
         self.index, self.time_index = index, time_index
         return index, time_index
 
     def take(self, scan: Scan) -> None:
-        """Set the facts that a walk over the whole file found."""
-        self.size_bytes = scan.good_end  # later bytes are no batch, and nobody reads them
+        """Set the size and the offsets that a walk over the whole file found."""
+        self.size_bytes = scan.good_end  # later bytes are not a batch, and no reader uses them
         self.last_position = scan.last_position
         self.max_timestamp = scan.max_timestamp
         self.last_epoch = scan.last_epoch
@@ -154,7 +157,7 @@ class Segment:
         return at < len(bits) and bits[at] >> (position >> 5 & 7) & 1 == 1
 
     def verified_up_to(self, end_position: int) -> bytearray:
-        """Give the bits of verified batches, long enough for every place before `end_position`."""
+        """Give the bits of verified batches, with a bit for every place before `end_position`."""
         missing = (end_position >> 8) + 1 - len(self._verified)
         if missing > 0:
             self._verified.extend(bytes(missing + (end_position >> 11)))
@@ -172,10 +175,10 @@ class Segment:
         self._verified[at] |= 1 << (position >> 5 & 7)
 
     def sound_until(self, position: int) -> int:
-        """Give the end of the sound bytes at `position`; 0 if the byte at `position` is not sound.
+        """Give where the verified bytes at `position` end; 0 if the byte there is not verified.
 
-        Sound bytes are bytes that this process has verified or written. The result may be after the
-        end of the file.
+        Bytes that this process wrote count as verified. The result may be after the end of the
+        file.
         """
         if position >= self.sound_from:
             return NOT_WRITTEN_HERE
@@ -279,7 +282,7 @@ class Segment:
     # --- indexes ------------------------------------------------------------------------------
 
     def offset_index(self, environment: LogEnvironment) -> OffsetIndex:
-        """Give the offset index: the growing index, the index in the file, or a rebuilt index."""
+        """Give the offset index: from memory, from its file, or rebuilt from the batches."""
         growing = self.index
         if growing is not None:
             return growing
@@ -291,7 +294,7 @@ class Segment:
         return self._load_indexes(environment)[0]
 
     def offset_time_index(self, environment: LogEnvironment) -> TimeIndex:
-        """Give the time index: the growing index, the index in the file, or a rebuilt index."""
+        """Give the time index: from memory, from its file, or rebuilt from the batches."""
         growing = self.time_index
         if growing is not None:
             return growing
@@ -334,11 +337,11 @@ class Segment:
         return index, time_index
 
     def replace_indexes(self, environment: LogEnvironment) -> None:
-        """Drop wrong indexes, and rebuild them."""
+        """Drop both indexes because they are wrong, and rebuild them from the batches."""
         if self.index is not None:
             return
         for key in [key for key in self.cached if isinstance(key, int)]:
-            environment.blocks.drop(self.cached, key)  # its key is the number of an old entry
+            environment.blocks.drop(self.cached, key)  # the key of a block is an old entry's number
         environment.indexes.drop(self.cached, INDEX)
         environment.indexes.drop(self.cached, TIME_INDEX)
         self._keep_indexes(environment, *self.rebuild_indexes(environment))

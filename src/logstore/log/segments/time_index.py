@@ -1,9 +1,9 @@
-"""Index the largest timestamps of a segment sparsely, to find where to search for a timestamp.
+"""Keep a sparse index of a segment's largest timestamps, to search for records by timestamp.
 
     entry   i64 timestamp | u32 relative_offset      12 bytes (docs/FORMAT.md, section 6)
 
-Invariants: in each entry, no record before `relative_offset` has a timestamp after `timestamp`.
-Both columns increase.
+Invariants: no record before an entry's `relative_offset` has a timestamp after the entry's
+`timestamp`. Both columns increase from entry to entry.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ assert ENTRY.itemsize == ENTRY_BYTES
 
 
 class TimeIndex:
-    """The entries of one segment's time index; threads use it like an `OffsetIndex`."""
+    """One segment's time index; threads share it in the same way as an `OffsetIndex`."""
 
     __slots__ = ("offsets", "timestamps")
 
@@ -41,7 +41,7 @@ class TimeIndex:
     def append(self, timestamp: int, relative_offset: int) -> None:
         """Add an entry: no record before the offset has a timestamp after `timestamp`.
 
-        If the last entry has this timestamp or a later one, nothing is added.
+        If the last entry has this timestamp or a later timestamp, nothing is added.
         """
         offsets, timestamps = self.offsets, self.timestamps
         assert isinstance(offsets, array) and isinstance(timestamps, array)
@@ -52,7 +52,7 @@ class TimeIndex:
             timestamps.append(timestamp)
 
     def start_for(self, timestamp: int) -> int:
-        """Give a relative offset; all records before it have timestamps before `timestamp`."""
+        """Give the relative offset to search from: all records before it are too early."""
         entry = bisect_left(self.timestamps, timestamp) - 1
         return self.offsets[entry] if entry >= 0 else 0
 
@@ -65,7 +65,7 @@ class TimeIndex:
 
     @classmethod
     def from_bytes(cls, data: bytes | memoryview, *, growing: bool = False) -> TimeIndex:
-        """Read the entries from a file's bytes; with `growing`, entries can be added later."""
+        """Decode the entries in a file's bytes; if `growing`, entries can be added later."""
         entries = np.frombuffer(data, ENTRY)
         timestamps = np.ascontiguousarray(entries["timestamp"])
         offsets = np.ascontiguousarray(entries["relative_offset"])

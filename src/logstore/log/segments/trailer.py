@@ -2,8 +2,8 @@
 
 The trailer is written only after the part of the `.log` that it describes was flushed. So a valid
 trailer also proves that this part is durable, and recovery need not read it again. The index files
-themselves are not synced. If a crash leaves an index file incomplete, its checksum is wrong, and it
-is rebuilt.
+themselves are not synced. If a crash leaves an index file incomplete, the file's checksum is wrong,
+and the index is rebuilt.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ TRAILER = struct.Struct(
 )
 TRAILER_BYTES = 128
 INDEX_BYTES_MAX = 256 << 20  # 32 million entries
-CHECKSUM_HEAD_BYTES = 21  # of a batch: its prefix, and the checksum that follows in Kafka's layout
+CHECKSUM_HEAD_BYTES = 21  # a batch's prefix, and the checksum that follows it in Kafka's layout
 assert TRAILER.size == TRAILER_BYTES
 
 
 class Trailer(NamedTuple):
-    """The fields that identify a segment, in the order in which they are in the file."""
+    """The fields that identify a segment, in the same order as in the file."""
 
     topic_id: bytes
     partition: int
@@ -65,13 +65,13 @@ class Trailer(NamedTuple):
     entries_checksum: int
 
     def to_bytes(self) -> bytes:
-        """Encode the trailer, and add its checksum."""
+        """Encode the trailer, with its checksum at the end."""
         body = TRAILER.pack(MAGIC, *self, 0, 0)[:-8]
         return body + struct.pack(">Q", xxh3_64_intdigest(body))
 
 
 def parse(data: bytes) -> Trailer | None:
-    """Parse the bytes of a trailer; None if the bytes are no valid trailer."""
+    """Parse the bytes of a trailer; return None if the bytes are not a valid trailer."""
     if len(data) != TRAILER_BYTES or data[:8] != MAGIC:
         return None
     _, *fields, _, checksum = TRAILER.unpack(data)
@@ -87,7 +87,11 @@ def parse(data: bytes) -> Trailer | None:
 
 
 def read_trailer(path: str, file_bytes: int) -> Trailer | None:
-    """Read the trailer of an `.index` of `file_bytes`; None if the file has no valid trailer."""
+    """Read the trailer of an `.index` file; return None if the file has no valid trailer.
+
+    Args:
+        file_bytes: the size of the file.
+    """
     if file_bytes < TRAILER_BYTES:
         return None
     try:
@@ -105,12 +109,12 @@ def read_trailer(path: str, file_bytes: int) -> Trailer | None:
 
 
 def stored_checksum(fd: int, position: int, end_position: int) -> int:
-    """Read the checksum that is stored in a batch; 0 if the bytes of the batch are missing."""
+    """Read the checksum that is stored in a batch; return 0 if the file ends too early."""
     return checksum_and_magic(fd, position, end_position)[0]
 
 
 def checksum_and_magic(fd: int, position: int, end_position: int) -> tuple[int, int]:
-    """Read the stored checksum and the layout of a batch; zeros if these bytes are missing."""
+    """Read a batch's stored checksum and its layout; return zeros if the file ends too early."""
     head = files.read_up_to(fd, CHECKSUM_HEAD_BYTES, position)
     if len(head) < CHECKSUM_HEAD_BYTES:
         return 0, 0
@@ -134,10 +138,10 @@ def _whole_file(path: str) -> bytes | memoryview:
 
 
 def read_index(path: str, *, growing: bool = False) -> tuple[OffsetIndex, Trailer]:
-    """Read an `.index`.
+    """Read an `.index` file: the offset index, and the trailer.
 
     Raises:
-        CorruptIndexError: a checksum is wrong; the caller rebuilds the index.
+        CorruptIndexError: a checksum is wrong. The caller then rebuilds the index.
         OSError: the disk could not give the bytes.
     """
     data = _whole_file(path)
@@ -148,7 +152,13 @@ def read_index(path: str, *, growing: bool = False) -> tuple[OffsetIndex, Traile
 
 
 def read_growing(path: str, file_bytes: int) -> tuple[bytes | memoryview, Trailer | None]:
-    """Read a whole `.index` of `file_bytes`; `index_in` takes the result. Raises OSError."""
+    """Read a whole `.index` file, and return its bytes and its trailer; raises OSError.
+
+    The caller passes both to `index_in`. If the file is not usable, the trailer is None.
+
+    Args:
+        file_bytes: the size of the file.
+    """
     if file_bytes < TRAILER_BYTES:
         return b"", None
     try:
@@ -159,7 +169,7 @@ def read_growing(path: str, file_bytes: int) -> tuple[bytes | memoryview, Traile
 
 
 def trailer_in(data: bytes | memoryview) -> Trailer | None:
-    """Parse the trailer at the end of an `.index`; None if there is no valid trailer."""
+    """Parse the trailer at the end of an `.index`; return None if the trailer is not valid."""
     trailer = parse(bytes(data[-TRAILER_BYTES:]))
     if trailer is None or len(data) != trailer.entry_count * ENTRY_BYTES + TRAILER_BYTES:
         return None
@@ -169,7 +179,7 @@ def trailer_in(data: bytes | memoryview) -> Trailer | None:
 def index_in(
     data: bytes | memoryview, trailer: Trailer, path: str, *, growing: bool = False
 ) -> OffsetIndex:
-    """Make the index from the bytes of an `.index`; raises CorruptIndexError."""
+    """Decode the offset index from the bytes of an `.index` file; raises CorruptIndexError."""
     entries = data[:-TRAILER_BYTES]
     if xxh3_64_intdigest(entries) != trailer.entries_checksum:
         raise CorruptIndexError(path=path, position=0, reason="the entries are damaged")
@@ -179,11 +189,11 @@ def index_in(
 def read_time_index(
     path: str, trailer: Trailer, *, growing: bool = False, file_bytes: int = -1
 ) -> TimeIndex:
-    """Read a `.timeindex`; raises as `read_index` does.
+    """Read a `.timeindex` file; raises the same errors as `read_index`.
 
     Args:
-        file_bytes: the size of the file, if the caller knows the size. If it is 0, the file is not
-            opened.
+        file_bytes: the size of the file, or -1 if the caller does not know the size. If the size is
+            0, the file is not opened.
     """
     data = _whole_file(path) if file_bytes else b""
     if xxh3_64_intdigest(data) != trailer.time_checksum:
