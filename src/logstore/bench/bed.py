@@ -18,7 +18,7 @@ CALIBRATION_BYTES_MAX = 128 << 20
 CALIBRATION_SECONDS = 0.5
 BUDGET_BYTES_MAX = 1 << 30  # the most bytes of one round in one dir, even on a fast disk
 READ_CACHE_BYTES = 64 << 20
-ROOM_SHARE = 1.25  # room for each byte of a round's values, with headers, indexes and journals
+ROOM_SHARE = 1.25  # bytes of disk for each byte of values, with headers, indexes and journals
 TOPIC = "bench"
 
 
@@ -26,7 +26,7 @@ class Bed:
     """Manage the directories on which the cases run, with one directory per disk.
 
     Attributes:
-        log_dirs: the directories as the user named them.
+        log_dirs: the real paths of the directories that the user named.
         store_dirs: the directories of the cases' stores, one in each log dir.
         bytes_per_second: the rate at which all disks together write and sync.
         read_bytes_per_second: the rate at which all disks together read.
@@ -72,7 +72,7 @@ class Bed:
         self.clear(is_end=True)
 
     def check_room(self, size_bytes: int) -> None:
-        """Raise LogDirFullError if a disk lacks room for this many bytes in each directory."""
+        """Raise LogDirFullError if a disk lacks room for this many bytes per directory on it."""
         wanted = int(size_bytes * ROOM_SHARE)
         devices = [files.stat(path).st_dev for path in self.log_dirs]
         for path, device in zip(self.log_dirs, devices, strict=True):
@@ -90,11 +90,10 @@ class Bed:
         self.check_room(max(map(self.budget_bytes, cases)) // len(self._own))
 
     def _speeds_of(self, directory: str) -> tuple[float, float]:
-        """Write, sync and then read on the disk.
+        """Write, sync and then read a file, and return both speeds of the disk.
 
-        Return the bytes per second of writing and of reading.
-
-        The measurement takes half a second, so that a burst at the beginning has little influence.
+        The speeds are bytes per second, first of writing, then of reading. The measurement takes
+        half a second, so that a higher speed at the beginning has little influence.
         """
         path = os.path.join(directory, "calibration")
         data = os.urandom(CALIBRATION_BYTES)

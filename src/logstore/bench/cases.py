@@ -11,13 +11,12 @@ class Case(NamedTuple):
     """Describe one measurement.
 
     Attributes:
-        phase: append, read, point-read, recover, move, or beside (one disk in trouble).
-        sync: "none" (one flush at the end, whose time counts too), "interval" (`flush_ms`), or
+        phase: append, read, point-read, recover, move, or beside (one disk is slow, full or dead).
+        sync: "none" (one flush at the end; its time counts, too), "interval" (`flush_ms`), or
             "durable".
         writers: the number of threads that append.
         seconds: the intended time of one round.
-        detail: for the phase move: the throttle. For the phase beside: the trouble of the first
-            disk.
+        detail: for the phase move, the throttle; for the phase beside, the state of the first disk.
     """
 
     phase: str
@@ -92,7 +91,7 @@ def moves(plan: Plan) -> tuple[Case, ...]:
 
 
 def troubles(plan: Plan) -> tuple[Case, ...]:
-    """Return the cases with one disk in trouble.
+    """Return the cases that run while the first disk is healthy, slow, full or dead.
 
     The first disk must be a disk that can be slowed and stopped.
     """

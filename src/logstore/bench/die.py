@@ -1,4 +1,4 @@
-"""Fill a store and die before anything is flushed: `python -m logstore.bench.die BYTES DIR...`.
+"""Fill a store, and end before anything is flushed: `python -m logstore.bench.die BYTES DIR...`.
 
 The process ends at once when its standard input ends. So the process ends with its parent process,
 even if the parent is killed.

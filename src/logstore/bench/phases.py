@@ -174,7 +174,7 @@ class Filled(Phase):
 
 
 class Read(Filled):
-    """Measure how fast all logs are read in order and checked, from the disks."""
+    """Measure how fast all logs are read from the disks, in order, and checked."""
 
     name = "read"
 
@@ -194,7 +194,7 @@ class Read(Filled):
 
 
 class PointRead(Filled):
-    """Measure how long it takes to read one record by its offset, from the disks.
+    """Measure how long it takes to read one record from the disks by its offset.
 
     The store caches no batches. When a read begins, the kernel's page cache has no page of
     the segments.

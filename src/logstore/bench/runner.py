@@ -1,7 +1,7 @@
-"""Run the cases of a plan on a bed, one after the other, and write the results.
+"""Run the cases of a plan on the directories under test, one by one, and write the results.
 
 The results in a directory are `trace/` (a store with every operation, see `samples`) and
-`<layout>.json` in pytest-benchmark's form. Its `extra_info` describes the disks.
+`<layout>.json` in pytest-benchmark's form. The `extra_info` in this JSON describes the disks.
 """
 
 from __future__ import annotations
@@ -58,18 +58,18 @@ class Outcome(NamedTuple):
 
     @property
     def bytes_per_second(self) -> float:
-        """The median over the rounds."""
+        """The median of the rounds' bytes per second."""
         rates = [size / took for size, took in zip(self.size_bytes, self.seconds, strict=True)]
         return float(np.median(rates))
 
     @property
     def records_per_second(self) -> float:
-        """The median over the rounds."""
+        """The median of the rounds' records per second."""
         rates = [count / took for count, took in zip(self.records, self.seconds, strict=True)]
         return float(np.median(rates))
 
     def latency_ms(self, percent: float) -> float:
-        """Compute a percentile of the operations' latencies."""
+        """Compute a percentile of the latencies, in ms; return 0.0 if there were no operations."""
         return float(np.percentile(self.latency_ns, percent)) / 1e6 if len(self.latency_ns) else 0.0
 
 
@@ -117,7 +117,7 @@ def run_cases(
     """Run cases in order.
 
     Args:
-        make: returns the phase of a case for which this package has no class (moves, troubles).
+        make: returns the phase of a case for which this package has no class (move, beside).
         own: names of phases that `make` returns, although this package has classes for them.
         progress: called before each case with its name, its number, and the number of cases.
     """
@@ -159,7 +159,7 @@ def stats_of(seconds: list[float]) -> dict[str, Any]:
 
 
 def document(layout: Layout, bed: Bed, outcomes: list[Outcome]) -> dict[str, Any]:
-    """Build pytest-benchmark's document from the results of one layout."""
+    """Build a document in pytest-benchmark's form from the results of one layout."""
     facts = layout._asdict() | {"calibrated_bytes_per_second": int(bed.bytes_per_second)}
     facts["layout"] = facts.pop("name")
     facts["disks"] = facts.pop("devices")
@@ -206,7 +206,7 @@ def write_document(directory: str, layout: Layout, bed: Bed, outcomes: list[Outc
 
 
 def processor() -> str:
-    """Name the processor."""
+    """Return the name of the processor."""
     try:
         fd = files.open_file("/proc/cpuinfo", files.READ)
     except OSError:

@@ -8,7 +8,7 @@ order:
     latency_ns i64
     size_bytes i64   bytes of the records' values
     records i32      0 for work that ran beside the operations, such as a whole move
-    worker i32       number of the writer or reader; if each has its own disk, number of the disk
+    worker i32       number of the writer or reader; if each worker has a disk, number of the disk
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ class Sampler:
         return len(self.rows)
 
     def array(self) -> NDArray[np.void]:
-        """Return the samples, with their start in the time of the monotonic clock."""
+        """Return the samples; their starts are times of the monotonic clock."""
         return np.array(self.rows, SAMPLE)
 
 
 def joined(samplers: list[Sampler]) -> NDArray[np.void]:
-    """Merge the samples of several workers, sorted by their starts, in ns since the epoch."""
+    """Merge the samples of several workers, sorted by start; starts become ns since the epoch."""
     rows = np.concatenate([sampler.array() for sampler in samplers] or [np.empty(0, SAMPLE)])
     rows["start_ns"] += time.time_ns() - time.perf_counter_ns()
     return rows[np.argsort(rows["start_ns"], kind="stable")]

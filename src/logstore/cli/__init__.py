@@ -1,8 +1,8 @@
 """Implement the command line `logstore`.
 
 `main` is the program. The extra `cli` installs click. If click is missing, the program prints one
-line that names the extra, and ends with exit code 2. This package does not import rich or pyarrow
-before they are needed.
+line that names the extra, and ends with exit code 2. This package imports rich and pyarrow only
+when a command needs them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Step through the whole and the damaged batches of one `.log` file for `dump`.
+"""Step through all batches of one `.log` file for `dump`, undamaged and damaged.
 
 Only one batch is in memory at a time. After damage, the walk continues at the next position at
 which a whole batch begins.
@@ -20,7 +20,7 @@ class Found(NamedTuple):
     """Describe a batch, or the bytes where a batch should be.
 
     Attributes:
-        data: the bytes of the batch. If the batch is damaged, the bytes of its header that exist.
+        data: the bytes of the batch. If the batch is damaged, only its header, or what is left.
         fault: what is wrong with the batch; None for a whole batch.
 
     """

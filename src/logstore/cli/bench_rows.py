@@ -91,9 +91,9 @@ def kept_from_owners(paths: list[str]) -> Iterator[None]:
 
 
 def moving(bed: Bed, case: Case) -> Any:
-    """Create the phase with a move.
+    """Create the phase `move`, which measures appends during a move.
 
-    `logstore.bench` cannot create this phase, because it must not import the mover.
+    `logstore.bench` cannot create this phase, because `logstore.bench` must not import the mover.
     """
     return import_module("mover.bench").MovePhase(bed, case)
 

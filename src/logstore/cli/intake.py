@@ -124,7 +124,7 @@ def text_parser(key_separator: str | None) -> Parser | None:
 
 
 def json_parser(line: bytes) -> InputRecord | None:
-    """Read a JSON line; a blank line is not a record."""
+    """Parse a JSON line; return None for a blank line, which is not a record."""
     return parse_json_record(line) if line.strip() else None
 
 
@@ -215,7 +215,7 @@ class Intake:
         )
 
     def facts(self) -> dict[str, object]:
-        """Return the facts about the appended records, for programs."""
+        """Return how many records were appended, and where, as a dict for JSON output."""
         return {
             "topic": self.log.topic,
             "partition": self.log.partition,
@@ -226,7 +226,7 @@ class Intake:
 
 
 def batch_of(source: str, found: Sequence[tuple[int, InputRecord]]) -> Batch:
-    """Build columns of records.
+    """Build a batch, with columns, from numbered records.
 
     If only some records have a timestamp, the others get the present time.
     """

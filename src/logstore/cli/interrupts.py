@@ -48,9 +48,9 @@ class Interrupts:
     def wait(self) -> None:
         """Wait for a signal, which raises KeyboardInterrupt.
 
-        Only the main thread runs Python's signal handlers. A signal does not wake it if the signal
-        came just before it blocked: the main thread waited for the interpreter's lock, or another
-        thread got the signal. So the main thread wakes by itself.
+        Only the main thread runs Python's signal handlers. If a signal comes just before this
+        thread blocks, the signal does not wake the thread: the thread still waited for the
+        interpreter's lock, or another thread got the signal. So the main thread wakes regularly.
         """
         with self.allowed():
             while True:

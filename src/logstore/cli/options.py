@@ -43,7 +43,7 @@ def log_dirs_option(function: Function) -> Function:
 def format_option(
     choices: tuple[str, ...] = ("table", "json", "jsonl"), default: str = "table"
 ) -> Callable[[Function], Function]:
-    """Add `--format`."""
+    """Add the option `--format`."""
     return click.option(
         "--format",
         "output_format",
@@ -107,7 +107,7 @@ def store_as_owner(
 
     While the store opens, Ctrl-C works at once, because recovery can be interrupted safely. After
     that, Ctrl-C works only where the caller's `interrupts` allow it. So the store is always closed
-    in order.
+    cleanly.
 
     Args:
         log_dirs: the log dirs as given on the command line.

@@ -44,7 +44,7 @@ def size_text(size_bytes: int | None) -> str:
 
 
 def rate_text(bytes_per_second: float | None) -> str:
-    """Format a rate in MB/s, the unit of throttles; None is a dash."""
+    """Format a rate in MB/s, the unit of throttles; an unknown rate, or 0, is a dash."""
     if not bytes_per_second:
         return "-"
     rate = bytes_per_second / 1e6
@@ -72,7 +72,7 @@ def time_text(timestamp: int) -> str:
 
 
 def bar(*parts: float, cells: int = BAR_CELLS) -> str:
-    """Draw parts of a whole as a bar: the first solid, the second hatched; their sum is 0 to 1."""
+    """Draw fractions of a whole as a bar: the first part is solid, the second part is hatched."""
     encoding = getattr(sys.stdout, "encoding", None) or "ascii"
     marks = "█▒░" if encoding.lower().replace("-", "") == "utf8" else "#=."
     drawn = ""
@@ -138,7 +138,7 @@ def draw_table(cells: Sequence[Sequence[str]], columns: Sequence[Column]) -> Non
 
 
 def print_facts(facts: Row, output_format: str, sentence: str) -> None:
-    """Print the result of an operation, as a sentence for people or as facts in JSON."""
+    """Print the result of an operation, as a sentence for people or as JSON for programs."""
     if output_format == "table":
         click.echo(sentence)
     else:

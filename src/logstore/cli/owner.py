@@ -33,7 +33,7 @@ class Operator(Protocol):
 def administered(
     log_dirs: tuple[str, ...], *, must_exist: bool = True, is_told: bool = True
 ) -> Iterator[Operator]:
-    """Yield the owner of a store; if the store has no owner, open the store here.
+    """Yield the owner of a store; if the store has no owner, open the store in this process.
 
     Args:
         must_exist: see `store_as_owner`.
@@ -65,8 +65,8 @@ def absolute(path: str | None) -> str | None:
 def offline_with_owner(log_dirs: tuple[str, ...]) -> dict[TopicPartition, LogDirOfflineError]:
     """Return the partitions on the log dirs that the owner of the store has taken offline.
 
-    A process that only reads the files may not know these partitions. The disk may be readable
-    again, or it may have failed before its partitions were recorded in the other log dirs.
+    A process that only reads the files may not find out that these partitions are offline. The disk
+    may be readable again, or it may have failed before the other log dirs recorded its partitions.
     """
     owner = find_owner(named_log_dirs(log_dirs))
     found: dict[TopicPartition, LogDirOfflineError] = {}

@@ -61,7 +61,7 @@ def parse_json_record(line: bytes) -> InputRecord:
 
 
 def parse_bytes(value: Any, field: str) -> bytes | None:
-    """Read a string, null or `{"base64": ...}`."""
+    """Convert a JSON string, null or `{"base64": ...}` to bytes; null becomes None."""
     if value is None:
         return None
     if isinstance(value, str):
@@ -92,7 +92,7 @@ def parse_record_timestamp(value: Any) -> int | None:
 
 
 def parse_headers(value: Any) -> tuple[tuple[str, bytes | None], ...]:
-    """Read record headers: pairs in a list, or an object."""
+    """Convert record headers from JSON: a list of pairs, or an object."""
     if value is None:
         return ()
     pairs = list(value.items()) if isinstance(value, dict) else value

@@ -15,7 +15,7 @@ NEEDED = ("matplotlib", "pandas", "pyarrow", "pyspark")
 
 
 def check_extra() -> None:
-    """Check before the measurement that the page can be made afterwards.
+    """Check that the page can be made; called before the measurement begins.
 
     Raises:
         ImportError: the extra `bench` is not installed.

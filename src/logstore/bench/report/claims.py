@@ -1,7 +1,7 @@
 """Compare KIP-112's claims about JBOD and RAID with the measured figures.
 
 A claim is shown only if its layouts were measured. A figure is a ratio of medians of one run, on
-disks that are limited to one speed. The figures do not cover seek times, controllers or networks.
+disks with the same speed limit. The figures do not cover seek times, controllers or networks.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Figures:
         return ours / theirs if ours is not None and theirs else None
 
     def usable(self, layout: str) -> float | None:
-        """Return a layout's usable bytes, as a part of all bytes of its disks."""
+        """Return a layout's usable bytes as a fraction of all bytes of its disks."""
         for row in self._measurements:
             if row["layout"] == layout and row["raw_bytes"]:
                 return float(row["usable_bytes"] / row["raw_bytes"])

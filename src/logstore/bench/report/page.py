@@ -1,4 +1,4 @@
-"""Write one HTML file: machine, caveats, plots, claims, and the table with every figure."""
+"""Write one HTML file with machine, caveats, plots, claims, and a table of every figure."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def page(
 
 
 def machine_facts(json_paths: Sequence[str]) -> list[str]:
-    """Describe the machine, from the result documents."""
+    """Describe the machine on which the results were measured."""
     with open(json_paths[0], encoding="utf-8") as file:
         document = json.load(file)
     machine = document["machine_info"]

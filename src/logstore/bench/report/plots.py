@@ -27,7 +27,7 @@ class Plot(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """Describe the axis of the figures: the columns of dot and interval, and the unit."""
+    """Describe the axis of measured values: the columns for dot and interval, and the unit."""
 
     middle: str
     low: str
@@ -60,7 +60,7 @@ def spans_of(rows: Sequence[Row], scale: Scale) -> list[list[float]]:
 def dots(axes: Axes, rows: Sequence[Row], scale: Scale, label: Word, line: Word) -> None:
     """Draw a dot with its interval for each row.
 
-    `line` sets the row's height, `label` its colour.
+    `line` chooses the height of a row's dot, and `label` chooses the dot's colour.
     """
     names = in_order(line(row) for row in rows)
     series = grouped(rows, label)
@@ -126,7 +126,7 @@ class Album:
         self._save(plot, figure, axes, columns=2)
 
     def draw_panels(self, plot: Plot, rows: Sequence[Row], scale: Scale, label: Word) -> None:
-        """Draw one panel per layout: the figure by number of writers, with one line per series."""
+        """Draw one panel per layout: the values by number of writers, with one line per series."""
         if len({row["writers"] for row in rows}) < 3:
             return  # only the full plan has enough different numbers of writers
         from matplotlib import pyplot

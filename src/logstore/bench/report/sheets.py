@@ -34,16 +34,17 @@ FLUSHES = {
 GRID_APPENDS = {case.name for case in GRID}
 BASE_APPENDS = [case.name for case in BASE if case.phase == "append"]
 MOVE = 2  # in a move's trace, the worker number of the move itself
-WRITTEN_SHARE = {"raid1": 0.5, "raid10": 0.5, "raid5": 0.75, "raid6": 0.5}  # over four disks
+# The fraction of the bytes on the disks that is not copies or parity, for four disks.
+WRITTEN_SHARE = {"raid1": 0.5, "raid10": 0.5, "raid5": 0.75, "raid6": 0.5}
 
 
 class Sheet(NamedTuple):
     """Choose the rows of a plot, and say how to draw them.
 
     Attributes:
-        rows: makes the rows of the plot from the rows of measurements and the rows of workers.
-        label: returns the series of a row; each series has a colour.
-        line: returns the line of the plot on which a row is drawn.
+        rows: a function that makes the plot's rows from the rows of measurements and of workers.
+        label: a function that returns the series of a row; each series has a colour.
+        line: a function that returns the line of the plot on which a row is drawn.
         is_by_writers: whether to draw one panel per layout, by number of writers.
     """
 
@@ -82,7 +83,7 @@ def limited(row: Row, share: float = 1.0) -> Row:
 
 
 def appends(rows: Sequence[Row]) -> list[Row]:
-    """Return the appends with their limit: the disks' speed limit less copies and parity."""
+    """Return the appends with their limit: the disks' speed limit minus copies and parity."""
     return [
         limited(row, WRITTEN_SHARE.get(row["layout"].partition("-")[0], 1.0))
         for row in rows
@@ -153,7 +154,7 @@ def other_disks(_rows: Sequence[Row], workers: Sequence[Row]) -> list[Row]:
 
 
 def kept_in_trouble(rows: Sequence[Row], _workers: Sequence[Row]) -> list[Row]:
-    """Compute the bytes appended during each trouble, as a part of the bytes without trouble."""
+    """Compute the bytes appended beside a bad disk, as a share of the bytes with healthy disks."""
     beside = sorted(
         (row for row in rows if row["phase"] == "beside"),
         key=lambda row: TROUBLES.index(row["detail"]),
@@ -181,12 +182,12 @@ def only(text: str) -> Word:
 
 
 def trouble_of(row: Row) -> str:
-    """Name the trouble of a row's case."""
+    """Describe the disks in a row's case: all healthy, or one slow, full or failed."""
     return "all disks healthy" if row["detail"] == "healthy" else f"one disk {row['detail']}"
 
 
 def beside_of(row: Row) -> str:
-    """Describe what ran during a row's appends."""
+    """Describe the move that ran during a row's appends; without a move, return "alone"."""
     return f"beside a move, {row['detail']}" if row["worker"] else "alone"
 
 

@@ -115,12 +115,12 @@ def _latency_columns() -> list[Any]:
 
 
 def latency(samples: DataFrame) -> DataFrame:
-    """Compute percentiles of the operations' milliseconds, for each measurement."""
+    """Compute percentiles of the operations' latencies in ms, for each measurement."""
     return samples.groupBy("measurement").agg(*_latency_columns()).orderBy("measurement")
 
 
 def workers(samples: DataFrame) -> DataFrame:
-    """Compute each worker's share of the bytes of its measurement, and its milliseconds."""
+    """Compute each worker's share of the bytes of its measurement, and its latencies in ms."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812
 

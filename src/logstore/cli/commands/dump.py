@@ -45,8 +45,8 @@ def dump_file(path: str, end_offset: int | None, *, with_records: bool) -> Itera
 
     Args:
         path: the file. If an owner's retention has removed the file, no row is yielded.
-        end_offset: the log end offset. An owner may be writing bytes after this offset, so they are
-            left out.
+        end_offset: the log end offset. Batches from this offset on are left out, because an owner
+            may be writing them.
         with_records: whether the row of a batch is followed by the rows of its records.
 
     """
@@ -120,7 +120,7 @@ def kafka_words(header: BatchHeader) -> Row:
 
 
 def time_word(header: BatchHeader) -> str:
-    """Name the type of a batch's timestamps."""
+    """Return the name of the type of a batch's timestamps."""
     return "LogAppendTime" if header.attributes & payloads.LOG_APPEND_TIME else "CreateTime"
 
 
@@ -238,7 +238,7 @@ def dump(
 
 
 def partition_segments(target: tuple[str, ...], log_dirs: tuple[str, ...]) -> tuple[list[str], int]:
-    """Find the segments of `TOPIC [PARTITION]`."""
+    """Find the segment files of `TOPIC [PARTITION]`, and the log end offset."""
     if len(target) > 2 or (len(target) == 2 and not target[1].isdigit()):
         raise click.UsageError(
             "name one partition (TOPIC PARTITION) or files (FILE.log...)",

@@ -261,7 +261,7 @@ def prefer_dir(
 
 
 def gauges_of(log_dirs: tuple[str, ...]) -> dict[str, Any]:
-    """Ask the store's owner for the gauges; without an owner, read the gauges from a view."""
+    """Ask the store's owner for the gauges; if there is no owner, read them from the files."""
     owner = find_owner(named_log_dirs(log_dirs))
     if owner is not None:
         return dict(owner.call("metrics"))

@@ -34,7 +34,7 @@ TABLE_HEADING = "OFFSET\tTIME\tKEY\tVALUE"
 if TYPE_CHECKING:
     IntType = click.ParamType[int]
     OffsetType = click.ParamType[int | str]
-else:  # generic only for the type checker, and in newer releases of click
+else:  # at run time, only newer releases of click have a generic ParamType
     IntType = OffsetType = click.ParamType
 
 

@@ -53,7 +53,7 @@ CONFIG_COLUMNS = [
 
 
 def partition_row(store: LogStore, name: TopicPartition, away: LogStoreError | None = None) -> Row:
-    """Collect the facts of a partition; if it is offline or incomplete, `state` has the reason.
+    """Build a partition's row; if it is offline or incomplete, `state` has the reason.
 
     If the caller knows that the partition is offline, `away` is the error with the reason.
     """
@@ -188,7 +188,7 @@ def split_settings(what: str, settings: tuple[str, ...]) -> dict[str, str]:
 
 
 def config_value(text: str) -> int | str:
-    """Convert a whole number; return other text, such as 64MiB and 7d, unchanged."""
+    """Convert text to int if it is a whole number; return other text, such as 7d, unchanged."""
     if text.lstrip("-").isdigit():
         return int(text)
     return text

@@ -83,7 +83,7 @@ def load_flights() -> list[Flights]:
     }
     parts = []
     for flights in by_airport.values():
-        flights.sort(key=lambda flight: flight[0])  # in text order, ISO times are in time order
+        flights.sort(key=lambda flight: flight[0])  # ISO times sorted as text are sorted by time
         parts.append(
             Flights(
                 [line for _, _, line in flights],
