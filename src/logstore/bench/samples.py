@@ -8,7 +8,8 @@ order:
     latency_ns i64
     size_bytes i64   bytes of the records' values
     records i32      0 for work that ran beside the operations, such as a whole move
-    worker i32       number of the writer or reader; if each worker has a disk, number of the disk
+    worker i32       number of the writer or reader; if each worker has its own disk, this is the
+                     number of the disk
 """
 
 from __future__ import annotations

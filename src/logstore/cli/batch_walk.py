@@ -1,4 +1,4 @@
-"""Step through all batches of one `.log` file for `dump`, undamaged and damaged.
+"""Step through all batches of one `.log` file for `dump`, including damaged batches.
 
 Only one batch is in memory at a time. After damage, the walk continues at the next position at
 which a whole batch begins.
@@ -20,7 +20,7 @@ class Found(NamedTuple):
     """Describe a batch, or the bytes where a batch should be.
 
     Attributes:
-        data: the bytes of the batch. If the batch is damaged, only its header, or what is left.
+        data: the bytes of the batch; for a damaged batch, at most the bytes of its header.
         fault: what is wrong with the batch; None for a whole batch.
 
     """

@@ -129,7 +129,7 @@ def json_parser(line: bytes) -> InputRecord | None:
 
 
 class Intake:
-    """Append records to one log, batch by batch, and count which records were acknowledged."""
+    """Append records to one log, batch by batch, and count the acknowledged records."""
 
     def __init__(self, log: Log, parse: Parser | None, *, is_durable: bool) -> None:
         """Prepare to append to `log`; without a parser, each line is a value."""

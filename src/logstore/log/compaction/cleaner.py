@@ -120,9 +120,8 @@ class _Replacement:
 class Cleaner:
     """Give the bytes that replace the batches of a log, window by window.
 
-    In the columnar layout, the offsets of a log have no gaps. So if batches are left out, empty
-    batches take their offsets, as few as possible. In Kafka's layout, the offsets of batches that
-    are left out are missing.
+    In the columnar layout, the offsets of a log have no gaps. So empty batches, as few as possible,
+    take the offsets of batches that are left out. In Kafka's layout, these offsets are missing.
 
     Attributes:
         records_read, records_kept, bytes_read, bytes_written: totals so far.

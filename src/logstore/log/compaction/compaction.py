@@ -1,9 +1,9 @@
 """Compact a log: note the latest offset of each key, then write segments without older records.
 
 The segments are divided into groups, from the start of the log on. For each group, a new segment is
-written, and replaces the group. The next group begins after that. So a tombstone is removed only
-after all older records of the tombstone's key are durably removed. If the new segment of a group
-cannot be written, or cannot replace the group, the compaction ends.
+written, and replaces the group. The next group begins only after this replacement. So a tombstone
+is removed only after all older records of the tombstone's key are durably removed. If the new
+segment of a group cannot be written, or cannot replace the group, the compaction ends.
 
 Only flushed records are compacted. The active segment is never compacted. A repair ends a
 compaction. A truncation of records whose keys were noted ends a compaction, too: if the newer
@@ -63,7 +63,7 @@ class CompactionReport(NamedTuple):
         records_kept, bytes_kept: the records and bytes in the new segments.
         segments_replaced, segments_made: how many segments were replaced, and how many new segments
             replaced them.
-        clean_end_offset: all records before it are compacted.
+        clean_end_offset: all records before this offset are compacted.
         is_complete: False if a truncation, a repair or a move ended the compaction early. In that
             case, compact the log again.
     """
@@ -251,7 +251,7 @@ class Compaction:
         return facts._replace(magic=magic, index_bytes=index_bytes)
 
     def _ends_of(self, group: Sequence[Segment]) -> set[int]:
-        """Give a group's last offset if the layout is Kafka's: a batch has to stay there."""
+        """Give the last offset of a group in Kafka's layout: a batch has to stay at this offset."""
         filled = [segment for segment in group if segment.size_bytes]
         if not filled:
             return set()
@@ -278,7 +278,7 @@ class Compaction:
                 self._log_dir.failed(hidden, self._directory)
             raise
         finally:
-            with suppress(OSError):  # if the disk fails, the next open removes the file
+            with suppress(OSError):  # if the disk fails, the next open of the log removes the file
                 files.remove_if_there(new.log_path + CLEANED_SUFFIX)
         self._count(group, cleaner)
 

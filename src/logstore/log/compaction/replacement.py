@@ -115,7 +115,7 @@ def _put_in_place(state: LogState, replacement: Replacement, go_on: Callable[[],
                 del failure  # its traceback holds this frame, and the frame holds descriptors
         except LogStoreError:
             raise
-        except BaseException as error:  # interrupted
+        except BaseException as error:  # the thread was interrupted
             hidden = hidden_failure(error, outer)
             if hidden is not None:
                 state.log_dir.failed(hidden, state.directory)
@@ -191,7 +191,7 @@ def _take_what_is_there(state: LogState, replacement: Replacement) -> None:
             reopen(state)
         except LogStoreError as error:
             state.detach(error)
-        except BaseException:  # interrupted again
+        except BaseException:  # the thread was interrupted again
             reason = "a compaction was interrupted twice: open the store again to use the log"
             state.detach(
                 ReplicaOfflineError(topic=state.topic, partition=state.partition, reason=reason)

@@ -134,7 +134,7 @@ class Rules:
         Args:
             firsts: the row of each batch's first record; the last item is the number of all
                 records.
-            offsets: the offsets of the records, rising.
+            offsets: the offsets of the records, in ascending order.
             is_null: whether the value of each record is null.
             is_superseded: True for a record before the noted range if it has no key, or if its key
                 is also in the range. For records in the range, the value is not used.
@@ -144,7 +144,7 @@ class Rules:
         keep = is_beyond | ((offsets < first) & ~is_superseded)
         winners = self.latest.between(int(offsets[0]), min(int(offsets[-1]) + 1, end))
         places = np.searchsorted(offsets, winners)
-        keep[places[offsets[places] == winners]] = True  # the other offsets are in other batches
+        keep[places[offsets[places] == winners]] = True  # other winners are not in these batches
         is_over = [horizon_ms is not None and horizon_ms <= self.now_ms for horizon_ms in horizons]
         if any(is_over):
             keep &= ~(np.repeat(is_over, counts) & is_null) | is_beyond

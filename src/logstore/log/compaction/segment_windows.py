@@ -27,7 +27,7 @@ def windows(segment: Segment, handle: Handle, expansion_bytes_max: int) -> Itera
         handle: the segment's file; this reference keeps the file open.
 
     Raises:
-        OSError: the disk could not give the bytes.
+        OSError: the disk could not read the bytes.
         CorruptRecordBatchError: the file is shorter than the segment.
     """
     position, offset, size = 0, segment.base_offset, WINDOW_BYTES

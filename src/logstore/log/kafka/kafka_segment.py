@@ -49,7 +49,7 @@ class KafkaSegment(Segment):
         return self._beside(LOG)
 
     def _beside(self, suffix: str) -> str:
-        """Give the path of the segment's file with a suffix; a `.swap` segment has own indexes."""
+        """Give the path of the segment's file with `suffix`; a `.swap` file has its own indexes."""
         return os.path.join(
             self.directory,
             f"{self.base_offset:020d}{suffix}{self.suffix.removeprefix(LOG)}",
@@ -77,7 +77,7 @@ class KafkaSegment(Segment):
         return self._keep_indexes(environment, index, TimeIndex())
 
     def _hinted(self, environment: LogEnvironment) -> OffsetIndex | None:
-        """Make an index from some of Kafka's entries; return None if one of these is wrong."""
+        """Make an index from some of Kafka's entries; return None if one is wrong."""
         index = OffsetIndex()
         if self.size_bytes < HINTED_BYTES_MIN:
             return index

@@ -1,9 +1,9 @@
 """Walk over a broker's segment, and compare its index files with the batches.
 
 An entry of an offset index leads to the start of a batch. The entry's offset is the last offset of
-the append that begins there. Older brokers wrote the first offset of the append instead. An entry
-of a time index has an offset, and the latest timestamp up to that offset. Compaction removes
-batches. So if offsets are missing, fewer entries are expected.
+the append that begins with this batch. Older brokers wrote the first offset of the append instead.
+An entry of a time index has an offset, and the latest timestamp up to that offset. Compaction
+removes batches. So if offsets are missing, fewer entries are expected.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from logstore.log.recovery.recovered import Recovered
     from logstore.log.state import LogState
 
-# Recovery compares the first offset of an epoch with the batches, for this many latest epochs.
+# Recovery compares the first offsets of this many of the latest epochs with the batches.
 LOOKED_UP_MAX = 16
 
 
@@ -48,7 +48,8 @@ def take_epochs(state: LogState, recovered: Recovered, found: LeaderEpochs | Non
         # The file may have a new log start, but still have epochs that ended before this log start.
         epochs.start_at(state.log_start_offset)
         is_changed = known != len(epochs.entries)
-        if not state.recovery.problems:  # with problems, batches that confirm the file may be gone
+        # Problems may hide batches that confirm the file.
+        if not state.recovery.problems:
             wrong = _contradiction(state, segments, epochs)
             epochs = None if wrong else epochs
             doubt = "; ".join(filter(None, (doubt, wrong)))
@@ -61,7 +62,8 @@ def take_epochs(state: LogState, recovered: Recovered, found: LeaderEpochs | Non
         is_changed = bool(epochs.entries)
     if doubt:
         state.recovery.warnings.append(f"{FILE_NAME} is not used unchanged: {doubt}")
-    # A file of an earlier version does not have the ids of its log. The next flush rewrites it.
+    # A file of an earlier version does not have the ids of its log. The next flush rewrites such a
+    # file.
     state.replication.epochs_changed = int(is_changed or epochs.of_log is None)
     state.replication.epochs = epochs
     # New records must not get a lower epoch, even if all records of the latest epoch are deleted.

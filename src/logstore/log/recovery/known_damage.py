@@ -10,7 +10,7 @@
 
 None of these kinds of damage loses a record. A partition also looks resurrected if all its records
 were deleted before any of them was flushed. So only the user can know whether a partition is
-resurrected, and the opening of the log does not change it.
+resurrected, and the opening of the log does not change the partition.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def create_many(
     remove the directories that were created.
 
     Args:
-        kind: makes the returned object of each log.
+        kind: a function that makes the object to return for each log.
         for_all: calls a function for each log, in any number of threads.
 
     Raises:

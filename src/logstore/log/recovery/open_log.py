@@ -85,7 +85,7 @@ def open_log(
     """Open and recover the log in the directory `name`.
 
     Args:
-        recovery_point, log_start_offset: from the log dir's checkpoints; None if unknown.
+        recovery_point, log_start_offset: the offsets in the log dir's checkpoints; None if unknown.
         topic_ids: the topic ids in the log's rows in these two checkpoints.
         is_clean: whether the log dir was closed cleanly.
         progress: called with the number of bytes that were scanned since the last call.
@@ -119,8 +119,8 @@ def open_log(
         entry.findings += [lost] if lost is not None else []
         if is_clean or (recovery_point is not None and limited == recovery_point):
             # Remove the limit that a truncation set, if the checkpoint was written after the
-            # truncation, or is not above the limit. The log end does not show this, because a
-            # killed process may have appended without a flush.
+            # truncation, or is not above the limit. The log end does not show which of them is
+            # older, because a killed process may have appended without a flush.
             state.metadata = without_recovery_point_limit(state.metadata)
         if is_wrong or small.to_write:
             _write_small_files(state)
@@ -197,8 +197,8 @@ def load(
 def _activate(state: LogState, recovered: Recovered) -> None:
     """Use the recovered segments.
 
-    If recovery has found the layout of the last segment, it is not read again. If the index files
-    describe the whole segment, they are not written again.
+    If recovery has found the layout of the last segment, the layout is not read again. If the index
+    files describe the whole segment, these files are not written again.
     """
     magic = recovered.magic
     foreign_magic = None if not magic else 0 if magic == state.rules.magic else magic
@@ -219,7 +219,7 @@ def _refusal_of(state: LogState, entry: RecoveryEntry) -> str:
 def _epochs_of(
     state: LogState, small: SmallFiles | None, entry: RecoveryEntry
 ) -> LeaderEpochs | None:
-    """Give the epochs in their file; if the file is not usable, report damage that explains it."""
+    """Give the leader epochs in their file; if the file is unusable, add the damage to `entry`."""
     epochs = _read_epochs(state) if small is None else small.epochs
     if epochs is None:
         entry.findings += known_damage.in_epochs(state, entry.findings)
@@ -237,7 +237,7 @@ def _take_high_watermark(state: LogState, *, is_known: bool) -> bool:
     """Set the high watermark from the small files; return whether `partition.metadata` is wrong.
 
     A crash may have lost replicated records. Then the high watermark on the disk is lowered before
-    new records get their offsets.
+    new records get the lost offsets.
 
     Args:
         is_known: True if the log is already open, so that its high watermark is in memory.
@@ -283,7 +283,7 @@ def _start_within(state: LogState, small: SmallFiles, recovered: Recovered) -> b
 def _write_small_files(state: LogState) -> None:
     """Rewrite the log's small files, because one is wrong; raises OSError, LogStoreError."""
     _check_awaited(state.log_dir)
-    # Write this file first, so that its log start is never before that in `partition.metadata`.
+    # Write this file first: its log start must never be before the start in `partition.metadata`.
     flush.write_epochs(state)
     state.metadata.write(state.directory, state.log_dir.replacing)
 

@@ -143,7 +143,7 @@ class Recovery:
         segment = Segment(self.directory, row.base_offset)
         segment.is_sparse = bool(self.metadata.extra.get(SPARSE_OFFSETS))
         self.segments.append(segment)
-        self.magic, self.indexed_bytes, self._entries = 0, -1, b""  # these describe this segment
+        self.magic, self.indexed_bytes, self._entries = 0, -1, b""  # these describe `segment`
         trailer, is_foreign = self._own_trailer(segment, row, is_last)
         if is_foreign:
             return

@@ -75,7 +75,7 @@ class RecoveryEntry:
     Attributes:
         state: "clean" if recovery had nothing to do; "recovered" if the log was scanned after a
             crash; "corrupt" if there are `problems`.
-        cut_bytes: size of the torn tail that was cut; 0 if there was none.
+        cut_bytes: size of the torn tail that was cut; 0 if no tail was cut.
         problems: damage that prevents appends until `repair`.
         findings: damage that loses no record and does not prevent appends.
     """

@@ -1,4 +1,4 @@
-"""Check a whole log: every batch, every trailer, and that the segments are contiguous."""
+"""Check a whole log: whether batches and trailers are undamaged, and segments are contiguous."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _verify_segment(
     size_bytes = segment.size_bytes
     problems = []
     try:
-        handle = segment.handle(state.environment)  # this reference keeps the file open in a move
+        handle = segment.handle(state.environment)  # this reference keeps the file open
     except CorruptRecordBatchError as error:
         return [
             Problem(path, error.position, size_bytes, error.reason, segment.base_offset, end_offset)
@@ -181,7 +181,7 @@ class SegmentCheck:
         """Continue the check for about `budget_bytes`; return how many bytes were checked.
 
         Raises:
-            LogStoreError: the disk could not give the bytes.
+            LogStoreError: the disk could not read the bytes.
         """
         if self.is_done:
             return 0

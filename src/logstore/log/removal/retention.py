@@ -83,7 +83,7 @@ def _apply_retention(state: LogState, go_on: Callable[[], None]) -> int:
 
 
 def oldest_under_pressure(state: LogState) -> int | None:
-    """Give the time, in ms, of the log's oldest segment; None if a full disk must not drop it."""
+    """Give the time, in ms, of the oldest segment; None if it stays even if the disk is full."""
     segments = state.segments
     if not state.config.retention_pressure or len(segments) < 2:
         return None
@@ -92,7 +92,7 @@ def oldest_under_pressure(state: LogState) -> int | None:
 
 
 def drop_oldest(state: LogState) -> bool:
-    """Drop the oldest segment if a full disk may drop it; return whether it was dropped."""
+    """Drop the oldest segment because the disk is full; return False if the segment must stay."""
     return uninterrupted(partial(_drop_oldest, state))
 
 
@@ -108,7 +108,7 @@ def _drop_oldest(state: LogState, go_on: Callable[[], None]) -> bool:
 
 
 def _newest_ms(state: LogState, segment: Segment) -> int:
-    """Give the time, in ms, of a segment's newest record; retention judges the segment by it.
+    """Give the time (ms) of a segment's newest record, which decides how long the segment stays.
 
     Programs and peers set the timestamps. If the largest timestamp is too far in the future, it
     must be wrong. In that case, the time of the last write to the file is given instead.
@@ -142,7 +142,7 @@ def _start_at(state: LogState, offset: int) -> None:
         _remove_files(state, gone)
     except LogStoreError:
         raise
-    except BaseException as error:  # interrupted
+    except BaseException as error:  # the thread was interrupted
         hidden = hidden_failure(error, outer)
         if isinstance(hidden, files.SyncError):
             state.log_dir.flush_failed(hidden, state.directory)
@@ -164,7 +164,7 @@ def _is_written(state: LogState, offset: int) -> bool:
 
 
 def _hide(state: LogState, offset: int, gone: tuple[Segment, ...]) -> None:
-    """Move the log start in memory, and forget the segments before it; can safely be repeated."""
+    """Move the log start in memory, and forget earlier segments; a second call does no harm."""
     assert state.log_start_offset <= offset <= state.log_end_offset
     with state.lock:
         state.log_start_offset = state.replication.confirmed_start = offset

@@ -103,7 +103,7 @@ def _truncate(state: LogState, offset: int, go_on: Callable[[], None]) -> None:
                 del failure, replacement
         except LogStoreError:
             raise
-        except BaseException as error:  # interrupted
+        except BaseException as error:  # the thread was interrupted
             hidden = hidden_failure(error, outer)
             if hidden is not None:
                 state.log_dir.failed(hidden, state.directory)
@@ -188,7 +188,7 @@ def _prepare(state: LogState, offset: int) -> _Replacement:
             magic = _write_kept_part(state, cut, offset, new, temporary)
         directory = Handle(files.open_file(state.directory, files.DIRECTORY))
     except OSError:
-        with suppress(OSError):  # the disk may fail; then the next open removes the file
+        with suppress(OSError):  # if the disk fails, the next open of the log removes the file
             files.remove_if_there(temporary)
         raise
     return _Replacement(kept, gone, new, magic, temporary, directory, producers)
@@ -198,7 +198,7 @@ def _forget_epochs(state: LogState, offset: int) -> None:
     """Durably remove the epochs that begin in the dropped part from their file; raises OSError.
 
     The file is not removed, because it confirms the log start. If the truncation fails after this
-    step, the file lacks epochs of existing batches; the next flush or the next open rewrites it.
+    step, the file lacks epochs of existing batches. Then the next flush or open rewrites the file.
     """
     kept = [entry for entry in state.replication.epochs.entries if entry[1] < offset]
     if kept != state.replication.epochs.entries:
@@ -231,7 +231,7 @@ def _carry_out(state: LogState, offset: int, replacement: _Replacement) -> None:
     state.replication.epochs.truncate_to(offset)
     state.replication.epochs_changed += 1
     if new.last_epoch > state.replication.epochs.latest:  # `new` ends at or before the log start
-        new.last_epoch = -1  # so the next append records where its epoch begins
+        new.last_epoch = -1  # the next append then notes where its leader epoch begins
     state.activate([*kept, new], foreign_magic=0 if magic in (0, state.rules.magic) else magic)
     for segment in gone:
         segment.forget(state.environment)

@@ -107,7 +107,7 @@ class Cache:
             if self._dropped * 2 > len(self._ring):
                 self._ring = deque(kept for kept in self._ring if kept.weight)
                 self._dropped = 0
-        del value  # this may close a descriptor, so the lock is released before
+        del value  # this may close a descriptor, so the lock is released first
 
     def _forget(self, item: Cached) -> None:
         self.weight -= item.weight

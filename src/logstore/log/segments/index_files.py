@@ -29,7 +29,7 @@ def index_files(
 
     Raises:
         CorruptRecordBatchError: the `.log` file is shorter than the segment.
-        OSError: the disk could not give the bytes.
+        OSError: the disk could not read the bytes.
     """
     assert segment.index is not None and segment.time_index is not None
     first = last = 0
@@ -76,6 +76,6 @@ def write_index_files(
                 files.close(fd)
             files.rename_over(temporary, path)
         except OSError:
-            with suppress(OSError):  # if the disk fails, the next open removes the file
+            with suppress(OSError):  # if the disk fails, the next open of the log removes the file
                 files.remove_if_there(temporary)
             raise

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 # YIELD_BATCHES, the walk would be too slow: a yield costs up to 77 us, as much as hashing 1 MiB.
 WINDOW_BYTES = 1 << 20  # small enough for the caches of a core
 YIELD_BATCHES = 32
-STRIDE_BYTES = 16 << 10  # without checksums, only the header is read after a batch of this size
+# After a batch of at least this size, a walk without checksums reads only the next batch's header.
+STRIDE_BYTES = 16 << 10
 SEGMENT_OFFSETS_MAX = 2**32  # an index entry's offset has 32 bits
 
 NOTHING = memoryview(b"")
@@ -62,8 +63,8 @@ class Scan:
     Attributes:
         position: the first byte that was not checked.
         good_end: where the last whole batch ends.
-        offset: the offset that the next batch must begin with.
-        limit_offset: the base offset of the next segment; all batches of this segment end before.
+        offset: the base offset that the next batch must have.
+        limit_offset: the next segment's base offset; all batches of this segment end before it.
         index, time_index: the walk adds entries to these indexes; None if no index is needed.
         is_checked: whether checksums are verified, not only the sizes and offsets of batches.
         expansion_bytes_max: the most memory for a decoded batch; None if records are not checked.
@@ -109,7 +110,7 @@ class Scan:
             pause_at: stop after the window that reaches this position; call again to continue.
 
         Raises:
-            OSError: the disk could not give the bytes.
+            OSError: the disk could not read the bytes.
         """
         while self.position < min(end, pause_at):
             started = self.position
@@ -177,7 +178,7 @@ class Scan:
         ) is not None:
             limit_offset = min(self.limit_offset, self._reach_offset)
             count = int(np.searchsorted(found.last_offsets, limit_offset))
-            # If the last batch follows a gap, `_take` compares this batch with the batch after it.
+            # If the last batch follows a gap in the offsets, `_take` also reads the batch after it.
             if count == len(found.last_offsets):
                 before = found.last_offsets[-2] if count > 1 else self.offset - 1
                 count -= int(found.base_offsets[-1]) != before + 1
@@ -240,7 +241,7 @@ class Scan:
         """Step over a whole batch; return the reason if the batch cannot be valid at this place.
 
         Args:
-            data: has the batch from index `at` on; empty if the records are not to be checked.
+            data: bytes with the batch from index `at` on; empty if the records need no check.
         """
         position = self.position
         if header.base_offset != self.offset and not self._fits(header, position, fd):
@@ -387,7 +388,7 @@ def _behind_claimed(fd: int, position: int, end: int) -> int:
 
 
 def _whole_at(fd: int, position: int, end: int, layout: ModuleType) -> tuple[int, int] | None:
-    """If a whole batch of this layout begins at a position, give the position and offset."""
+    """If a whole batch of this layout begins at a position, give the position and base offset."""
     head = files.read_up_to(fd, PREFIX_BYTES, position)
     if len(head) < PREFIX_BYTES:
         return None

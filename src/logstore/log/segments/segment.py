@@ -105,7 +105,7 @@ class Segment:
         self.is_sparse = False
         # This process wrote the bytes from `sound_from` on. `sound_spans` has the verified ranges
         # before `sound_from`, in ascending order; adjacent ranges are merged. The tuple is replaced
-        # as a whole. If two threads replace it at the same time, some bytes are verified twice.
+        # as a whole. If two threads replace the tuple at once, some bytes are verified twice.
         self.sound_from = NOT_WRITTEN_HERE
         self.sound_spans: tuple[tuple[int, int], ...] = ()
         self.cached: dict[Any, Cached] = {}
@@ -166,8 +166,8 @@ class Segment:
     def mark_verified(self, position: int) -> None:
         """Remember that the batch at `position` was verified.
 
-        If two threads write at once, a bit may be lost. Then the only harm is that a batch is
-        verified twice.
+        If two threads write at the same time, a bit may be lost. Then the only harm is that a batch
+        is verified twice.
         """
         at = position >> 8
         if at >= len(self._verified):

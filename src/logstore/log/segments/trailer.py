@@ -142,7 +142,7 @@ def read_index(path: str, *, growing: bool = False) -> tuple[OffsetIndex, Traile
 
     Raises:
         CorruptIndexError: a checksum is wrong. The caller then rebuilds the index.
-        OSError: the disk could not give the bytes.
+        OSError: the disk could not read the bytes.
     """
     data = _whole_file(path)
     trailer = trailer_in(data)
@@ -154,7 +154,8 @@ def read_index(path: str, *, growing: bool = False) -> tuple[OffsetIndex, Traile
 def read_growing(path: str, file_bytes: int) -> tuple[bytes | memoryview, Trailer | None]:
     """Read a whole `.index` file, and return its bytes and its trailer; raises OSError.
 
-    The caller passes both to `index_in`. If the file is not usable, the trailer is None.
+    The caller passes the bytes and the trailer to `index_in`. If the file is not usable, the
+    trailer is None.
 
     Args:
         file_bytes: the size of the file.
