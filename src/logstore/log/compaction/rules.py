@@ -144,7 +144,8 @@ class Rules:
         keep = is_beyond | ((offsets < first) & ~is_superseded)
         winners = self.latest.between(int(offsets[0]), min(int(offsets[-1]) + 1, end))
         places = np.searchsorted(offsets, winners)
-        keep[places[offsets[places] == winners]] = True  # other winners are not in these batches
+        # A winner may also be the offset of a record in another batch: `offsets` does not have it.
+        keep[places[offsets[places] == winners]] = True
         is_over = [horizon_ms is not None and horizon_ms <= self.now_ms for horizon_ms in horizons]
         if any(is_over):
             keep &= ~(np.repeat(is_over, counts) & is_null) | is_beyond

@@ -39,8 +39,8 @@ def in_files(state: Replica, findings: Sequence[Problem], *, is_owner: bool) -> 
 
     Args:
         findings: the damage that the opening of the log found.
-        is_owner: whether this process writes the log. If so, the newest epochs may not be in their
-            file yet. So a partition that was emptied since its opening may look resurrected.
+        is_owner: whether this process writes the log. If so, `leader-epoch-checkpoint` may lack the
+            newest epochs. So a partition that was emptied since its opening may look resurrected.
     """
     try:
         metadata = PartitionMetadata.read(state.directory) or state.metadata

@@ -230,7 +230,7 @@ class Recovery:
         trailer: trailers.Trailer | None,
         limit_offset: int,
     ) -> None:
-        """Check and index the batches that the trailer does not describe; without a trailer, all."""
+        """Check and index the batches that no trailer describes."""
         if trailer is None or segment.index is None or segment.time_index is None:
             segment.begin_indexes()
             trailer = None

@@ -1,4 +1,4 @@
-"""Find the batch that contains an offset, with a sparse index of offsets and positions.
+"""Use a sparse index of offsets and positions to find the batch that contains an offset.
 
     entry   u32 relative_offset | u32 position      (docs/FORMAT.md, section 5)
 
