@@ -24,8 +24,8 @@ class DirClaims:
 
     def __init__(self) -> None:
         self._changing = threading.Lock()
-        # By path; changed under `_changing`. The references are weak: if a thread is interrupted
-        # while it makes or ends a claim, the claim ends with the stack frames of that thread.
+        # Maps a path to its claim; guarded by `_changing`. The references are weak: if a thread is
+        # interrupted while it makes or ends a claim, the claim ends with the thread's stack frames.
         self._claims: WeakValueDictionary[str, Claim] = WeakValueDictionary()
 
     @contextmanager
@@ -33,7 +33,7 @@ class DirClaims:
         """Claim a log dir for one change; the `with` statement gets the path of the log dir.
 
         Raises:
-            LogDirError: retriable; another change of the log dir is running.
+            LogDirError: another change of the log dir is running; the error is retriable.
             LogDirOfflineError: the disk failed during the change.
         """
         mine = Claim()
@@ -45,7 +45,7 @@ class DirClaims:
             self._claims[path] = mine
         try:
             yield path
-        except OSError as error:  # from a step that does not convert its errors itself
+        except OSError as error:  # a step does not always convert its errors itself
             raise LogDirOfflineError(path=path, reason=reason_of(error)) from error
         finally:
             with self._changing:

@@ -1,7 +1,7 @@
-"""Close a whole store: in order, or abruptly as a crash would.
+"""Close a whole store cleanly, or release it abruptly as a crash would.
 
 wait       stop the background work, then close all log dirs in parallel, then end the other threads
-abandon    release everything, write nothing: the next open recovers the logs
+abandon    release everything and write nothing; the next open recovers the logs
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from logstore.store.upkeep.keeper import warn
 
 
 class Closing:
-    """The close of a store. Each call of `LogStore.close` closes it, or waits for another call.
+    """Closes a store. While one call of `LogStore.close` closes the store, other calls wait.
 
     Threads: the thread that holds `_lock` does the work, and sets `_left` at the end.
     """
@@ -34,7 +34,7 @@ class Closing:
         self._errors: list[LogStoreError] = []  # each error is raised once
 
     def wait(self, timeout: float | None) -> tuple[str, ...]:
-        """Close the whole store; returns the log dirs that were not closed in order."""
+        """Close the whole store; return the paths of the log dirs that were not closed cleanly."""
         if self._left is None:
             uninterrupted(lambda _: self._close(timeout))
         if self._errors:
@@ -62,7 +62,7 @@ class Closing:
         for keeper in keepers.values():
             keeper.stop()
         serving = [one for one in replicas.log_dirs if one not in self._ended]
-        # A call that ran short of memory may have released a log dir without closing it in order.
+        # An earlier call that ran out of memory may have released a log dir without a clean close.
         left = [one.path for one in serving if one.is_offline or one.is_let_go]
         hanging = [log_dir for log_dir in serving if log_dir.is_suspect]
         let_go(replicas, hanging)
@@ -73,7 +73,7 @@ class Closing:
                 close_dir(replicas, keepers.get(log_dir.path), log_dir, farewell)
                 self._ended[log_dir] = Outcome(log_dir, None, True)
             except MemoryError:
-                raise  # the next call of `close` does the rest
+                raise  # the next call of `close` closes this log dir
             except Exception as error:
                 self._ended[log_dir] = Outcome(log_dir, error, True)
                 raise
@@ -105,14 +105,14 @@ class Closing:
 
 
 def _wait_for_all() -> None:
-    """Do nothing. An `on_break` function makes `for_each` wait for its threads after Ctrl-C.
+    """Do nothing. If `for_each` has an `on_break` function, it waits for its threads after Ctrl-C.
 
     The next call of `close` does the remaining work.
     """
 
 
 def abandon(state: OwnerState, reason: str) -> None:
-    """Release everything and write nothing; the disks are then as after a crash."""
+    """Release all resources of a store and write nothing, as if the process had crashed."""
 
     def close_all(log_dir: LogDir) -> None:
         keeper = state.keepers.get(log_dir.path)

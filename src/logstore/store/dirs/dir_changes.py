@@ -50,7 +50,7 @@ def _undo_add(state: OwnerState, path: str, members: tuple[str, ...]) -> None:
     half_added = state.replicas.find_dir(path)
     if half_added is not None:
         state.failures.wait(DROP_SECONDS_MAX)
-        state.failures.release(half_added)  # in case no thread could be started for this
+        state.failures.release(half_added)  # perhaps `failures` could start no thread to release it
         state.drop_dir(half_added)
     for id_ in state.membership.roster:
         if id_ not in members:
@@ -64,7 +64,7 @@ def reopen(
     """Implement `LogStore.reopen_dir`.
 
     Args:
-        may_lose: if False, a change that loses replicas is refused; the error names them.
+        may_lose: if False, a change that loses replicas is refused; the error lists the replicas.
     """
     from logstore.store.dirs.dir_return import bring_in, replace
     from logstore.store.dirs.lost_dirs import id_to_replace
@@ -126,7 +126,7 @@ def remove(
     """Implement `LogStore.remove_dir`.
 
     Args:
-        may_lose: if False, a change that loses replicas is refused; the error names them.
+        may_lose: if False, a change that loses replicas is refused; the error lists the replicas.
     """
     from logstore.store.dirs.lost_dirs import give_up, give_up_missing, missing_id_of
 
@@ -158,7 +158,7 @@ def _remove_empty(state: OwnerState, log_dir: LogDir) -> None:
         reason = f"{log_dir.offline_reason}; its contents are unknown: reopen it, or, if it"
         reason += f" is lost for good: logstore remove-dir --lost {log_dir.path}"
         raise LogDirOfflineError(path=log_dir.path, reason=reason)
-    log_dir.check_current()  # an old copy may lack replicas that are on the right disk
+    log_dir.check_current()  # an old copy of a disk may lack replicas that the current disk has
     keeper = state.keepers.get(log_dir.path)
     state.replicas.returning.add(log_dir)
     try:

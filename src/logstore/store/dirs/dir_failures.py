@@ -26,7 +26,7 @@ FailureCallback = Callable[[LogDirOfflineError], object]
 # The name of a thread, the function that the thread calls, and the failed log dir as its argument.
 Work = tuple[str, Callable[[LogDir], None], LogDir]
 
-# How long a close waits for callbacks of failures to return.
+# How many seconds a close waits until the failures, and their callbacks, are handled.
 FAILURE_SECONDS_MAX = 5.0
 
 
@@ -34,7 +34,7 @@ class DirFailures:
     """Handles each failure of a store's log dirs exactly once.
 
     Args:
-        callback: the user's function. It is called with the error of a log dir that failed.
+        callback: the user's function, which is called with the error of a log dir that failed.
         keepers: the keeper of each log dir by its path. The store adds and removes entries.
 
     Attributes:
@@ -68,13 +68,13 @@ class DirFailures:
             self.is_armed = False
 
     def hangs(self, log_dir: LogDir) -> None:
-        """Make the keeper of a SUSPECT log dir probe the dir until the dir answers."""
+        """Tell the keeper of a SUSPECT log dir to probe the dir until the dir answers."""
         keeper = self._keepers.get(log_dir.path)
         if keeper is not None:
             keeper.probe_soon()
 
     def full(self, path: str) -> None:
-        """Make the keeper of a full log dir free space, as far as the logs' settings allow."""
+        """Tell the keeper of a full log dir to free space, as far as the logs' settings allow."""
         keeper = self._keepers.get(path)
         if keeper is not None:
             keeper.relieve_soon()
@@ -141,7 +141,7 @@ class DirFailures:
         log_dir.release()
 
     def wait(self, timeout: float | None) -> None:
-        """Wait until all failures are handled, but not for long: a callback may hang."""
+        """Wait until all failures are handled; the wait is limited, because a callback may hang."""
         deadline = time.monotonic() + (FAILURE_SECONDS_MAX if timeout is None else timeout)
         with self._handling:
             self._begin()

@@ -1,11 +1,11 @@
-"""Bring one log dir into a running store: lock, probe, identity, start-up table, recovery.
+"""Bring one log dir into a running store: lock it, probe it, write its identity, open its logs.
 
 The steps are the same as at a start, but for one dir only, and the other dirs serve meanwhile. If a
 log is already open, it stays open. If a copy in the returned dir outranks an open log, an error
-names the copy and the log.
+reports the copy and the log.
 
 Each disk call runs in a thread of its own. If a call hangs, its thread is abandoned, and the dir is
-offline again. Then the user can give up the dir.
+offline again, so that the user can give up the dir.
 """
 
 from __future__ import annotations
@@ -99,11 +99,11 @@ def still_missing(state: OwnerState) -> Iterator[str]:
 def replace(
     state: OwnerState, old: LogDir, admission: Admission, *, may_lose: bool
 ) -> RecoveryReport:
-    """Replace a lost disk by an empty disk; the report names the replicas that are lost.
+    """Replace a lost disk by an empty disk; the report lists the replicas that are lost.
 
     Raises:
-        LogDirError: replicas would be lost, and `may_lose` is false. The fact `lost` of the error
-            names these replicas.
+        LogDirError: replicas would be lost, and `may_lose` is false. The error lists these replicas
+            under `lost`.
     """
     from logstore.store.upkeep.keeper import warn
 
@@ -128,7 +128,7 @@ def replace(
 
 
 def _break_off(state: OwnerState, log_dir: LogDir, error: BaseException) -> None:
-    """End a failed return: a log dir of the store goes offline, a new log dir is released."""
+    """End a failed return: take a log dir of the store offline, or release a new log dir."""
     state.replicas.returning.discard(log_dir)
     known = state.replicas.find_dir(log_dir.path)
     if known is log_dir:
@@ -141,7 +141,7 @@ def _break_off(state: OwnerState, log_dir: LogDir, error: BaseException) -> None
 
 
 def _take_possession(state: OwnerState, admission: Admission, log_dir: LogDir) -> None:
-    """Lock, begin and probe a log dir, then write its identity; after an error the caller unlocks.
+    """Lock and probe a log dir, and write its identity; after an error, the caller unlocks it.
 
     The order ensures that only a dir that works becomes a member of the store. If a step hangs, its
     thread is abandoned: when the call returns, the thread frees the lock and does nothing else.

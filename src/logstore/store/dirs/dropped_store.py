@@ -5,12 +5,12 @@ store that is no longer used, and calls this module in any thread. A log, a move
 reader refer to their store. As long as such an object is in use, the store serves. An appender that
 still has records to send is in use.
 
-This module writes nothing: the next open recovers, as after a crash. It does not wait either,
-because the thread in which the collector runs may hold any lock.
+This module writes nothing: the next open recovers the logs, as after a crash. This module does not
+wait either, because the thread in which the collector runs may hold any lock.
 
 If the process ends with an open store, Python may still drop the store. Then this module only gives
-the warning, as Python does for an open file or socket: the other threads no longer run, and may
-hold any lock. The operating system closes the descriptors.
+the warning, as Python does for an open file or socket, because the other threads no longer run, and
+may hold any lock. The operating system closes the descriptors.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def calling_place() -> Place:
 
 
 def weakly(method: Callable[Arguments, None]) -> Callable[Arguments, None]:
-    """Make a callback of a method. The callback does not keep the method's object alive.
+    """Make a callback from a method. The callback does not keep the method's object alive.
 
     If the object does not exist any more, the callback does nothing.
     """

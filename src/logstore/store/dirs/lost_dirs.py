@@ -1,8 +1,8 @@
-"""Give up a log dir whose disk is lost: find its id, name its replicas, forget the log dir.
+"""Give up a log dir whose disk is lost: find its id, list its replicas, forget the log dir.
 
-If a disk is missing or dead at a start, its id cannot be read at its path. But the other log dirs
-remember the last path of each log dir. So a user can name the missing log dir by its last path or
-by its id.
+If a disk is missing or dead at a start, the id of its log dir cannot be read. But the other log
+dirs record the id and the last path of each log dir. So a user can give the last path or the id of
+the missing log dir.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ def ids_last_at(replicas: Replicas, path: str) -> list[str]:
 
 
 def id_to_replace(replicas: Replicas, path: str) -> str | None:
-    """Find the missing log dir that a new disk at a path replaces; None if this is unclear."""
+    """Find the id of the missing log dir that a new disk replaces; return None if it is unclear."""
     here = ids_last_at(replicas, path)
     return here[0] if len(here) == 1 else None
 
 
 def id_to_forget(replicas: Replicas, path: str) -> str | None:
-    """Find the missing log dir that was last at a path; None if no missing log dir was there.
+    """Find the id of the missing log dir that was last at a path; return None if there is none.
 
     Raises:
         LogDirError: it is unclear which missing log dir was at the path. Several log dirs were last
@@ -66,10 +66,10 @@ def id_to_forget(replicas: Replicas, path: str) -> str | None:
 
 
 def missing_id_of(replicas: Replicas, name: str) -> str | None:
-    """Find the missing log dir that a user names by its id or by its last path.
+    """Find the id of the missing log dir for which a user gave the id or the last path.
 
     Raises:
-        LogDirError: it is unclear which missing log dir the name means (see `id_to_forget`).
+        LogDirError: it is unclear which missing log dir the user means (see `id_to_forget`).
     """
     if name in replicas.missing_ids:
         return name
@@ -82,11 +82,11 @@ def missing_id_of(replicas: Replicas, name: str) -> str | None:
 def replicas_of(
     replicas: Replicas, directory_id: str | None, log_dir: LogDir | None = None
 ) -> list[TopicPartition]:
-    """Name the known replicas of a log dir that does not serve.
+    """List the known replicas of a log dir that does not serve.
 
-    A replica that is open is in the log dir of its log. Otherwise, if the catalog names a log dir
-    that does not serve, the replica is in that log dir. In that case, a copy in a serving log dir
-    does not count, because it may be only the unfinished copy of a move.
+    An open replica is in the log dir of its log. If the catalog records that another replica is in
+    a log dir that does not serve, the replica counts for that log dir, even if a serving log dir
+    has a copy: that copy may be only the unfinished copy of a move.
     """
     path = None if log_dir is None else log_dir.path
     return [key for key in replicas.names() if _is_in(replicas, key, directory_id, path)]
@@ -115,7 +115,7 @@ def _dirs_of(replicas: Replicas, key: TopicPartition) -> list[str]:
 
 
 def _forget_in(replicas: Replicas, key: TopicPartition, log_dir: LogDir) -> None:
-    """Forget that a replica is in a log dir that is given up; keep its copies in other log dirs."""
+    """Forget a replica's copy in a log dir that is given up; keep its copies in other log dirs."""
     offline = replicas.offline.get(key)
     paths = () if offline is None else offline.paths
     rest = tuple(path for path in paths if os.path.dirname(path) != log_dir.path)
@@ -135,11 +135,11 @@ def refuse_loss(
     when: str,
     advice: str,
 ) -> None:
-    """Refuse a change that would lose replicas; the error names them.
+    """Refuse a change that would lose replicas; the error lists the replicas.
 
     Raises:
-        LogDirError: replicas would be lost, or could be lost. The fact `lost` of the error names
-            the known replicas.
+        LogDirError: replicas would be lost, or could be lost. The error lists the known replicas
+            under `lost`.
     """
     is_unsure = directory_id in replicas.catalog.unsure_ids
     if held:
@@ -157,7 +157,7 @@ def refuse_loss(
 
 
 def _with_other_copies(replicas: Replicas, key: TopicPartition, path: str) -> str:
-    """Name a replica, and its copies in other log dirs, which may be incomplete."""
+    """Return a replica's name, and the paths of its other copies, which may be incomplete."""
     incomplete, offline = replicas.incomplete.get(key), replicas.offline.get(key)
     paths = offline.paths if offline is not None else ()
     if incomplete is not None:
@@ -172,7 +172,7 @@ def give_up(state: OwnerState, log_dir: LogDir, *, may_lose: bool) -> tuple[Topi
     Another log dir may still have an incomplete copy of a lost replica.
 
     Raises:
-        LogDirError: the log dir serves. Or its id is unknown. Or replicas would be lost, and
+        LogDirError: the log dir serves, or its id is unclear, or replicas would be lost although
             `may_lose` is false.
     """
     replicas = state.replicas

@@ -3,9 +3,9 @@
 (At a start, `start/roster` decides which log dirs belong to the store.) `admit` reads a path and
 decides its role, and writes nothing. `join` and `forget` write the roster to each log dir. At the
 next start, the roster with the highest epoch counts. So if a crash interrupts these writes, the
-next start sees either the old members or the new members. The identity of a joining dir is written
-before the rosters in the other log dirs name this dir. After a crash between these two steps, the
-dir is not a member yet, and has no data.
+next start sees either the old members or the new members. A joining dir gets its identity before
+the other log dirs get the roster that contains the joining dir. After a crash between these two
+steps, the dir is not a member yet, and has no data.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ ABSENT_REMEDY = (
 
 
 class Admission(NamedTuple):
-    """The role of a path in the store.
+    """The role that the directory at a path gets in the store.
 
     Attributes:
-        is_new: whether the directory is empty, so that it gets an identity.
+        is_new: whether the directory gets a new identity.
         is_changed: whether the identity of the directory must be written.
         replaces: the directory id of the log dir that the directory replaces, if any.
     """
@@ -61,12 +61,12 @@ class Membership:
         self.epoch, self.roster = meta.roster_epoch, meta.roster
         self._replicas = replicas
         self._patience_seconds = patience_seconds
-        self._lock = threading.Lock()  # held during a disk call for a limited time only
+        self._lock = threading.Lock()  # its holder waits for a disk only for a limited time
 
     def admit(
         self, path: str, *, format_new: bool = False, replaces: str | None = None
     ) -> Admission:
-        """Decide the role of the directory at a path, in limited time; writes nothing.
+        """Decide the role of the directory at a path, in a limited time and without writing.
 
         Args:
             format_new: take the directory into the store even if it has no identity, or if it was
@@ -75,9 +75,10 @@ class Membership:
                 disk.
 
         Raises:
-            LogDirIdentityError: the directory is foreign, or in the store already. Or it is inside
-                or around a log dir. Or it is not formatted. Or it is new, and a disk that fstab
-                names for it is not mounted. Or it is absent although it is a log dir of the store.
+            LogDirIdentityError: the directory is foreign, is in the store already, is not
+                formatted, or is inside or around a log dir. Or the directory is new, and fstab
+                lists a disk for it that is not mounted. Or the directory is absent, although it is
+                a log dir of the store.
             LogDirOfflineError: the directory cannot be read, or the disk hangs.
         """
         configured = resolve([path], self._patience_seconds)
@@ -94,7 +95,7 @@ class Membership:
             self._check_stands_once(resolved, directory_id)
             return Admission(resolved, directory_id, is_new=False, is_changed=True)
         if facts.found is Found.ABSENT and self._replicas.find_dir(path) is not None:
-            # A directory made here would be on the wrong disk: the one that has the mount point.
+            # A directory made here would be on the wrong disk: the disk that has the mount point.
             raise LogDirIdentityError(path=resolved, reason=ABSENT_REMEDY.format(path=resolved))
         if facts.found is Found.DAMAGED or facts.has_replicas:
             if not format_new:
@@ -143,7 +144,7 @@ class Membership:
             raise LogDirIdentityError(path=path, reason=reason)
 
     def _known_id(self, facts: DirFacts) -> str | None:
-        """Find the id of a member whose identity is lost: by its hint, or as the only absent id.
+        """Find the id of a member that lost its identity: in its hint, or as the only absent id.
 
         The result is None if the dir is not a member, or if it is unknown which member the dir is.
         """
@@ -156,7 +157,7 @@ class Membership:
         return absent[0] if len(absent) == 1 else None
 
     def _absent_ids(self) -> list[str]:
-        """List the ids of the members for which the store has no log dir."""
+        """List the ids of the members that are not among the serving log dirs."""
         serving = {d.directory_id for d in self._replicas.log_dirs if not d.is_offline}
         return [id_ for id_ in self.roster if id_ not in serving]
 
@@ -199,7 +200,7 @@ class Membership:
             self._tell(besides=log_dir)
 
     def forget(self, directory_id: str) -> None:
-        """Remove a member whose disk is lost or empty from the store; the change is durable."""
+        """Durably remove a member, whose disk is lost or empty, from the store."""
         with self._lock:
             if directory_id not in self.roster:
                 return
@@ -208,7 +209,7 @@ class Membership:
             self._tell()
 
     def _tell(self, besides: LogDir | None = None) -> None:
-        """Write the roster to all other log dirs; a dir that fails or hangs is updated later."""
+        """Write the roster to all log dirs except `besides`; a dir that fails is updated later."""
         others = [
             log_dir
             for log_dir in self._replicas.log_dirs

@@ -1,17 +1,17 @@
-"""Recognise an old copy of a log dir: others have recorded a later generation of the log dir.
+"""Recognise an old copy of a log dir: another log dir has recorded a later generation of it.
 
-    recognise   compare each log dir's generation with the generations of the log dir that other log
-                dirs, and this process, have recorded
+    recognise   compare each log dir's generation with the generations that other log dirs, and this
+                process, have recorded for the log dir
     decide      make the replicas of an old copy INCOMPLETE: readable, not writable
                 (`store/doubts`)
     conclude    write the doubts, or begin a new generation; the other dirs then record this
                 generation
-    close       in an orderly close, each dir records the others' last generations (`farewell`)
+    close       in a clean close, each dir records the others' last generations (`farewell`)
 
 While a log dir counts as an old copy, it is OUTDATED: it can be read, and nothing in it is changed.
-New records in it would be lost when the right disk is mounted. For the rest of the store, an old
-copy counts as a missing log dir, because a replica that is not found may be on the right disk.
-`doubts/acceptance` ends this state.
+New records in it would be lost when the current disk is mounted again. For the rest of the store,
+an old copy counts as a missing log dir, because a replica that is not found may be on the current
+disk. `doubts/acceptance` ends this state.
 
 `disk/documents/generations` describes the files, and why a crash causes no false alarm. Old copies
 are not recognised in two cases. If a store has only one log dir, no other dir records its
@@ -77,7 +77,7 @@ def last_seen(replicas: Replicas, log_dir: LogDir) -> Generation | None:
 
 
 def known_offsets(replicas: Replicas, log_dir: LogDir) -> Mapping[TopicPartition, int]:
-    """Give the last known recovery points of a log dir; empty if nothing has recorded them."""
+    """Give the last known recovery points of a log dir; return an empty dict if none are known."""
     newest = _last_offsets(replicas, log_dir)
     return {} if newest is None or newest.offsets is None else newest.offsets
 
@@ -88,7 +88,7 @@ def _last_offsets(replicas: Replicas, log_dir: LogDir) -> Seen | None:
 
 
 def last_end(replicas: Replicas, log_dir: LogDir, key: TopicPartition, log: Log) -> int:
-    """Give the last known recovery point of a log; -1 if it is unknown, or was lowered later."""
+    """Give a log's last known recovery point; return -1 if it is unknown or was lowered later."""
     seen = _last_offsets(replicas, log_dir)
     if seen is None or host.is_lowered_since(log, log_dir.directory_id, seen.generation):
         return -1
@@ -96,7 +96,7 @@ def last_end(replicas: Replicas, log_dir: LogDir, key: TopicPartition, log: Log)
 
 
 def recognise(replicas: Replicas) -> None:
-    """Mark each serving log dir that is an old copy; the files of all log dirs were read before.
+    """Mark each serving log dir that is an old copy; the caller has read the files of all log dirs.
 
     A log dir that already serves can turn out to be an old copy, because a log dir that returns may
     have recorded a later generation of it.
@@ -140,7 +140,7 @@ def count_as_old(log_dir: LogDir, why: str) -> None:
 
 
 def short(log_dir: LogDir) -> str:
-    """Return the sentence that durable records are missing in a log dir."""
+    """Return the message which says that durable records are missing in a log dir."""
     return f"log dir {log_dir.path} is an old copy: durable records are missing in it"
 
 
@@ -150,7 +150,7 @@ def remedy(log_dir: LogDir) -> str:
 
 
 def explain(log_dir: LogDir) -> None:
-    """Name the replicas in doubt of an old copy in the reason of its state."""
+    """Add the names of an old copy's replicas in doubt to the reason of its OUTDATED state."""
     doubts = ", ".join(sorted(str(key) for key in log_dir.generation.doubts))
     todo = f"in doubt: {doubts}; {REMEDY}" if doubts else GIVE_UP.format(path=log_dir.path)
     log_dir.explain(LogDirState.OUTDATED, f"{log_dir.generation.old}; {todo}")
@@ -160,9 +160,9 @@ def explain(log_dir: LogDir) -> None:
 
 
 def note_unsure(replicas: Replicas) -> None:
-    """At a start, record the missing log dirs that may have replicas which no catalog names.
+    """At a start, record the missing log dirs that may contain replicas without a catalog entry.
 
-    Catalogs are written at checkpoints and at an orderly close. So if the owner was killed, no
+    Catalogs are written at checkpoints and at a clean close. So if the owner was killed, no
     catalog has the creations and moves after the last checkpoint.
     """
     serving = [log_dir for log_dir in replicas.log_dirs if not log_dir.is_away]
@@ -180,7 +180,7 @@ def has_witness(replicas: Replicas) -> bool:
 
 
 def conclude(replicas: Replicas, loaded: Sequence[LogDir], *, is_start: bool) -> None:
-    """Write each loaded log dir's doubts or new generation; then the other log dirs record it.
+    """Write each loaded log dir's doubts or new generation; then let the other log dirs record it.
 
     If a disk fails here, its log dir goes offline. If a log dir is full even after its ballast was
     removed, it keeps its generation.
@@ -195,7 +195,8 @@ def conclude(replicas: Replicas, loaded: Sequence[LogDir], *, is_start: bool) ->
             for key, end_offset in {**own.found, **own.doubts}.items()
             if _is_in_doubt(replicas, key, log_dir)
         }
-        if log_dir.is_outdated:  # also without doubts: the right disk may have more replicas
+        if log_dir.is_outdated:
+            # Write this even if `doubts` is empty, because the current disk may have more replicas.
             own.doubt(doubts, last)
             explain(log_dir)
         elif has_witness(replicas):
@@ -250,10 +251,10 @@ def checkpoint(
 
 
 def witness(replicas: Replicas, log_dir: LogDir) -> None:
-    """Write the generations of the others to one log dir, if they changed; raises OSError."""
+    """Write the other log dirs' generations to one log dir if they changed; raises OSError."""
     # The generation of a log dir that was given up stays recorded. If the log dir is taken in
-    # again, its generation continues after the recorded generation. So a log dir that was away
-    # meanwhile does not consider the returned log dir an old copy.
+    # again, its generation continues after the recorded generation. So the log dir does not count
+    # as an old copy, even if another log dir was away meanwhile.
     seen = {
         id_: one if _is_member(replicas, id_) else one._replace(offsets=None)
         for id_, one in log_dir.generation.seen.items()
@@ -282,7 +283,7 @@ def witness(replicas: Replicas, log_dir: LogDir) -> None:
 
 
 def _take_of_away(replicas: Replicas, others: Sequence[LogDir], seen: dict[str, Seen]) -> None:
-    """Add the generations that other log dirs have recorded of log dirs that are away."""
+    """For log dirs that are away, add the generations that other log dirs have recorded."""
     away = replicas.ids_away() | {other.directory_id for other in others if other.is_outdated}
     for other in others:
         for id_, one in other.generation.seen.items():

@@ -19,8 +19,8 @@ Item = TypeVar("Item")
 LOOK_SECONDS = 0.1
 # Background work in a store that serves is mostly Python code. After a quick system call, the
 # background thread takes the interpreter's lock again before a waiting thread is awake. So the
-# background thread sleeps this long between the parts of its work. Without this pause, each append
-# of another thread that needs the lock would wait for a whole part.
+# background thread sleeps this long between the parts of its work. Without this pause, an append of
+# another thread would wait for the interpreter's lock until the end of a whole part.
 TURN_SECONDS = 0.001
 
 
@@ -97,7 +97,7 @@ def for_each(
 def _note_the_dead(
     threads: Sequence[threading.Thread], errors: dict[int, Exception], finished: set[int]
 ) -> None:
-    """For each thread that ended without a result, record an error: memory ran out."""
+    """For each thread that ended without a result, record a MemoryError."""
     for number, thread in enumerate(threads):
         if thread.is_alive():  # the thread may still write its result
             continue
@@ -107,7 +107,7 @@ def _note_the_dead(
 
 
 def _start_all(threads: Sequence[threading.Thread], run: Callable[[int], None]) -> None:
-    """Start the threads; if a thread cannot be started, the calling thread does its work."""
+    """Start the threads; the calling thread does the work of threads that cannot be started."""
     undone = []
     for number, thread in enumerate(threads):
         try:
@@ -126,10 +126,11 @@ def in_time(
     *,
     name: str,
 ) -> list[Outcome[Item]]:
-    """Run `work` for each item as a disk call to its path; give up calls that take too long.
+    """Run `work` for each item as a disk call to the item's path; give up calls that hang.
 
-    The age of the oldest call to the path decides, not the wall clock. So a thread that gets no
-    processor time does not count as late. If `patience_seconds` is None, no call is given up.
+    A call hangs if the oldest call to its path has run longer than `patience_seconds`. Time in
+    which the process gets no processor does not count. If `patience_seconds` is None, no call is
+    given up.
     """
 
     def run(item: Item) -> None:
@@ -159,5 +160,5 @@ def _wait(
                 return
             if is_given_up is not None and is_given_up():
                 return
-        except MemoryError:  # the thread still works, and would be disturbed by a return here
+        except MemoryError:  # the thread still works, so this function must continue to wait
             time.sleep(LOOK_SECONDS)

@@ -30,7 +30,7 @@ class Pass:
     def __init__(self) -> None:
         self.is_given_up = False
         self._at: LogDir | None = None
-        self._lock = threading.Lock()  # never held during a disk call
+        self._lock = threading.Lock()  # no thread holds it during a disk call
 
     @contextmanager
     def at(self, log_dir: LogDir) -> Iterator[None]:
@@ -53,7 +53,7 @@ class Pass:
             self._at = log_dir
 
     def give_up_if_stuck(self) -> bool:
-        """Give up the pass if its current log dir is SUSPECT; returns whether it is given up."""
+        """Give up the pass if its current log dir is SUSPECT; return whether the dir is SUSPECT."""
         with self._lock:
             is_stuck = self._at is not None and self._at.is_suspect
             self.is_given_up |= is_stuck

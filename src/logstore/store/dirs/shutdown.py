@@ -23,7 +23,7 @@ from logstore.store.upkeep.keeper import DirKeeper, warn
 
 
 def flush_dirs(replicas: Replicas) -> tuple[str, ...]:
-    """Flush all log dirs in parallel; returns the dirs that do not serve; see `LogStore.flush`."""
+    """Flush all log dirs that serve, in parallel; return the paths of the other log dirs."""
     skipped = tuple(d.path for d in replicas.log_dirs if d.is_refusing)
     good = [log_dir for log_dir in replicas.log_dirs if not log_dir.is_refusing]
     outcomes = for_each(
@@ -48,7 +48,7 @@ def close_dir(
     log_dir: LogDir,
     farewell: Farewell | None = None,
 ) -> None:
-    """Close one log dir in order; a log dir that does not serve is only released.
+    """Close one log dir cleanly; if the log dir does not serve, only release it.
 
     Args:
         farewell: an object that is shared by all log dirs that close together.
@@ -63,7 +63,7 @@ def close_dir(
     finally:
         try:
             farewell.arrive(log_dir)
-            drop_logs(replicas, log_dir)  # the logs that were not closed in order
+            drop_logs(replicas, log_dir)  # the logs that were not closed cleanly
         finally:
             log_dir.release()
             log_dir.leave()
@@ -74,12 +74,12 @@ def close_dir(
 def _close_good_dir(
     replicas: Replicas, keeper: DirKeeper, log_dir: LogDir, farewell: Farewell
 ) -> list[LogStoreError]:
-    """Flush, write the checkpoints, close; if no step failed, write the clean-shutdown marker."""
+    """Flush and checkpoint the logs, close them, and mark the dir as clean if no step failed."""
     keeper.join(None)
     failures = _for_logs(replicas, log_dir, Log.flush)
     try:
         keeper.write_offsets(is_last=True)
-    except OSError as error:  # for example, the disk is full; the logs are still closed
+    except OSError as error:  # the logs are closed even if, for example, the disk is full
         failures.append(log_dir.failed(error))
     farewell.arrive(log_dir)
     failures += _for_logs(replicas, log_dir, Log.close)
@@ -87,14 +87,14 @@ def _close_good_dir(
     farewell.wait()
     _witness(replicas, log_dir)
     if not log_dir.start_id:
-        log_dir.begin(new_id())  # a start on a full disk could not do this
+        log_dir.begin(new_id())  # the start could not do this, because the disk was full
     if not failures and not log_dir.not_loaded and log_dir.start_id:
         log_dir.ballast.use(partial(log_dir.lock.mark_clean, log_dir.start_id))
     return failures
 
 
 def _witness(replicas: Replicas, log_dir: LogDir) -> None:
-    """Write the last generations of the other log dirs; on a full disk, do nothing."""
+    """Write the other log dirs' last generations to this log dir; on a full disk, do nothing."""
     try:
         with call(log_dir.path, SYNCING):
             log_dir.ballast.use(partial(witness, replicas, log_dir))

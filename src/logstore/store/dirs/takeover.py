@@ -1,4 +1,4 @@
-"""Take possession of log dirs at a start or a return, step by step: lock, begin, probe.
+"""Take possession of log dirs at a start or a return, in the steps `lock`, `begin` and `probe`.
 
 Each step is taken on all log dirs in parallel, and its time is limited. If a dir takes longer than
 the limit, it goes offline and its thread is abandoned. When the hung call returns, the thread sees
@@ -90,11 +90,12 @@ def each(
 
 
 def lock(log_dir: LogDir, *, is_new: bool) -> None:
-    """Lock a log dir, after making its directory if it is new; a bad disk takes the dir offline.
+    """Lock a log dir, and make it first if it is new; if the disk fails, take the dir offline.
 
     Raises:
         LogDirLockedError: another process has the log dir open.
-        LogDirError: retriable; this process lacks a resource, such as descriptors or memory.
+        LogDirError: this process lacks a resource, such as descriptors or memory; the error is
+            retriable.
     """
     try:
         if is_new:

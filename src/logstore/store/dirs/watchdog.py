@@ -34,7 +34,7 @@ LAST_LOOKS = 5
 
 
 class Stuck(NamedTuple):
-    """The oldest running call; `seconds` is its age, divided by the patience for its kind."""
+    """The oldest running call; `seconds` is its age divided by the patience for such calls."""
 
     seconds: float
     path: str
@@ -89,7 +89,7 @@ class Watchdog:
             self.look(time.monotonic())
 
     def pause(self) -> float:
-        """Give the seconds until the next look: a tenth of the bound; fewer if a disk hangs."""
+        """Give the seconds until the next look: a tenth of the bound, or less if a disk hangs."""
         if self._relief:
             return RELIEF_SECONDS
         return min(self._bound / 10, LOOK_SECONDS_MAX)
@@ -113,7 +113,7 @@ class Watchdog:
         self._appending = appending
 
     def _calls(self, log_dir: LogDir, calls: list[tuple[str, float, float]]) -> Iterator[Stuck]:
-        """Give the calls to one log dir; ages are divided by the patience for the call's kind."""
+        """Give the calls to one log dir; each age is divided by the patience for such calls."""
         below = log_dir.path + "/"
         for path, seconds, patience in calls:
             if path.startswith(below) or path == log_dir.path:

@@ -1,11 +1,11 @@
-"""Accept an old copy of a log dir as the log dir, because the user decided so.
+"""Accept an old copy of a log dir as the current log dir, because the user decided so.
 
     promote or delete a replica in doubt -> remove the doubt, begin a generation -> others record it
 
-The first decision about a replica accepts the whole log dir. The log dir accepts records and
-replicas again. If the right disk is mounted later, it counts as an old copy of this log dir. So no
-record that is acknowledged from now on is lost without notice. Each other replica stays incomplete
-until the user decides about it.
+The first decision about a replica accepts the whole log dir. Then the log dir accepts records and
+replicas again. If the disk that was current before is mounted later, it counts as an old copy of
+this log dir. So no record that is acknowledged from now on is lost without notice. Each other
+replica stays incomplete until the user decides about it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def settle(replicas: Replicas, log_dir: LogDir, key: TopicPartition) -> None:
     """Record durably that the user decided about a replica in doubt; raises OSError.
 
     Raises:
-        LogDirError: retriable; no other log dir has recorded that the old copy is accepted.
+        LogDirError: no other log dir has recorded that the old copy is accepted; the error is
+            retriable.
     """
     if not log_dir.is_outdated and key not in log_dir.generation.doubts:
         return
@@ -53,8 +54,8 @@ def settle(replicas: Replicas, log_dir: LogDir, key: TopicPartition) -> None:
 def _check_witnessed(replicas: Replicas, log_dir: LogDir) -> None:
     """Raise LogDirError if no other log dir has recorded the generation of an accepted copy.
 
-    The other log dirs may have failed, or hang, or be full. Then the right disk would be served as
-    if the old copy had not been accepted.
+    The other log dirs may have failed, or hang, or be full. Without their record, a later start
+    would serve the disk that was current before as if the old copy had not been accepted.
     """
     current, id_ = log_dir.generation.current, log_dir.directory_id
     seen = [d.generation.seen.get(id_) for d in replicas.log_dirs if not d.is_away]

@@ -33,13 +33,13 @@ def decide_all(
 ) -> list[Decision]:
     """Apply the start-up table to all replica directories, with special rules for old copies.
 
-    If a replica has a directory in another log dir, an old copy counts as a bad log dir: the right
-    disk may have the live copy, or a copy that must be deleted. A replica that is found only in old
-    copies is opened as incomplete.
+    If a replica has a directory in another log dir, an old copy counts as a bad log dir: the
+    current disk may have the live copy, or a copy that must be deleted. A replica that is found
+    only in old copies is opened as incomplete.
 
     Args:
-        is_all_listed: whether every log dir is listed. False if a log dir hung, or came back after
-            the listing.
+        is_all_listed: whether every log dir is listed. It is False if a log dir hung, or came back
+            after the listing.
     """
     dirs, is_bad = replicas.log_dirs, bool(replicas.missing_ids) or not is_all_listed
     is_bad = is_bad or any(log_dir.is_offline or log_dir.is_suspect for log_dir in dirs)
@@ -57,7 +57,7 @@ def decide_all(
 def _without_contested(
     found: Sequence[ReplicaFacts], old: Collection[str]
 ) -> tuple[list[ReplicaFacts], list[Decision]]:
-    """Set aside live replicas of old copies that are also live in a log dir that is no old copy.
+    """Set aside each live replica in an old copy that is also live in a current log dir.
 
     Such a replica was moved, or deleted and created again, after the old copy was made.
     """
@@ -76,7 +76,7 @@ def _without_contested(
 
 
 def doubted(replicas: Replicas, decisions: Iterable[Decision]) -> list[Decision]:
-    """Replace the decisions about replicas in doubt: these are opened as INCOMPLETE.
+    """Replace the decisions about replicas in doubt, so that these replicas become INCOMPLETE.
 
     Other directories of these replicas are left alone.
     """
@@ -111,7 +111,7 @@ def doubted(replicas: Replicas, decisions: Iterable[Decision]) -> list[Decision]
 
 
 def with_what_is_missing(decision: Decision, log_dir: LogDir, log: Log) -> Decision:
-    """Say in a decision which records an old copy's incomplete replica lacks, if this is known."""
+    """If it is known which records an old copy's replica lacks, tell this in the decision."""
     own, key, end_offset = log_dir.generation, decision.topic_partition, log.log_end_offset
     known = max(own.doubts.get(key, -1), own.found.get(key, -1))
     if not own.old or known < 0:
@@ -149,7 +149,7 @@ def judge(
     if is_same and log.log_end_offset >= held:
         return None
     if not log_dir.is_outdated:
-        own.is_all_in_doubt = True  # other logs may be old, too, and seem complete
+        own.is_all_in_doubt = True  # other logs may be old, too, although they seem complete
         count_as_old(log_dir, short(log_dir))
     own.found[key] = held
     return Decision(Act.INCOMPLETE, key, (facts,), f"{own.old}; {REMEDY}")
@@ -170,7 +170,7 @@ def close_opened(replicas: Replicas) -> list[Decision]:
             with replicas.reserved(key):
                 replica = replicas.opened.get(key)
                 if replica is None or replica.log is not log or replica.log_dir is not log_dir:
-                    continue  # deleted or moved meanwhile, or opened before the dir failed
+                    continue  # the log was deleted or moved, or was opened before the dir failed
                 with suppress(LogStoreError):
                     log.flush()
                 own.found[key] = known_offsets(replicas, log_dir).get(key, -1)
@@ -194,7 +194,7 @@ def tell(log_dirs: Iterable[LogDir]) -> list[str]:
 
 
 def disagreements(replicas: Replicas, said: Mapping[TopicPartition, LogDir]) -> Iterator[str]:
-    """Report each replica that the catalog names in a wrong log dir; the directories are right."""
+    """Report each replica that is in another log dir than the catalog records, or is missing."""
     for key, log_dir in said.items():
         replica = replicas.opened.get(key)
         if replica is not None:
@@ -210,7 +210,7 @@ def disagreements(replicas: Replicas, said: Mapping[TopicPartition, LogDir]) -> 
 
 
 def with_newly_old(replicas: Replicas, loaded: Sequence[LogDir]) -> list[LogDir]:
-    """Add serving log dirs that were just found to be old copies to the loaded log dirs."""
+    """To the loaded log dirs, add the serving log dirs that were just found to be old copies."""
     newly = [d for d in replicas.log_dirs if d.is_outdated and d.generation.is_all_in_doubt]
     return [*loaded, *(log_dir for log_dir in newly if log_dir not in loaded)]
 
@@ -218,7 +218,7 @@ def with_newly_old(replicas: Replicas, loaded: Sequence[LogDir]) -> list[LogDir]
 def note_missing(
     replicas: Replicas, said: Mapping[TopicPartition, LogDir], loaded: Iterable[LogDir]
 ) -> list[tuple[TopicPartition, LogDir, LogStoreError]]:
-    """Take offline each replica that an old copy lacks, although the catalog names it there."""
+    """Mark as offline each replica that an old copy lacks although the catalog records it there."""
     missing: list[tuple[TopicPartition, LogDir, LogStoreError]] = []
     old = [log_dir for log_dir in loaded if log_dir.is_outdated]
     known = {key: d for d in old for key in replicas.catalog.on(d.directory_id)}
