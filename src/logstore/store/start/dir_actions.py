@@ -1,7 +1,7 @@
 """Carry out the decisions of the start-up table, durably and one step at a time.
 
-Each function renames one directory or changes one small file. After a crash before the change, the
-next start finds the same facts as this start. After a crash that follows the change, the table
+Each function renames one directory or changes one small file. If a crash comes before the change,
+the next start finds the same files as this start. If a crash comes after the change, the table
 makes the same decision again.
 """
 
@@ -82,7 +82,8 @@ def outrank(log: Log, generation: int) -> None:
 def lower_high_watermarks(log_dir: LogDir) -> None:
     """If logs lost records, lower their high watermarks on the disk to their log end offsets.
 
-    Otherwise, after a crash, the records that are appended next would count as replicated.
+    If a high watermark stayed too high, records that are appended next would count as replicated
+    after a crash.
     """
     if log_dir.is_offline:
         return

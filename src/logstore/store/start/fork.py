@@ -1,8 +1,9 @@
 """Keep a forked child from using its parent's stores.
 
 The child inherits locks, but not the threads that may hold these locks. So this module takes no
-lock. This module marks each log as unavailable, and gives the log new locks, so that calls to the
-log can report this. `disk.dir_lock` closes the descriptors that hold the locks of the log dirs.
+lock. This module marks each log as unavailable, and gives the log new locks, so that a call to the
+log raises an error and does not hang. `disk.dir_lock` closes the descriptors that hold the locks of
+the log dirs.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _open_stores: weakref.WeakSet[StoreState] = weakref.WeakSet()
 
 
 def watch(state: StoreState) -> None:
-    """Close a store in the child when this process is forked."""
+    """When this process is forked, close the store in the child."""
     _open_stores.add(state)
 
 

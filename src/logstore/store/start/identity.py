@@ -1,4 +1,4 @@
-"""Collect the facts of the configured paths, and write the identities that `roster` decided.
+"""Read what is at the configured paths, and write the identities that `roster` decided.
 
 Nothing is written before the decision, so an empty mount point stays empty.
 """
@@ -35,7 +35,7 @@ from logstore.store.start.roster import DirFacts, Found, Member, Roll
 
 
 class Configured(NamedTuple):
-    """The configured paths, resolved. `bad` gives the reason if a path cannot be resolved."""
+    """The resolved configured paths. `bad` maps each path that cannot be resolved to the reason."""
 
     paths: tuple[str, ...]
     bad: Mapping[str, str]
@@ -56,13 +56,14 @@ def resolve(
     """Resolve the configured paths, so that each directory has only one path.
 
     Args:
-        patience_seconds: a path that takes longer is bad; None waits without limit.
+        patience_seconds: a path that takes longer to resolve is bad. If None, there is no limit.
 
     Raises:
         LogDirIdentityError: two paths lead to one directory, or one directory lies inside another.
-        LogDirError: retriable; this process lacks a resource, such as descriptors or memory.
+        LogDirError: this process lacks a resource, such as descriptors or memory; the error is
+            retriable.
         ValueError: there is no path, or the only path looks like a list that is written as one
-            text.
+            string.
     """
     listed = [log_dirs] if isinstance(log_dirs, str | os.PathLike) else log_dirs
     names = [path_of(log_dir, "a log dir") for log_dir in many(listed, "log_dirs", "paths")]
@@ -140,10 +141,11 @@ def _resolve(name: str) -> _Resolved:
 
 
 def look_at(configured: Configured) -> list[DirFacts]:
-    """Collect the facts of all configured dirs; an error of one dir is a fact about that dir.
+    """Read the identity of each configured dir; a dir that cannot be read is `Found.BAD`.
 
     Raises:
-        LogDirError: retriable; this process lacks a resource, such as descriptors or memory.
+        LogDirError: this process lacks a resource, such as descriptors or memory; the error is
+            retriable.
     """
     found = []
     for path in configured.paths:
@@ -190,10 +192,10 @@ def _look_at(path: str) -> DirFacts:
 def own_identities(facts: Sequence[DirFacts]) -> list[DirFacts]:
     """If a `meta.properties` was copied from another log dir, treat it as damaged.
 
-    The `.lock` of the last owner reveals such a file: `.lock` names an identity of this store, and
-    `meta.properties` has the identity of another log dir, or of another store. Without this check,
-    two log dirs would have one identity, or would belong to two stores, and the store would not
-    open.
+    The `.lock` of the last owner reveals such a file: `.lock` contains an identity of this store,
+    but `meta.properties` contains the identity of another log dir, or of another store. Without
+    this check, two log dirs would have one identity, or would belong to two stores, and the store
+    would not open.
     """
     return [_own_identity(fact, [one for one in facts if one is not fact]) for fact in facts]
 
@@ -226,8 +228,8 @@ def make_missing(path: str, check: Callable[[], None]) -> None:
     """Make the directory of a new log dir, and its missing parents, all durably.
 
     Args:
-        check: a function that is called before each directory is made. It raises if no thread waits
-            for the result any more.
+        check: a function that is called before each directory is made. This function raises if no
+            thread waits for the result any more.
     """
     missing = []
     while not files.exists(path):
@@ -249,10 +251,10 @@ Steps = Callable[[Sequence[LogDir], Callable[[LogDir], None]], None]
 def write_identities(roll: Roll, log_dirs: Mapping[str, LogDir], each: Steps) -> None:
     """Write the decided identities in an order that leaves a known state after any crash.
 
-    A new store is first written as forming on all dirs, then as formed. Only a formed dir may hold
-    data. The identity of a dir that joins a store is written before the rosters of other dirs name
-    this dir. The roster of a joining dir does not name dirs that join after it. If the disk of a
-    dir fails here, the dir goes offline.
+    A new store is first written as forming on all dirs, then as formed. Only a formed dir may
+    contain data. A dir that joins a store gets its identity before the rosters of other dirs
+    contain its id. The roster of a joining dir does not contain the ids of dirs that join later. If
+    the disk of a dir fails here, the dir goes offline.
     """
     members = [member for member in roll.members if not log_dirs[member.path].is_offline]
 
@@ -276,7 +278,7 @@ def write_identities(roll: Roll, log_dirs: Mapping[str, LogDir], each: Steps) ->
 
 
 def _to_update(members: Sequence[Member], joining: Sequence[Member]) -> list[Member]:
-    """List the dirs to write after the joining dirs. The last joining dir is complete already."""
+    """List the dirs that still need the final roster; the last joining dir has it already."""
     return [member for member in members if member.is_changed and member not in joining[-1:]]
 
 
@@ -284,7 +286,8 @@ def write_identity(log_dir: LogDir, meta: MetaProperties) -> None:
     """Write the identity of one log dir; if its disk fails here, the dir goes offline.
 
     Raises:
-        LogDirError: retriable; this process lacks a resource, such as descriptors or memory.
+        LogDirError: this process lacks a resource, such as descriptors or memory; the error is
+            retriable.
     """
     if log_dir.is_offline:
         return
@@ -301,7 +304,7 @@ def write_identity(log_dir: LogDir, meta: MetaProperties) -> None:
 
 
 def _has_identity(path: str) -> bool:
-    """Check whether a dir already has a `meta.properties`; False if the disk fails."""
+    """Check whether a dir already has a `meta.properties`; return False if the disk fails."""
     try:
         return files.exists(os.path.join(path, FILE_NAME))
     except OSError:

@@ -1,7 +1,7 @@
 """List a log dir: replicas, leftovers of a crash, and files that do not belong to the store.
 
-A file that does not belong to the store is not touched. It causes a warning in the recovery report,
-not an error.
+A file that does not belong to the store is not touched. Such a file causes a warning in the
+recovery report, not an error.
 """
 
 from __future__ import annotations
@@ -134,8 +134,8 @@ def list_at_rest(log_dirs: Iterable[LogDir], list_all: Callable[[], Found]) -> F
     """List log dirs that another process owns; repeat this if replicas came or went meanwhile.
 
     The log dirs are listed one after another. If a replica moves meanwhile from a dir that is not
-    listed yet to a dir that is listed already, no listing has it. If it moves in the other
-    direction, two listings have it.
+    listed yet to a dir that is listed already, no listing has the replica. If the replica moves in
+    the other direction, two listings have the replica.
     """
     before = _lasting_names(log_dirs)
     for _ in range(LISTINGS_MAX):
@@ -170,8 +170,8 @@ def _what_is_foreign(entry: files.Entry) -> str:
 def _take_bare_replica(listing: Listing, facts: ReplicaFacts, path: str) -> None:
     """Classify a directory that is named like a replica, but has no metadata file.
 
-    The directory is a replica that lost this file, or a creation that a crash interrupted, or
-    foreign.
+    The directory is a replica that lost this file, or a creation that a crash interrupted, or it
+    does not belong to the store.
     """
     try:
         inside = files.entries(path)
@@ -227,7 +227,7 @@ def segment_paths(path: str) -> list[str]:
 
 
 def with_metadata(facts: ReplicaFacts) -> ReplicaFacts:
-    """Add the facts of `partition.metadata`. Only this file is sure to have the whole topic."""
+    """Add the values in `partition.metadata`. Only this file always has the full topic name."""
     try:
         document = read_document(os.path.join(facts.path, PARTITION_METADATA))
         if document is None:
@@ -263,7 +263,7 @@ def with_metadata(facts: ReplicaFacts) -> ReplicaFacts:
 
 
 def _without_metadata(facts: ReplicaFacts) -> ReplicaFacts:
-    """Give the facts of a directory without `partition.metadata`, which a purge removes last."""
+    """Classify a directory without `partition.metadata`, the file that a purge removes last."""
     is_log_left = any(parse_segment_file_name(entry.name) for entry in files.entries(facts.path))
     return facts._replace(
         is_deleted_by_user=facts.kind == "delete" and not is_log_left,

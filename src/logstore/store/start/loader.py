@@ -45,7 +45,7 @@ class Loader:
     """Opens all logs of a store, or all logs of one log dir that came back.
 
     Attributes:
-        purges: lists of directories to remove in the background; the order in each list counts.
+        purges: lists of directories to remove in the background, each in the order of removal.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Loader:
         self._held: dict[TopicPartition, Log] = {}
 
     def load(self) -> None:
-        """Open every log that can be opened; the report names all other logs."""
+        """Open every log that can be opened; the report lists all other logs."""
         catalog = self.replicas.catalog
         good = [log_dir for log_dir in self.replicas.log_dirs if not log_dir.is_offline]
         is_bad = self.replicas.is_a_dir_bad()
@@ -232,9 +232,9 @@ class Loader:
 
     def _recover(self, good: list[LogDir], queues: dict[str, deque[ReplicaFacts]]) -> None:
         """Open the logs in several threads per dir. A dir that fails stops only its own queue."""
-        # If a dir was closed in order, opening a log is Python code that does not wait for the
-        # disk. Several threads would wait for each other. If the store serves, they would also slow
-        # down its callers, because they take the interpreter's lock.
+        # If a dir was closed cleanly, opening a log is Python code that does not wait for the
+        # disk. Several threads would wait for each other. If the store serves, several threads
+        # would also slow down its callers, because they take the interpreter's lock.
         lanes = [
             log_dir
             for log_dir in good

@@ -24,17 +24,17 @@ DEPTH_MAX = 2
 
 
 def nested(path: str, *, is_there: bool) -> str:
-    """Say why a new log dir must not be made at a path; "" means that it is allowed.
+    """Say why a new log dir must not be made at a path; return "" if the log dir is allowed.
 
     A directory that cannot be read, such as a parent that belongs to another user, does not count
     as a log dir.
 
     Args:
-        path: the path, resolved: it has no symbolic links.
+        path: the resolved path, which has no symbolic links.
         is_there: whether the path is a directory already, so that another log dir may be below it.
     """
     if any(name.startswith(BENCH_PREFIX) for name in path.split(os.sep)):
-        return ""  # a benchmark's directory may be in a log dir: it is removed later
+        return ""  # a benchmark's directory may be in a log dir, because it is removed later
     outer = os.path.dirname(path)
     while outer != os.path.dirname(outer):
         if _has(outer, FILE_NAME):

@@ -1,4 +1,4 @@
-"""Take possession of the log dirs: identity, then lock, then probe.
+"""Take possession of the log dirs: read their identities, lock the dirs, then probe them.
 
 Nothing is written into a directory before its identity is known and its lock is held. If a step
 fails or hangs for one dir, only that dir goes offline. The whole opening stops in two cases: no log
@@ -36,7 +36,7 @@ FailureHandler = Callable[[LogDir], None]
 
 
 class OpenedDirs(NamedTuple):
-    """The configured log dirs in order, including log dirs that do not serve."""
+    """The log dirs in their configured order, including log dirs that do not serve."""
 
     log_dirs: tuple[LogDir, ...]
     missing_ids: tuple[str, ...]
@@ -45,7 +45,7 @@ class OpenedDirs(NamedTuple):
 
     @property
     def broker_id(self) -> int:
-        """The number that the log dirs have."""
+        """The broker id that the log dirs record."""
         return self.roll.members[0].meta.broker_id
 
     def good(self) -> list[LogDir]:
@@ -65,14 +65,14 @@ def open_log_dirs(
     """Take possession of all log dirs that can serve.
 
     Args:
-        admin_socket: the address of the owner's admin socket. It is written into each lock file.
+        admin_socket: the address of the owner's admin socket, which is written into each lock file.
         patience_seconds: a log dir that takes more seconds than this for one step goes offline.
 
     Raises:
         LogDirLockedError: another process has one of the dirs open; nothing was changed.
         LogDirIdentityError: the identity of the dirs is unclear, or no dir belongs to this store.
         LogDirOfflineError: no log dir works.
-        LogDirError: retriable; this process is short of descriptors or memory.
+        LogDirError: this process is short of descriptors or memory; the error is retriable.
     """
     for _ in range(ATTEMPTS_MAX):
         facts, roll = foresee(
@@ -108,7 +108,7 @@ def foresee(
     format_new: bool = False,
     patience_seconds: float = PATIENCE_SECONDS,
 ) -> tuple[list[DirFacts], Roll]:
-    """Decide what an opening makes of the dirs, and change nothing; see `open_log_dirs`."""
+    """Decide what `open_log_dirs` would do with the dirs, and change nothing."""
     facts = look(configured, patience_seconds)
     roll = decide(facts, broker_id=broker_id, format_new=format_new, new_id=new_id)
     refuse_nested(facts, roll)
@@ -121,7 +121,7 @@ def view_log_dirs(
     on_failure: FailureHandler,
     patience_seconds: float = PATIENCE_SECONDS,
 ) -> OpenedDirs:
-    """Open the log dirs of a store for reading; another process may own it. Changes nothing."""
+    """Open a store's log dirs for reading, without changes; another process may own the store."""
     facts = look(configured, patience_seconds)
     if all(fact.found in (Found.BARE, Found.ABSENT) and not fact.has_replicas for fact in facts):
         why = not_mounted(*facts)
@@ -145,7 +145,7 @@ def _check_a_store_is_seen(facts: Sequence[DirFacts]) -> None:
 
 
 def _essence(facts: Iterable[DirFacts]) -> list[tuple[object, ...]]:
-    """Keep the facts that a decision depends on, without facts that this opening changes."""
+    """Keep the fields that a decision depends on, without fields that this opening changes."""
     return [(fact.path, fact.meta, fact.found is Found.BAD, fact.has_replicas) for fact in facts]
 
 
@@ -191,7 +191,7 @@ def _make(
 
 
 def _taken_in(facts: Sequence[DirFacts], roll: Roll) -> set[str]:
-    """List the dirs that the user takes in again after they were given up."""
+    """List the dirs that were given up earlier and that the user now takes into the store again."""
     cluster_id = roll.members[0].meta.cluster_id
     metas = [fact.meta for fact in facts if fact.meta and fact.meta.cluster_id == cluster_id]
     epoch = max((meta.roster_epoch for meta in metas), default=0)
@@ -218,7 +218,7 @@ def check_one_serves(log_dirs: Sequence[LogDir]) -> None:
 
 
 def look(configured: Configured, patience_seconds: float) -> list[DirFacts]:
-    """Collect the facts of all configured dirs in parallel; a dir that does not answer is bad."""
+    """Read all configured dirs in parallel; a dir that does not answer in time is `Found.BAD`."""
     found: dict[str, DirFacts] = {}
 
     def look_at_one(path: str) -> None:
@@ -235,7 +235,7 @@ def look(configured: Configured, patience_seconds: float) -> list[DirFacts]:
 
 
 def _lock(opened: OpenedDirs, roll: Roll, patience_seconds: float) -> None:
-    """Lock every log dir; a dir with a bad disk goes offline; another owner ends the opening."""
+    """Lock all log dirs; a bad disk takes its dir offline; raise if another process owns a dir."""
     new = {member.path for member in roll.members if member.is_new}
     each(opened.good(), lambda d: takeover.lock(d, is_new=d.path in new), patience_seconds)
     check_one_serves(opened.log_dirs)

@@ -2,8 +2,8 @@
 
 An import opens files. If the process has no descriptor left, a `flush` or `close` that must import
 a module would fail with an error that names the module. So an opening imports all these modules.
-They are not imported earlier, so that `import logstore` stays cheap. The modules of an extra are
-imported when a log that needs them is opened.
+`import logstore` does not import them, so that it stays cheap. The modules of an extra are imported
+when a log that needs them is opened.
 """
 
 from __future__ import annotations

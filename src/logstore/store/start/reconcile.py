@@ -2,8 +2,8 @@
 
     list -> facts -> decide -> rename, mark        repeated until no log dir failed meanwhile
 
-If a log dir fails during these steps, decisions that relied on this dir are void. Then all dirs are
-listed again, and all decisions are made again. This module opens no log and purges nothing.
+If a log dir fails during these steps, decisions that relied on this dir may be wrong. Then all dirs
+are listed again, and all decisions are made again. This module opens no log and purges nothing.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ def settle(replicas: Replicas, environment: LogEnvironment) -> Settled:
     """Decide about every directory of all good log dirs, before any log is open.
 
     Raises:
-        LogDirError: retriable; this process lacks a resource, such as descriptors or memory.
+        LogDirError: this process lacks a resource, such as descriptors or memory; the error is
+            retriable.
     """
 
     def list_one(log_dir: LogDir, beat: Callable[[], object]) -> Listing:
@@ -118,7 +119,7 @@ def settle_again(
         found, kept = _outlive_deletions(replicas, found, this)
         found = complete(found, good, environment, this.at)
         recognise(replicas)
-        if close_opened(replicas):  # the returned dir showed that a serving dir is old
+        if close_opened(replicas):  # the returned dir showed that a serving dir is an old copy
             return None
         decisions = decide_all(replicas, found, is_all_listed={*replicas.log_dirs} <= {*good})
 
@@ -237,7 +238,7 @@ def _with_open(
     interesting: set[TopicPartition],
     back_path: str,
 ) -> tuple[list[ReplicaFacts], frozenset[TopicPartition]]:
-    """Select the facts of the interesting replicas, and add the facts of their open logs."""
+    """Select the `ReplicaFacts` of the interesting replicas, and add those of their open logs."""
     opened: dict[str, ReplicaFacts] = {}
     for key in interesting:
         replica = replicas.opened.get(key)
@@ -332,7 +333,7 @@ def _carry_out_one(
 
 
 def _prepare_purge(replicas: Replicas, facts: ReplicaFacts, this: Pass) -> ReplicaFacts:
-    """Mark a directory before its purge, so that a half purged directory is no replica."""
+    """Mark a directory before its purge, so that a half purged directory is not opened."""
     log_dir = replicas.dir_of(facts.log_dir)
     with this.at(log_dir):
         if facts.kind == "live":

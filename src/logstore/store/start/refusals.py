@@ -13,7 +13,7 @@ READER_REMEDY = "mount the disk, correct the path, or leave it out"
 
 
 def last_at(path: str | None) -> str:
-    """Give words that follow the id of a missing log dir: its last path, if it is known."""
+    """Give the text that follows a missing log dir's id: its last path, or "" if unknown."""
     return "" if path is None else f" (last at {path})"
 
 
@@ -34,7 +34,7 @@ def replaced_remedy(path: str) -> str:
 
 
 def without_remedy(reason: str) -> str:
-    """Remove the remedy from a reason, for a process that must not act: a Spark executor."""
+    """Remove the remedy from a reason, for a Spark executor, which must not repair a store."""
     for begin in (LAST_HERE, ": mount ", ": leave "):
         reason = reason.partition(begin)[0]
     return reason

@@ -1,8 +1,8 @@
-"""Add the facts that a listing does not show, but that the start-up table needs.
+"""Read the metadata and end offsets of copies, which a listing lacks, for the start-up table.
 
-If a replica has only one directory, and the directory is live, the table needs no more facts. Such
-a directory is read only when its log opens. So the start of a store with many partitions stays
-cheap.
+If a replica has only one directory, and the directory is live, the table does not need these
+values. Such a directory is read only when its log opens. So the start of a store with many
+partitions stays cheap.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ def complete(
     environment: LogEnvironment,
     at: Callable[[LogDir], AbstractContextManager[None]] = lambda log_dir: nullcontext(),
 ) -> list[ReplicaFacts]:
-    """Add facts about each replica that has several directories, or has no live directory.
+    """Complete the `ReplicaFacts` of replicas with several directories, or without a live one.
 
-    If the disk fails, the fact stays unknown, and the table changes nothing. When the replica is
+    If the disk fails, a value stays unknown, and the table changes nothing. When the replica is
     opened, the error occurs again.
 
     Args:
-        at: a function that gives a context manager for a log dir. It is entered for each access to
-            the log dir.
+        at: a function that gives a context manager for a log dir. The context manager is entered
+            for each access to the log dir.
 
     Raises:
-        LogDirError: retriable; this process lacks a resource, so nothing can be decided.
+        LogDirError: this process lacks a resource, so nothing can be decided; retry later.
     """
     by_key: dict[TopicPartition, list[ReplicaFacts]] = defaultdict(list)
     for facts in found:
@@ -82,13 +82,14 @@ def _complete_one(
 
 
 def _ask_the_disk(facts: ReplicaFacts, log_dir: LogDir) -> None:
-    """Drop a copy from the page cache if it may become the log: only data on the disk counts.
+    """Drop a copy from the page cache, so that only its data on the disk counts.
 
-    A sync may have failed while another process made the copy. The data of the failed sync is lost,
-    but the kernel shows this data from memory until the next power cut.
+    The copy may become the log. A sync may have failed while another process made the copy. The
+    data of the failed sync is lost, but the kernel shows this data from memory until the next power
+    cut.
 
     Raises:
-        LogDirError: the disk failed, and the log dir went offline. Or this process lacks a
+        LogDirError: the disk failed, and the log dir went offline; or this process lacks a
             resource.
     """
     try:
@@ -123,7 +124,7 @@ def was_deleted(replicas: Replicas, log_dir: LogDir, facts: ReplicaFacts) -> boo
 
 
 def facts_of_open(replica: Replica) -> ReplicaFacts:
-    """Give the facts of a live copy that this process has open."""
+    """Give the `ReplicaFacts` of a live copy that this process has open."""
     log, log_dir = replica
     metadata = host.metadata_of(log)
     topic, partition = key_of(log)

@@ -1,7 +1,7 @@
 """Decide at start what each configured directory is: ours, new, foreign, swapped, damaged.
 
-`decide` is a pure function from facts to decisions. `identity` collects the facts before, and
-writes the decided identities. While the store runs, `dirs/membership` changes the roster.
+`decide` is a pure function from `DirFacts` to a `Roll`. `identity` reads the `DirFacts` before, and
+writes the decided identities after. While the store runs, `dirs/membership` changes the roster.
 
     every dir bare                       form a new store
     all formatted dirs still forming     the last start crashed while forming: complete it
@@ -29,7 +29,7 @@ from logstore.store.start.refusals import FORMAT_REMEDY, TAKE_BACK, Refused
 
 
 class Found(enum.Enum):
-    """The kinds of findings at a configured path."""
+    """What a start can find at a configured path."""
 
     FORMATTED = "formatted"
     DAMAGED = "damaged"
@@ -39,14 +39,13 @@ class Found(enum.Enum):
 
 
 class DirFacts(NamedTuple):
-    """The facts that were found at one configured path.
+    """What a start has found at one configured path.
 
     Attributes:
-        unmounted: for an empty dir: the mount point in fstab above it, if nothing is mounted there
-            now.
-        last_paths: the last paths of the other log dirs that this dir has recorded, by directory
-            id.
-        nested: if the dir has no identity: why it must not become a log dir; "" if that is allowed.
+        unmounted: for an empty dir, the mount point above it that fstab lists and on which nothing
+            is mounted now.
+        last_paths: by directory id, the last path of each other log dir that this dir has recorded.
+        nested: for a dir without identity, why it must not become a log dir; "" if that is allowed.
     """
 
     path: str
@@ -207,7 +206,7 @@ def _lost(fact: DirFacts) -> str:
 
 
 def not_mounted(*facts: DirFacts) -> str:
-    """Name the unmounted mount points of fstab that are above empty dirs; "" if there are none."""
+    """Say which fstab mount points above empty dirs are unmounted; return "" if none are."""
     points = sorted({fact.unmounted for fact in facts if fact.unmounted})
     is_one = len(points) == 1
     told = f"{', '.join(points)} {'is' if is_one else 'are'} named in /etc/fstab and "
@@ -258,7 +257,7 @@ class _Existing:
         self.refused: list[Refused] = []
 
     def _choose_cluster(self, formatted: Sequence[DirFacts]) -> str:
-        """Choose the store that most dirs belong to; raises if two stores have as many dirs."""
+        """Choose the store that most dirs belong to; raise if two stores have equally many dirs."""
         counts = Counter(fact.meta.cluster_id for fact in formatted if fact.meta).most_common()
         if len(counts) > 1 and counts[0][1] == counts[1][1]:
             by_cluster = {fact.meta.cluster_id: fact.path for fact in formatted if fact.meta}
@@ -329,7 +328,7 @@ class _Existing:
             self.roster, self.is_roster_changed = roster, True
 
     def _match_damaged(self) -> None:
-        """Find out for each dir that lost its identity which member it is."""
+        """For each dir that lost its identity, find out which member the dir is."""
         unsure = []
         for fact in self.was_ours:
             if fact.hint.directory_id in self._gaps():
@@ -395,5 +394,5 @@ class _Existing:
 
 
 def _is_of_another(fact: DirFacts, cluster_id: str) -> bool:
-    """Check whether the readable part of a damaged identity names another store."""
+    """Check whether the readable part of a damaged identity has the id of another store."""
     return fact.hint.cluster_id is not None and fact.hint.cluster_id != cluster_id

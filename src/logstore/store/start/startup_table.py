@@ -14,10 +14,10 @@
 | `.delete` by the user, no dir is bad | purge all copies of that topic id, that `.delete` last |
 | `.stray`, or anything unknown | leave it alone, and report it |
 
-A deletion covers live copies too, unless a copy has a later generation. So if a copy was on a bad
-dir when its partition was deleted, the copy is deleted when the dir comes back. If a dir comes back
-while the store runs, a copy may be open already. An open copy is never replaced: if another copy
-outranks the open copy, there is an error that names both. An open copy also survives if a deletion
+A deletion applies to live copies too, unless a copy has a later generation. So if a copy was on a
+bad dir when its partition was deleted, the copy is deleted when the dir comes back. If a dir comes
+back while the store runs, a copy may be open already. An open copy is never replaced: if another
+copy outranks the open copy, an error reports both copies. An open copy also survives if a deletion
 comes back, because records were appended to the open copy.
 """
 
@@ -39,12 +39,12 @@ from logstore.names import NAME_BYTES_MAX, TopicPartition
 
 
 class ReplicaFacts(NamedTuple):
-    """The facts that were found about one replica directory.
+    """What a start has found out about one replica directory.
 
     Attributes:
         topic_id: the topic id in hex; empty if `partition.metadata` cannot be read, or was not
             read.
-        record: the record of a `.move` about its move.
+        record: the record that a `.move` keeps about its move.
         end_offset: the log end offset; -1 if it was not read.
         is_open: whether this is the live copy that this process has open.
         is_empty: whether this is a `.move` without metadata and segments: nothing was copied yet.
@@ -96,7 +96,7 @@ class Act(enum.Enum):
     CONFLICT = "conflict"  # the first copy outranks the second, but the second stays open
     RESUME = "resume"  # continue the move; first mark a caught-up `.move` as copying
     STRAY = "stray"
-    PURGE = "purge"  # remove all directories of the decision, in order
+    PURGE = "purge"  # remove all directories of the decision, in the order of the decision
     PURGE_COVERED = "purge covered"  # like PURGE, once the live copy is as long
     LEAVE = "leave"
 
@@ -211,7 +211,7 @@ def _with_live(
 
 
 def _top(live: Sequence[ReplicaFacts]) -> ReplicaFacts | None:
-    """Choose among the live copies of one replica; None if no copy outranks all others."""
+    """Choose among the live copies of a replica; return None if no copy outranks all others."""
     for facts in live:
         if facts.is_open:
             return facts
@@ -240,7 +240,7 @@ def _beside_live(key: TopicPartition, top: ReplicaFacts, facts: ReplicaFacts) ->
 
 
 def _names(moving: Moving | None, move: ReplicaFacts) -> bool:
-    """Check whether the live copy's `moving` names the move that builds this `.move`."""
+    """Check whether the live copy's `moving` refers to the move that builds this `.move`."""
     return moving == Moving(move.move_id, move.directory_id)
 
 

@@ -1,8 +1,8 @@
 """Decide again about replicas that are not open, after a copy or a log dir was given up.
 
-Without this module, only the next start would serve such replicas. They are of two kinds. Some had
-two copies that contradicted each other, and now only one copy is left. Of the others, only the
-unfinished copy of a move is left.
+Without this module, undecided replicas would not be served before the next start. There are two
+kinds of undecided replicas. Some had two copies that contradicted each other, and now only one copy
+is left. Of other replicas, only the unfinished copy of a move is left.
 """
 
 from __future__ import annotations
