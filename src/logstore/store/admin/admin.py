@@ -1,4 +1,4 @@
-"""Let other processes operate a running store: commands by name, served through a Unix socket.
+"""Let other processes operate a running store, with commands that they send to a Unix socket.
 
 One thread talks to all clients and never waits for a client or a disk. Each request runs in a
 thread of its own, so a request that hangs in a disk call delays no other request. At most
@@ -39,12 +39,12 @@ class Request:
         self._is_abandoned = is_abandoned
 
     def progress(self, facts: object) -> None:
-        """Send progress; if the client has too much unread progress, drop this progress."""
+        """Send progress to the client, or drop it if the client has too much unread progress."""
         self._tell(encode_line({"progress": facts}))
 
     @property
     def is_abandoned(self) -> bool:
-        """Check whether the client has hung up. If so, the result is not needed any more."""
+        """Check whether the client has hung up, so that the result is not needed any more."""
         return self._is_abandoned()
 
 
@@ -97,7 +97,7 @@ class Admin:
             self._commands[command] = Command(handler, is_quick)
 
     def register_elsewhere(self, prefix: str, load: Callable[[], object]) -> None:
-        """Let `load` register the commands with a prefix, when one of them is first requested.
+        """Let `load` register the commands of a prefix later: when a client first requests one.
 
         `load` may be called more than once, also by several threads at once.
         """
@@ -141,7 +141,7 @@ class Admin:
     # --- serving ----------------------------------------------------------------------------------
 
     def choose_place(self) -> str | None:
-        """Choose a path for the socket, to be named in the lock files; None: there is no socket."""
+        """Choose the socket's path, which the lock files record; return None if there is none."""
         from logstore.store.admin.place import choose_path
         from logstore.store.upkeep.keeper import warn
 
@@ -223,7 +223,7 @@ class Admin:
 
 
 def _answer_of(entry: ref[Admin]) -> Answer:
-    """Make a function that answers requests, for a server; it does not keep the store alive."""
+    """Make the function that answers a server's requests, without keeping the store alive."""
 
     def answer(
         line: bytes, tell: Callable[[bytes], object], is_abandoned: Callable[[], bool]

@@ -1,4 +1,4 @@
-"""Reach the process that owns a store, through the socket that the lock files name."""
+"""Send commands to the process that owns a store, through the socket in its lock files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RECEIVE_BYTES = 1 << 16
 LOOK_SECONDS_MAX = 5.0  # if a lock file cannot be read in this time, its log dir hangs
 
 
-# For each of the store's own commands: the arguments that are paths of log dirs.
+# Maps each command of the store to the argument that contains the path of a log dir, or paths.
 PATHS = {
     "create": "log_dir",
     "describe_dirs": "log_dirs",
@@ -40,7 +40,7 @@ def resolved(command: str, arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _absolute(path: Any) -> Any:
-    """Make a path absolute; return a directory id, or a value of another type, unchanged."""
+    """Make a path absolute; return any other value, such as a directory id, unchanged."""
     is_path = isinstance(path, str) and path != "" and not is_id(path)
     return os.path.abspath(path) if is_path else path
 
@@ -74,8 +74,8 @@ class AdminClient:
             arguments: values of JSON's types. The path of a log dir may be relative to the working
                 directory of this process.
             progress: a function that is called with each progress that the command sends.
-            timeout: how many seconds to wait for each part of the answer. None waits without limit,
-                which is needed for long commands such as a move.
+            timeout: how many seconds to wait for each part of the answer. If it is None, the call
+                waits without limit, which long commands such as a move need.
 
         Raises:
             LogStoreError: the command raised this error in the owner, or the owner has ended, or
@@ -124,10 +124,10 @@ def _lines(connection: socket.socket) -> Iterator[bytes]:
 
 
 def find_owner(log_dirs: Iterable[str | os.PathLike[str]]) -> AdminClient | None:
-    """Find the process that owns a store and serves an admin socket; None if no process does.
+    """Find the owner of a store that serves an admin socket; return None if there is no owner.
 
-    All lock files are read in parallel, and the first lock file that names a live socket is used.
-    So a disk that hangs does not block the request.
+    All lock files are read in parallel, and the first lock file that leads to a live socket is
+    used. So a disk that hangs does not block the request.
     """
     paths = [os.path.abspath(os.fspath(path)) for path in log_dirs]
     found: queue.SimpleQueue[AdminClient | None] = queue.SimpleQueue()
@@ -152,7 +152,7 @@ def find_owner(log_dirs: Iterable[str | os.PathLike[str]]) -> AdminClient | None
 
 
 def _owner_of(log_dir: str) -> AdminClient | None:
-    """Read the owner and its socket in the lock file of a log dir; None if no owner listens."""
+    """Read a log dir's lock file and make a client of the owner; None if no owner listens."""
     try:
         owner = read_owner(log_dir)
         if owner.admin_socket is None:

@@ -1,7 +1,7 @@
-"""Define the commands that every store has: methods of `LogStore`, with JSON's types.
+"""Define the commands that every store has: the methods of `LogStore`, with values of JSON's types.
 
-The function of a command gets the keys of the request, except the command's name, as arguments. An
-unknown key causes a TypeError.
+The keys of a request, except `command`, become the arguments of the command's function. An unknown
+key causes a TypeError.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
-# The prefixes of commands of other packages, each with the module that registers these commands.
-# The module is imported when one of the commands is first requested.
+# Maps a prefix to the module, in another package, that registers the commands with this prefix. The
+# module is imported when a client first requests one of these commands.
 ELSEWHERE = {"move.": "mover.registration"}
 
 
 def ping(state: OwnerState) -> Row:
-    """Return the identity of the process that answers."""
+    """Return the pid of the process that answers, and the log dirs of its store."""
     return {"pid": os.getpid(), "log_dirs": list(state.log_dirs)}
 
 
@@ -134,7 +134,7 @@ def reopen_dir(
 
 
 def take_offline(state: OwnerState, path: str) -> Row:
-    """Flush a log dir and release the log dir."""
+    """Flush a log dir and take it offline."""
     dir_changes.take_offline(state, path)
     return {"path": path}
 

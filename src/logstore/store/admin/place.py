@@ -1,9 +1,9 @@
 """Find a path for an admin socket, connect to it, and remove the sockets of killed owners.
 
-A socket is in a directory that only its user can access (mode 0700). The socket is not in a log
-dir, because a disk that hangs must not block clients that ask about that disk. `.lock` in each log
-dir contains the path of the socket. An address can have at most 107 bytes; longer paths are reached
-through `/proc/self/fd`.
+A socket is in a directory that only the owner's user can access (mode 0700). The socket is not in a
+log dir, because a disk that hangs must not block clients that ask about that disk. `.lock` in each
+log dir contains the path of the socket. The address of a socket has at most 107 bytes. If the path
+is longer, the socket is reached through `/proc/self/fd`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SUFFIX = ".sock"
 NEW_SUFFIX = ".new"
 NEW_SECONDS_MAX = 60  # after this time, a socket without a final name is old
 BACKLOG = 64
-TEMPORARY = "/tmp"  # not TMPDIR: that path is often long, and may be removed early
+TEMPORARY = "/tmp"  # TMPDIR is not used: its path is often long, and may be removed early
 
 
 def choose_path() -> str:
@@ -56,7 +56,7 @@ def private_dir() -> str:
 
 
 def _below_tmp() -> str:
-    """Give the path of the directory for sockets of a user that has no session."""
+    """Give the path of the directory for sockets if the user has no session directory."""
     return os.path.join(TEMPORARY, f"logstore-{os.geteuid()}")
 
 
@@ -122,8 +122,8 @@ def connect(path: str) -> socket.socket:
 def sweep(directory: str) -> None:
     """Remove the sockets at which no process listens, because their owners were killed.
 
-    A socket that has no final name yet (`*.new`) may be about to listen. Such a socket is removed
-    only if it is old.
+    A socket that has no final name yet (`*.new`) may be about to listen. A socket without a final
+    name is removed only if it is old.
     """
     old_ns = time.time_ns() - NEW_SECONDS_MAX * 1_000_000_000
     for entry in files.entries(directory):

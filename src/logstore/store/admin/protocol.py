@@ -49,10 +49,10 @@ def encode_error(error: BaseException) -> dict[str, Any]:
 
 
 def decode_error(document: object) -> Exception:
-    """Make the error that an owner reported.
+    """Make an exception from an error that the owner reported.
 
-    If this version does not know the error's class, because the owner has a later version, a
-    LogStoreError is made.
+    If the owner has a later version and reports a class that this version does not have, the
+    exception is a LogStoreError.
     """
     if not isinstance(document, dict):
         return LogStoreError(f"the owner's answer cannot be read: {document!r}")

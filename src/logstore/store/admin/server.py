@@ -3,8 +3,8 @@
 Limits keep a client from harming the store or another client:
 
     connections    if there are too many, the oldest connection without a running request is closed
-    bytes          of one request, and of progress that a client has not received yet
-    seconds        in which a client must send its request, and receive any part of an answer
+    bytes          one request, and progress that a client has not received yet, have a size limit
+    seconds        a client must send its request, and receive each part of an answer, in time
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Connection:
 
 
 class AdminServer:
-    """The socket of one store, from `start` to `stop`."""
+    """Serves the admin socket of one store; listens from its creation, answers from `start` on."""
 
     def __init__(
         self,
@@ -148,7 +148,7 @@ class AdminServer:
                 self._send(connection)
 
     def _patience(self) -> float | None:
-        """Give the seconds until the next deadline; None if there is no deadline."""
+        """Give the seconds until the next deadline; return None if there is no deadline."""
         times = [c.deadline for c in self._connections.values() if c.deadline is not None]
         if self._deaf_until is not None:
             times.append(self._deaf_until)
@@ -180,7 +180,7 @@ class AdminServer:
             self._refuse(connection, f"{CONNECTIONS_MAX} clients are served already; try again")
 
     def _receive(self, connection: Connection) -> None:
-        """Receive bytes of a request; a client that hangs up is forgotten."""
+        """Receive bytes of a request; close the connection if the client has hung up."""
         try:
             data = connection.peer.recv(RECEIVE_BYTES)
         except BlockingIOError:
@@ -191,7 +191,7 @@ class AdminServer:
             self._hang_up(connection)
             return
         if not connection.is_waiting:
-            return  # a connection has one request; later bytes are not read
+            return  # a connection has one request; bytes after the request are ignored
         connection.incoming += data
         line, newline, _ = connection.incoming.partition(b"\n")
         if len(line) > REQUEST_BYTES_MAX:
@@ -278,5 +278,5 @@ class AdminServer:
 
 
 def is_welcome(user_id: int) -> bool:
-    """Check whether a user may operate the store: it is root, or the user that runs the owner."""
+    """Check whether a user may operate the store: only root and the owner's user may do so."""
     return user_id in (os.geteuid(), 0)

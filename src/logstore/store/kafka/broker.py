@@ -1,8 +1,8 @@
-"""Name a broker's log dirs that the user did not pass, from the metadata log (KIP-858).
+"""Find a broker's log dirs that the user did not pass, in the metadata log (KIP-858).
 
-A broker in KRaft mode registers the ids of all its log dirs. If one of the passed dirs has the
-cluster's metadata log, the broker's last registration in that log names the broker's log dirs. If
-the log does not contain the registration any more, the latest snapshot of the log contains it.
+A broker in KRaft mode registers the ids of all its log dirs. If one of the passed dirs contains the
+cluster's metadata log, the broker's last registration in that log lists these ids. If the log does
+not contain the registration any more, the latest snapshot of the log contains the registration.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ METADATA_TOPIC = TopicPartition("__cluster_metadata", 0)
 REGISTER_BROKER, FRAME_VERSION, LOG_DIRS_VERSION, LOG_DIRS_TAG = 27, 1, 3, 0
 RESERVED_IDS_MAX = 100
 SNAPSHOT_BYTES_MAX = 256 << 20
-SNAPSHOT = re.compile(r"[0-9]{20}-[0-9]{10}\.checkpoint")  # its offset and leader epoch
+SNAPSHOT = re.compile(r"[0-9]{20}-[0-9]{10}\.checkpoint")  # the name has offset and leader epoch
 
 
 def missing_dirs(partitions: Partitions, given: Collection[str], node_id: str) -> list[str]:
-    """Give a sentence for each log dir that a broker registered and that was not passed."""
+    """Return a warning for each registered log dir of a broker that the user did not pass."""
     if METADATA_TOPIC not in partitions:
         return []
     registered: list[str] = []
@@ -53,7 +53,7 @@ def missing_dirs(partitions: Partitions, given: Collection[str], node_id: str) -
 
 
 def _snapshot(directory: str) -> Iterator[bytes | None]:
-    """Give the records of the metadata log's latest snapshot, up to the first damage."""
+    """Iterate over the records in the metadata log's latest snapshot, up to the first damage."""
     names = [entry.name for entry in files.entries(directory) if SNAPSHOT.fullmatch(entry.name)]
     data = (
         files.read_file(os.path.join(directory, max(names)), SNAPSHOT_BYTES_MAX) if names else b""
@@ -65,7 +65,7 @@ def _snapshot(directory: str) -> Iterator[bytes | None]:
 
 
 def registered_dirs(value: bytes, node_id: str) -> list[str]:
-    """Read the ids of log dirs from a record that registers this broker; else return no ids."""
+    """Read the log dir ids in a registration of this broker; return [] for any other record."""
     try:
         reader = Reader(value)
         frame, kind, version = reader.unsigned(), reader.unsigned(), reader.unsigned()
@@ -98,7 +98,7 @@ def registered_dirs(value: bytes, node_id: str) -> list[str]:
 
 
 class Reader:
-    """Steps through the fields of a flexible record (KIP-482)."""
+    """Reads the fields of a flexible record (KIP-482) one after the other."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -120,7 +120,7 @@ class Reader:
         return self.unsigned() - 1
 
     def text(self) -> None:
-        """Step over a text, which may be null."""
+        """Step over a string, which may be null."""
         self.skip(max(self.unsigned() - 1, 0))
 
     def tags(self) -> dict[int, bytes]:

@@ -1,4 +1,4 @@
-"""List a log dir of a Kafka broker: the broker, the replicas, and the files that are not read.
+"""List a log dir of a Kafka broker: its identity, replicas, offsets, and files that are not read.
 
 meta.properties    version 0 or 1, cluster.id, broker.id or node.id, and from 3.7 on directory.id
 t-0                a replica                      t-0.<id>-future    the unfinished copy of a move
@@ -37,7 +37,7 @@ WHAT = {
 
 
 class KafkaMeta(NamedTuple):
-    """The contents of `meta.properties`; empty values for missing keys."""
+    """The values in `meta.properties`; the value of a missing key is empty."""
 
     cluster_id: str
     node_id: str
@@ -56,9 +56,9 @@ class KafkaListing(NamedTuple):
     """The contents of one log dir.
 
     Attributes:
-        known_ends: for each log, an offset that it had reached, and the checkpoint with that
-            offset.
-        was_stopped: whether the broker was stopped in order, and was not started after that.
+        known_ends: for each log, the highest offset that a checkpoint records for the log, and the
+            path of this checkpoint.
+        was_stopped: whether the broker was stopped cleanly, and was not started after that.
         damage: the damaged files, each with a description of the damage.
     """
 
@@ -71,7 +71,7 @@ class KafkaListing(NamedTuple):
 
 
 def read_meta(path: str) -> KafkaMeta | None:
-    """Read a log dir's identity; None if the log dir has no identity.
+    """Read a log dir's identity; return None if the log dir has no identity.
 
     Raises:
         LogDirIdentityError: the directory is a log dir of this library.
@@ -95,7 +95,7 @@ def read_meta(path: str) -> KafkaMeta | None:
 
 
 def parse_replica(name: str) -> tuple[TopicPartition, str] | None:
-    """Parse the name of a replica's directory; None for any other name."""
+    """Parse the name of a replica's directory; return None for any other name."""
     match = re.fullmatch(_OTHER, name)
     parsed = parse_dir_name(match["live"] if match else name)
     if parsed is None or parsed.kind != "live":
@@ -104,7 +104,7 @@ def parse_replica(name: str) -> tuple[TopicPartition, str] | None:
 
 
 def read_offsets(path: str, damage: list[tuple[str, str]]) -> dict[TopicPartition, int]:
-    """Read a checkpoint; an incomplete checkpoint counts as damaged and gives no offsets."""
+    """Read the offsets in a checkpoint; if it is damaged, report this and return no offsets."""
     try:
         data = files.read_file(path, files.LIST_BYTES_MAX)
     except FileNotFoundError:

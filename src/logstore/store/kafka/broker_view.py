@@ -1,8 +1,8 @@
-"""Read the log dirs of a Kafka broker as a store, in place; nothing is written or locked.
+"""Read the log dirs of a Kafka broker in place, as a store, without writing or locking.
 
-If a replica has two live directories, it is offline, and the error names both directories: the
-broker itself refuses to start with two. If only the unfinished copy of a move exists, the replica
-is offline too, because that copy lacks records.
+If a replica has two live directories, the replica is offline, and the error contains both paths. (A
+broker refuses to start with two live directories.) If only the unfinished copy of a move exists,
+the replica is offline too, because that copy lacks records.
 
 To swap a replica, a broker renames the copy to the live name, syncs, and only then renames the
 source. So if a replica is found twice while the broker may be running, the dirs are listed again
@@ -85,7 +85,7 @@ class BrokerDirs:
         return found
 
     def _list_swapped(self) -> list[KafkaListing]:
-        """List the log dirs, again while a swap may run; wait for each replica only once."""
+        """List the log dirs, and list them again while a swap may run; wait once per replica."""
         deadline = monotonic() + SWAP_SECONDS_MAX
         while True:
             found = list_at_rest(self._replicas.log_dirs, self._list_dirs)
@@ -114,7 +114,10 @@ class BrokerDirs:
         return found
 
     def _decide(self, key: TopicPartition, replicas: Sequence[KafkaReplica], found: Found) -> None:
-        """Choose the live directory of a replica if there is only one; else record the error."""
+        """Choose a replica's only live directory, or record why no directory can be chosen.
+
+        A replica that has only deleted and stray directories is left out.
+        """
         live = [replica.path for replica in replicas if replica.kind == "live"]
         future = [replica.path for replica in replicas if replica.kind == "future"]
         error: LogStoreError
@@ -191,7 +194,7 @@ def open_broker_view(log_dirs: StrPath | Iterable[StrPath], config: StoreConfig)
 
 
 def check_one_broker(metas: dict[str, KafkaMeta | None]) -> list[str]:
-    """Check that all log dirs belong to one broker; warns of each dir whose broker is unknown.
+    """Check that all log dirs belong to one broker; return warnings of dirs of unknown brokers.
 
     Raises:
         LogDirIdentityError: the log dirs belong to several brokers.

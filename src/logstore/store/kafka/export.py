@@ -81,7 +81,7 @@ def _fill(log: Log, directory: str) -> int:
 
 
 def _write_producers(log: Log, directory: str) -> None:
-    """Write the producers at the log end, if there are any, before the segments are written."""
+    """If the log has producers, write their snapshot of the log end before the segments."""
     producers = host.producers_of(log)
     if producers is None:
         return
@@ -97,7 +97,7 @@ def _write_producers(log: Log, directory: str) -> None:
 
 
 def _write(log: Log, segment: Segment, start: int, target: int) -> int:
-    """Write the batches of a segment, beginning at an offset; returns their size in bytes."""
+    """Write the batches of a segment from the offset `start` on; return their size in bytes."""
     source = host.open_segment(log, segment)
     is_kafkas = not segment.size_bytes or magic_of(source.fd) == layouts.KAFKA_MAGIC
     if is_kafkas and segment.base_offset >= start:
@@ -117,17 +117,17 @@ def _write(log: Log, segment: Segment, start: int, target: int) -> int:
 
 
 def _laid_out(batch: RecordBatch, base_offset: int) -> list[Buffer]:
-    """Encode the records of a batch, beginning at an offset, as one Kafka batch."""
+    """Encode the records of a batch, from `base_offset` on, as one Kafka batch."""
     header = batch.header
     part = batch.slice(batch.index_of(base_offset), batch.count)
     skipped = base_offset - header.base_offset
     is_kafkas = header.magic == layouts.KAFKA_MAGIC
     if not is_kafkas:
-        # Only the bits of the codec mean the same in both layouts.
+        # Only the codec bits have the same meaning in both layouts.
         header = header._replace(attributes=header.attributes & CODEC_MASK)
     if header.base_sequence >= 0:
         header = header._replace(base_sequence=(header.base_sequence + skipped) % 2**31)
-    # A large compressed batch could need more memory than the process has.
+    # A large batch is not compressed: the compression could need more memory than there is.
     is_large = header.payload_bytes > COMPRESSED_BYTES_MAX
     payload = layouts.kafka_layout().build_payload(
         part.values.to_list(),
