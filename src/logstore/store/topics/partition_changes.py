@@ -156,7 +156,7 @@ def delete(state: OwnerState, topic: str, partition: int) -> None:
 def _deciding_if_accepted(state: OwnerState) -> Iterator[None]:
     """Apply the start-up table to undecided replicas if the `with` block accepted the last bad dir.
 
-    The accepted log dir was an old copy. A recorded deletion may cover a copy in it.
+    The accepted log dir was an old copy. A recorded deletion may apply to a copy in it.
     """
     from logstore.store.start.undecided import decide_again
 
@@ -194,9 +194,9 @@ def _delete(state: OwnerState, key: TopicPartition) -> None:
 
 
 def _note_elsewhere(replicas: Replicas, path: str) -> None:
-    """Write a deletion to the catalogs of other log dirs, in case its own log dir is lost.
+    """Write a deletion to the catalogs of other log dirs, in case the replica's log dir is lost.
 
-    Old copies are left out: the catalog of an old copy is lost when the right disk is mounted.
+    Old copies are left out: the catalog of an old copy is lost when the current disk is mounted.
     """
     from logstore.store.dirs.old_copies import WITNESSES
 

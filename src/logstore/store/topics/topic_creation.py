@@ -59,7 +59,7 @@ def create_all(
         topic_id: the topic id of all partitions; None means a random id for each.
 
     Raises:
-        LogDirError: no log dir takes a partition; the partitions before this partition are created.
+        LogDirError: no log dir accepts a partition; the partitions before it are created.
     """
     for key in keys:
         dir_name(*key)
@@ -109,15 +109,15 @@ def _create_on(
         _create_together(log_dir, replicas, environment, free)
         left = [one for one in metadatas if one not in free]
     except LogDirError:
-        # If a log dir failed half way, parts of the partitions are still there. The copies on other
-        # log dirs outrank these parts.
+        # If a log dir fails during the creation, it may keep parts of the partitions. The copies on
+        # other log dirs get a higher generation, so the copies outrank these parts.
         left = [one._replace(generation=one.generation + 1) for one in metadatas]
     for metadata in left:
         creation.create_as(replicas, environment, metadata)
 
 
 def _is_free(log_dir: LogDir, metadata: PartitionMetadata) -> bool:
-    """Check that a log dir has no directory with a partition's name; forget the old checkpoints."""
+    """Check that a log dir has no directory of a partition's name; forget its old checkpoints."""
     log_dir.check()
     key = TopicPartition(metadata.topic, metadata.partition)
     path = os.path.join(log_dir.path, dir_name(*key))
@@ -154,7 +154,7 @@ def _create_together(
         logs = create_many(Log, log_dir, metadatas, environment, _in_lanes)
         for log in logs:
             replicas.add(TopicPartition(log.topic, log.partition), log, log_dir)
-    except BaseException:  # MemoryError too: a start would open the incomplete logs
+    except BaseException:  # also MemoryError, because a start would open the incomplete logs
         for metadata in metadatas:
             key = TopicPartition(metadata.topic, metadata.partition)
             path = os.path.join(log_dir.path, dir_name(*key))

@@ -1,1 +1,1 @@
-"""Maintain a running store: the thread of each log dir, the work of this thread, the listeners."""
+"""Maintain a running store: flush, checkpoint, purge, scrub, compact, and report events."""

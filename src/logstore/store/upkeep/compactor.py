@@ -1,9 +1,9 @@
 """Compact the logs of one log dir, in a thread that ends when no log is due.
 
-At intervals, the keeper of the log dir checks whether a log is due, and starts the thread. Logs
-that must be compacted now come first. Then comes the log with the largest part that is not
-compacted yet. If a log cannot be compacted, it is reported, and tried again later. The other logs
-are still compacted. A disk that hangs stops only this thread.
+At intervals, the keeper of the log dir checks whether a log is due, and starts the thread. The
+thread first compacts logs that must be compacted now, and then the log with the largest part that
+is not compacted yet. If a log cannot be compacted, it is reported, and tried again later. The other
+logs are still compacted. A disk that hangs stops only this thread.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Compactor:
         """Start the thread if a log is due and no thread runs; only the keeper may call this.
 
         Raises:
-            LogDirError: retriable; this process can start no more threads.
+            LogDirError: this process can start no more threads; the error is retriable.
         """
         if self._thread is not None and self._thread.is_alive():
             return
@@ -82,7 +82,7 @@ class Compactor:
             self._thread = thread
 
     def stop(self) -> None:
-        """Ask the thread to end; it removes the files that it is writing."""
+        """Ask the thread to end; the thread then removes the files that it is writing."""
         self._stopping.set()
 
     def join(self, timeout: float | None) -> bool:
@@ -104,7 +104,7 @@ class Compactor:
     # --- one log ----------------------------------------------------------------------------------
 
     def _next(self) -> Log | None:
-        """Choose the log to compact now; None if no log is due."""
+        """Choose the log to compact now; return None if no log is due."""
         if self._log_dir.is_outdated:  # an old copy must not be changed
             return None
         found: list[tuple[Plan, Log]] = []

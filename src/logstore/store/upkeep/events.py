@@ -1,4 +1,4 @@
-"""Report to listeners what happens to a store: `LogStore.add_listener`.
+"""Report to listeners what happens to a store; `LogStore.add_listener` adds a listener.
 
     state of a log dir, create, delete, move -> Events.post -> a queue and a thread per listener
 
@@ -6,10 +6,10 @@ A thread that causes an event only appends the event to queues. Each listener ha
 own, so a listener that blocks delays neither the store nor another listener. A queue has no bound,
 so no event is ever dropped. Events are rare, and an event takes a hundred bytes.
 
-Threads: because of `Events._lock`, all listeners get the events in the same order. This lock is
-held only for moments. A thread may take this lock while it holds any other lock. A thread that
-holds this lock takes no other lock. While a listener's thread waits, the thread refers only to its
-bell. So a listener that refers to the store does not keep the store open.
+Threads: because of `Events._lock`, all listeners get the events in the same order. A thread holds
+this lock only for a moment. A thread may take this lock while it holds any other lock. A thread
+that holds this lock takes no other lock. While a listener's thread waits, the thread refers only to
+its `Bell`. So a listener that refers to the store does not keep the store open.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class Events:
 
     Attributes:
         on_full: a function that is called when a log dir becomes full, with the path of the log
-            dir; it must not wait.
+            dir; the function must not wait.
     """
 
     def __init__(self) -> None:
@@ -162,7 +162,7 @@ class Events:
             path: the path of a log dir, for the error's text.
 
         Raises:
-            LogDirError: retriable; the process cannot start another thread.
+            LogDirError: the process cannot start another thread; the error is retriable.
             LogClosedError: the store was closed meanwhile.
         """
         listening = _Listening(listener)

@@ -1,7 +1,7 @@
 """Maintain one log dir in a thread of its own: flush, apply retention, checkpoint, purge, scrub.
 
-Compaction takes long. So the keeper's thread starts another thread for it (`compactor`) when a log
-is due.
+Compaction takes long. So when a log must be compacted, the keeper's thread starts another thread
+(`compactor`).
 
 There is one keeper per log dir, so a disk that hangs stops only the upkeep of its own log dir. The
 thread sleeps on a condition until a duty is due or a removal is requested. Only `stop` ends the
@@ -60,8 +60,8 @@ class Duty(NamedTuple):
 def warn(text: str, *arguments: object, exc_info: bool = False) -> None:
     """Log a warning; the first call imports `logging`.
 
-    Errors are logged as text. Otherwise, if a handler keeps the log record, the error's stack
-    frames would stay alive, with the descriptors in them.
+    Errors are logged as text. If an error itself were logged, and a handler kept the log record,
+    the error's stack frames would stay alive, with the descriptors in them.
     """
     import logging
 
@@ -104,7 +104,8 @@ class DirKeeper:
         self._suspect_seconds = config.log_dir_suspect_ms / 1000
         now = time.monotonic()
         self._due = {duty.name: now + duty.interval_seconds for duty in self._duties}
-        # Threads acquire this lock, not the Condition: Ctrl-C could interrupt its `__enter__`.
+        # Threads acquire this lock, not the Condition, because Ctrl-C could interrupt the
+        # Condition's `__enter__`.
         self._waking = threading.RLock()
         self._wakeup = threading.Condition(self._waking)
         self._purges: deque[Purge] = deque()
@@ -122,7 +123,7 @@ class DirKeeper:
         """Start the thread. The thread first purges superseded copies, which can need a flush.
 
         Raises:
-            LogDirError: retriable; this process can start no more threads.
+            LogDirError: this process can start no more threads; the error is retriable.
         """
         start_for(self.log_dir.path, self._thread)
 
@@ -137,7 +138,7 @@ class DirKeeper:
         """Wait for the end of the thread; returns whether it ended."""
         if self._thread.ident is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout)
-        # The keeper's thread starts the compactor's thread. So the keeper's thread must end first.
+        # The keeper's thread must end first, because it starts the compactor's thread.
         return not self._thread.is_alive() and self.compactor.join(timeout)
 
     def purge(self, path: str, then: Callable[[], object] = lambda: None) -> None:
@@ -171,7 +172,7 @@ class DirKeeper:
             self._guard("expiry of producers", partial(log.expire_producers, now_ms))
 
     def checkpoint(self) -> None:
-        """Retry failed removals, write the checkpoints of logs and log dir, request removals."""
+        """Retry failed removals, checkpoint the logs and the log dir, and request new removals."""
         self._purge_again()
         for log in self._replicas.on(self.log_dir):
             self._guard("checkpoint", log.checkpoint)
@@ -183,8 +184,8 @@ class DirKeeper:
         """Write the log dir's offsets checkpoints, which contain only offsets that are durable.
 
         Args:
-            is_last: whether the log dir is being closed or taken offline. If so, the generation
-                grows even if no offset changed, so that an older copy of the log dir is recognised.
+            is_last: whether the log dir is being closed or taken offline. Then its generation grows
+                even if no offset changed, so that an older copy of the log dir is recognised.
         """
         with call(self.log_dir.path, SYNCING):
             self.log_dir.ballast.use(partial(self._write_offsets, is_last))
@@ -192,8 +193,8 @@ class DirKeeper:
     def _write_offsets(self, is_last: bool) -> None:
         self.log_dir.check_place()
         points = {key_of(log): log.recovery_point for log in self._replicas.on(self.log_dir)}
-        # The logs of an old copy are not open for writing: their rows stay until the copy is
-        # accepted.
+        # The logs of an old copy are not open for writing, so their checkpoint rows stay until the
+        # copy is accepted.
         if not self.log_dir.is_outdated:
             self._write_checkpoints()
         self._replicas.catalog.write(self.log_dir)
@@ -305,7 +306,7 @@ class DirKeeper:
 
     def _purge(self, purge: Purge) -> None:
         path, then = purge
-        self._write_catalog()  # so that the file names the log dir of the copy that remains
+        self._write_catalog()  # the file must record the log dir of the copy that remains
         try:
             with call(path, WORKING) as work:
                 self.log_dir.check_place()  # on an empty mount point, the directory is missing too
@@ -376,7 +377,7 @@ class DirKeeper:
 def _keep_house(
     entry: ref[DirKeeper], waking: threading.RLock, wakeup: threading.Condition
 ) -> None:
-    """Do a keeper's work until its end; a waiting keeper does not keep the store alive."""
+    """Do a keeper's work until the keeper ends; while it waits, the store can be dropped."""
     keeper = entry()
     if keeper is not None:
         keeper.begin()

@@ -1,7 +1,8 @@
 """Make room on a full disk: drop the oldest segments of the logs that allow this.
 
-A log allows this with its setting `retention_pressure`. In all these logs, the segment whose newest
-record is the oldest is dropped first. This ends as soon as the log dir takes records again.
+A log allows this with its setting `retention_pressure`. A segment is as old as its newest record.
+The oldest segment of all these logs is dropped first. No more segments are dropped as soon as the
+log dir accepts records again.
 """
 
 from __future__ import annotations

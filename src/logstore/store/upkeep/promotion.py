@@ -32,7 +32,7 @@ def promote(replicas: Replicas, environment: LogEnvironment, key: TopicPartition
 
     Raises:
         UnknownPartitionError, LogDirOfflineError, ReplicaOfflineError: as in `Replicas.lookup`.
-        LogDirFullError: retriable; the replica stays incomplete.
+        LogDirFullError: the disk is full; the replica stays incomplete; try again.
         LogDirError: the replica is in an old copy of a log dir, and no other log dir could record
             that the copy is accepted.
     """
@@ -60,7 +60,7 @@ def promote(replicas: Replicas, environment: LogEnvironment, key: TopicPartition
 def _rewrite_metadata(incomplete: IncompleteReplica, key: TopicPartition) -> None:
     """Remove the marks of a move or a deletion; raise the generation above all known generations.
 
-    The generation of an unreadable copy is known if another copy names it.
+    The generation of an unreadable copy is known if another copy records this generation.
     """
     metadata = _metadata_of(incomplete, key)
     known = [metadata.generation]

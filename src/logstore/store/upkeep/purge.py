@@ -27,7 +27,7 @@ from logstore.store.start.startup_table import Act, Decision, ReplicaFacts, is_c
 
 
 class Purger(Protocol):
-    """Removes directories of one log dir in the background: its keeper."""
+    """The keeper of one log dir, which removes directories in the background."""
 
     def purge(self, path: str, then: Callable[[], object] = ..., /) -> None:
         """Remove a directory, and call `then` after the removal."""
@@ -81,7 +81,7 @@ def purge_in_order(
 
 
 def outlive_deletions(replicas: Replicas, keepers: Mapping[str, Purger], log_dir: LogDir) -> None:
-    """If a log dir is given up, record its deletions in the copies that they cover.
+    """When a log dir is given up, record its deletions in other copies of the deleted replicas.
 
     A copy on another bad log dir does not get this record. If that log dir returns, the copy counts
     as the last copy of the partition, and the user decides about it.
@@ -106,7 +106,7 @@ def outlive_deletions(replicas: Replicas, keepers: Mapping[str, Purger], log_dir
 
 
 def note_deletion(doomed: Doomed) -> bool:
-    """Record durably in a directory that its user deleted it; returns whether this succeeded.
+    """Record durably in a directory that the user deleted the replica; return whether it worked.
 
     The result is False if the disk fails, or if the directory has no readable `partition.metadata`.
     """
@@ -149,7 +149,7 @@ def forget_postponed(replicas: Replicas, decided: Iterable[Sequence[Doomed]]) ->
 def purge_covered(replicas: Replicas, log_dir: LogDir) -> None:
     """Request the removal of superseded copies whose live copy is on this log dir.
 
-    A live copy that has enough records, but has not flushed them all, is flushed first.
+    If a live copy has enough records, but has not flushed all of them, the copy is flushed first.
     """
     for path, old in list(replicas.copies.superseded.items()):
         replica = replicas.opened.get(TopicPartition(old.topic, old.partition))
@@ -179,8 +179,8 @@ def _purge_if_covered(replicas: Replicas, replica: Replica, path: str, old: Repl
 def companions(replicas: Replicas, key: TopicPartition) -> list[Doomed]:
     """List the other copies of a replica, which are removed before the record of its deletion.
 
-    Copies that are being removed already are in the list. Without the record, a start would serve a
-    half removed copy.
+    Copies that are being removed already are in the list, because without the record of the
+    deletion, a start would serve a half removed copy.
     """
     known = replicas.copies
     copies = [old for old in known.superseded.values() if (old.topic, old.partition) == key]
@@ -196,7 +196,7 @@ def companions(replicas: Replicas, key: TopicPartition) -> list[Doomed]:
 
 
 def _may_be_of(path: str, key: TopicPartition) -> bool:
-    """Check whether a directory may belong to a replica; a name may have only a part of a topic."""
+    """Check whether a directory may belong to a replica; its name may have a shortened topic."""
     base = os.path.basename(path)
     name = parse_dir_name(base)
     if name is None or name.partition != key.partition:

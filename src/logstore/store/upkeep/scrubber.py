@@ -1,4 +1,4 @@
-"""Find rot in data that nobody reads: check every flushed batch of a log dir at a bounded rate.
+"""Find bit rot in data that nobody reads: check all flushed batches of a log dir at a limited rate.
 
 The keeper of the dir calls `step` once a second. A pass checks the sealed segments of all logs. The
 order is random, so that each segment is checked eventually, even if the process is often restarted.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from logstore.log.log import Log
 
 STEP_SECONDS = 1.0
-# After the opening of a log dir, the scrubber waits this long, so that other work has the disk.
+# After the opening of a log dir, the scrubber waits this long, so that other work can use the disk.
 QUIET_MS = 60_000
 # After this many bytes, the scrubber checks whether the keeper has other work.
 SLICE_BYTES = 1 << 20
@@ -88,7 +88,7 @@ class Scrubber:
     # --- the choice of a segment ------------------------------------------------------------------
 
     def _next(self) -> Piece | None:
-        """Give the next segment to check; None if there is no work now."""
+        """Give the next segment to check; return None if there is no work now."""
         if self._clock.now_ms() < self._quiet_until_ms:
             return None
         for log in self._replicas.take_arrived(self._log_dir):
@@ -159,7 +159,7 @@ class Scrubber:
 
 
 def _pieces_of(log: Log, *, with_active: bool = False) -> list[Piece]:
-    """List the flushed segments of a log; the active segment only if `with_active` is true."""
+    """List the flushed segments of a log; include the active segment only if `with_active`."""
     flushed_to = log.recovery_point
     segments = host.segments_of(log)
     chosen = segments if with_active else segments[:-1]
