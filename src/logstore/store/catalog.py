@@ -1,11 +1,11 @@
 """Remember which replica is in which log dir, so that the replicas on a missing disk are known.
 
 Every log dir has a file with the catalog of the whole store (`disk/documents/catalog_file`).
-Changes are recorded in memory. The keeper of each log dir writes them with its checkpoints, so no
-caller waits for a slow disk. Only a deletion is written to other log dirs at once. Otherwise, if
-the log dir of the deleted replica were lost before the next checkpoint, no file would show that the
-replica is deleted. If the catalog and the directories disagree, the directories are right, and the
-difference is reported.
+Changes are recorded in memory. The keeper of each log dir writes the changes together with its
+checkpoints, so no caller waits for a slow disk. Only a deletion is written to other log dirs at
+once. If a deletion waited for the next checkpoint, and the log dir of the replica were lost before
+it, no file would show that the replica is deleted. If the catalog and the directories disagree, the
+directories are right, and the difference is reported.
 
 Threads: entries change one by one under the lock; lookups take no lock.
 """
@@ -33,7 +33,7 @@ from logstore.disk.failures import Verdict, reason_of, refuse_shortage, verdict_
 from logstore.disk.log_dir import LogDir
 from logstore.names import TopicPartition
 
-# A catalog file is rewritten if it has more lines than SPARE_LINES plus two for each entry.
+# A catalog file is rewritten if it has more lines than SPARE_LINES plus two lines for each entry.
 SPARE_LINES = 1000
 LEFT = "it is left until a start with all log dirs: perhaps only it names replicas on bad log dirs"
 
@@ -42,10 +42,10 @@ class Catalog:
     """The catalog of a store in memory, and the entries that are missing in each log dir's file.
 
     Attributes:
-        is_known: whether the catalog names every replica. This is false if the store was made
-            before catalogs existed, and one of its log dirs is missing.
-        unsure_ids: the ids of missing log dirs that may contain replicas which no catalog names.
-            The reason is that the store was killed while these log dirs served
+        is_known: whether the catalog has an entry for every replica. It may lack entries if the
+            store was made before catalogs existed, and one of its log dirs is missing.
+        unsure_ids: the ids of missing log dirs that may contain replicas without an entry in any
+            catalog, because the store was killed while these log dirs served
             (`old_copies.note_unsure`).
     """
 
@@ -55,7 +55,8 @@ class Catalog:
         self._places: dict[TopicPartition, Place] = {}
         self._sequence = 0
         self._lock = threading.Lock()
-        self._writing: dict[str, threading.Lock] = {}  # by log dir; held during a write of its file
+        # By log dir: the lock that a thread holds while it writes the log dir's file.
+        self._writing: dict[str, threading.Lock] = {}
         # By log dir: the number of lines in its catalog file.
         self._line_counts: dict[str, int] = {}
         # By log dir: the lines that must be appended to its catalog file; None if the file must be
@@ -65,7 +66,7 @@ class Catalog:
     # --- lookups ----------------------------------------------------------------------------------
 
     def directory_of(self, key: TopicPartition) -> str | None:
-        """Give the id of a replica's log dir; None if the replica is deleted or unknown."""
+        """Give the id of a replica's log dir; return None if the replica is deleted or unknown."""
         place = self._places.get(key)
         return None if place is None or place.directory_id == DELETED else place.directory_id
 
@@ -76,7 +77,7 @@ class Catalog:
     # --- changes ----------------------------------------------------------------------------------
 
     def note(self, key: TopicPartition, directory_id: str | None) -> None:
-        """Record the log dir that a replica is in now; None records that it was deleted."""
+        """Record the log dir that a replica is in now; None records that the replica is deleted."""
         place = self._places.get(key)
         wanted = DELETED if directory_id is None else directory_id
         if (place.directory_id if place is not None else DELETED) == wanted:
@@ -100,13 +101,14 @@ class Catalog:
         is_a_dir_bad: bool,
         turn: Callable[[], object] = lambda: None,
     ) -> list[str]:
-        """Read the catalogs of log dirs and return warnings. The newest entry of a replica counts.
+        """Read the catalogs of log dirs, keep each replica's newest entry, and return warnings.
 
         Args:
             turn: a function that is called between parts of the work, to let other threads run.
 
         Raises:
-            LogDirError: retriable; this process lacks a resource, such as descriptors or memory.
+            LogDirError: this process lacks a resource, such as descriptors or memory; the error is
+                retriable.
         """
         damaged = []
         read: dict[bytes, CatalogFile] = {}
@@ -131,7 +133,7 @@ class Catalog:
         return [f"{path}: damaged; {done}" for path in damaged]
 
     def _take_newer(self, read: Iterable[CatalogFile]) -> bool:
-        """Take over entries that are newer than the known entries; return whether there are any."""
+        """Keep the entries that are newer than the known entries; return whether there were any."""
         is_any = False
         for found in read:
             for key, place in found.places.items():
@@ -174,7 +176,7 @@ class Catalog:
             raise
 
     def write_at_once(self, log_dirs: Iterable[LogDir], count: int | None = None) -> None:
-        """Bring the catalog files of log dirs up to date, all at the same time.
+        """Bring the catalog files of log dirs up to date, in parallel.
 
         If a log dir hangs, this function waits for it only until it is SUSPECT. The next checkpoint
         writes the entries that were not written.

@@ -22,7 +22,7 @@ class _Rest:
     def __enter__(self) -> None:
         with self._lock:
             if not self._blocks:
-                self._is_ours = gc.isenabled()  # if not, the program itself switched it off
+                self._is_ours = gc.isenabled()  # False if the program switched the collector off
                 gc.disable()
             self._blocks += 1
 

@@ -2,7 +2,7 @@
 
 A new partition goes to the log dir that `placement` chooses. If that log dir fails, another log dir
 is tried. To delete a partition, the deletion is recorded in its metadata, and then its directory is
-renamed. After a crash there is either the partition, or a directory that the next start purges.
+renamed. A crash leaves either the partition, or a directory that the next start purges.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ NEVER_THERE = "; if it never existed, create it with is_new=True (logstore creat
 
 
 def check_absent(replicas: Replicas, key: TopicPartition, *, is_new: bool) -> None:
-    """Raise if a partition exists; unless `is_new`, raise also if it may be on a bad log dir."""
+    """Raise if a partition exists, or (unless `is_new`) if a bad log dir may contain it."""
     replica = replicas.opened.get(key) or replicas.incomplete.get(key) or replicas.offline.get(key)
     if replica is not None:
         replica.log_dir.check()
@@ -68,7 +68,7 @@ def check_absent(replicas: Replicas, key: TopicPartition, *, is_new: bool) -> No
 
 @contextmanager
 def claimed(replicas: Replicas, key: TopicPartition, topic_id: bytes | None) -> Iterator[bytes]:
-    """Claim a topic id while a partition of the topic is created; None makes a random id.
+    """Claim a topic id while a partition of the topic is created; for None, make a random id.
 
     Raises:
         ValueError: a partition of another topic has this id, or is being created with this id.
@@ -98,9 +98,10 @@ def existing(
     config: LogConfig | None,
     topic_id: bytes | None = None,
 ) -> Log | None:
-    """Return the log of a partition, or None if it does not exist; the caller reserved the key.
+    """Return the log of a partition, or None if the partition does not exist.
 
-    If the configuration of the log was lost, the caller's `config` replaces it.
+    The caller has reserved the key. If the log has lost its configuration, it gets the caller's
+    `config`.
 
     Args:
         config, topic_id: the configuration and topic id that the log must have; None accepts any.
@@ -170,8 +171,8 @@ def create_as(replicas: Replicas, environment: LogEnvironment, metadata: Partiti
             return _create_on(chosen, replicas, environment, metadata)
         except LogDirError as error:
             failure = error
-            # If a log dir failed half way, a part of the replica is still there. The copy on the
-            # next log dir outranks that part.
+            # If a log dir fails during the creation, it may keep a part of the replica. The copy on
+            # the next log dir gets a higher generation, so the copy outranks that part.
             metadata = metadata._replace(generation=metadata.generation + 1)
     assert failure is not None
     raise failure
@@ -189,7 +190,7 @@ def check_takes_replicas(replicas: Replicas, log_dir: LogDir) -> None:
 
 
 def candidates(replicas: Replicas) -> tuple[list[DirFigures], LogDirError | None]:
-    """List the log dirs that take new replicas; also give a reason why another log dir takes none.
+    """List the log dirs that accept new replicas; also return why another log dir accepts none.
 
     A retriable reason is preferred: for example, a full disk is reported rather than a broken disk.
     """
@@ -212,7 +213,7 @@ def wished_dir(log_dirs: Sequence[LogDir], key: TopicPartition) -> LogDir | None
 
 
 def forget_wish(replicas: Replicas, key: TopicPartition) -> None:
-    """Remove the preferences for a partition that was created; it is harmless if this fails."""
+    """Remove the preferences for a partition that was created; a failed removal does no harm."""
     for log_dir in replicas.log_dirs:
         settings = log_dir.settings
         if key in settings.preferred and not log_dir.is_refusing:
@@ -243,7 +244,7 @@ def _create_on(
         replicas.add(key, log, log_dir)
     except PartitionExistsError:
         raise
-    except BaseException:  # MemoryError too: a start would open the incomplete log
+    except BaseException:  # also MemoryError, because a start would open the incomplete log
         is_known = any(log is one for one in replicas.on(log_dir))
         if not is_known and not log_dir.is_offline:
             remove_unfinished(replicas, log_dir, path, key)
@@ -253,7 +254,7 @@ def _create_on(
 
 
 def remove_unfinished(replicas: Replicas, log_dir: LogDir, path: str, key: TopicPartition) -> None:
-    """Remove the directory of a creation that failed, because a start would serve it.
+    """Remove the directory of a failed creation, because a start would open it as a replica.
 
     If the process lacks the descriptors or memory to remove the directory, the directory is renamed
     to a `.stray` now and removed later. A rename needs neither descriptors nor memory.
@@ -276,9 +277,9 @@ def delete(replicas: Replicas, key: TopicPartition) -> list[Doomed]:
     """Rename a replica to `.delete`, durably, after recording the deletion in its metadata.
 
     Returns:
-        The directories to purge, in order. Other copies of the replica (copies of a move, or
-        superseded copies) come first: without the recorded deletion, a start would make such a copy
-        live.
+        The directories, in the order in which they must be purged. Other copies of the replica
+        (copies of a move, or superseded copies) come first: if the directory that records the
+        deletion were purged before such a copy, a start would make the copy live.
     """
     others = companions(replicas, key)
     replica = replicas.opened.get(key)
@@ -329,7 +330,8 @@ def _delete_incomplete(replicas: Replicas, key: TopicPartition) -> tuple[LogDir,
         name = ReplicaDirName(*key, facts.kind, "")
         metadata = metadata_or_stand_in(facts.path, name)  # the metadata file may be lost
         metadata.with_deletion().write(facts.path)
-        acceptance.settle(replicas, log_dir, key)  # the replica is readable until this is durable
+        # Until this decision is durable, the replica stays readable.
+        acceptance.settle(replicas, log_dir, key)
         facts = make_deleted(log_dir, facts)
     except OSError as error:
         raise log_dir.failed(error, facts.path, *key) from error
@@ -339,7 +341,7 @@ def _delete_incomplete(replicas: Replicas, key: TopicPartition) -> tuple[LogDir,
 
 
 def _note_deletion(log: Log) -> None:
-    """Record in the metadata of a replica that its user deleted it."""
+    """Record in the metadata of a replica that the user deleted the replica."""
     host.change_metadata(log, lambda metadata: {"extra": metadata.with_deletion().extra})
 
 
@@ -354,8 +356,8 @@ def rename_away(log: Log, log_dir: LogDir, key: TopicPartition) -> str:
         log_dir.path, delete_dir_name(key.topic, key.partition, os.urandom(16).hex())
     )
     try:
-        # First wait until running operations end. Later, another log may have this name, and the
-        # operations would write into that log.
+        # First wait until running operations end. Otherwise these operations could write into
+        # another log that gets this name later.
         with host.stopped(log):
             log.detach(UnknownPartitionError(topic=key.topic, partition=key.partition))
             try:

@@ -54,7 +54,7 @@ class DescribeDirsResponse(NamedTuple):
     log_dirs: tuple[LogDirDescription, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Give KIP-113's document, with this library's additional keys."""
+        """Return the response as KIP-113's document, with this library's additional keys."""
         return {
             "version": 1,
             "log_dirs": [
@@ -75,7 +75,7 @@ class DescribeDirsResponse(NamedTuple):
         }
 
     def to_json(self, indent: int | None = None) -> str:
-        """Give KIP-113's document as JSON."""
+        """Return the response as KIP-113's document, in JSON."""
         import json
 
         return json.dumps(self.to_dict(), indent=indent)
@@ -110,7 +110,7 @@ def describe_dir(
 
 
 def _temporary(replicas: Replicas, log_dir: LogDir) -> Iterator[PartitionDescription]:
-    """Describe the copies in a log dir that a move is building, or that a move will continue."""
+    """Describe the copies of running moves, and of moves that will continue, in one log dir."""
     running = dict(replicas.running_moves)
     for key, move in running.items():
         if move.target_dir == log_dir.path:

@@ -1,8 +1,8 @@
-"""Give packages above the store access to the store: `LogStore.host`.
+"""Give packages above the store access to the store, through `LogStore.host`.
 
-A mover or a broker works on a store. Such a package reserves replicas, asks for directories to be
-purged, and must stop before the logs are closed. For these purposes, the package uses only this
-class and public methods.
+A mover or a broker works on a store: it reserves replicas, asks the store to purge directories, and
+must stop before the logs are closed. For these purposes, such a package uses only `StoreHost` and
+public methods.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class StoreHost:
         return withdraw
 
     def on_answer(self, callback: Callback) -> None:
-        """Register a function to call when a log dir answers or returns; it must not wait."""
+        """Register a function, which must not wait, to call when a log dir answers or returns."""
         self._on_answer.append(callback)
 
     def forget(self, callback: Callback) -> None:

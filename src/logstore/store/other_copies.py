@@ -1,4 +1,4 @@
-"""Remember the directories of replicas that are not served, such as copies of moves.
+"""Record the directories that belong to replicas but are not served, such as copies of moves.
 
     `moves`        `.move` directories whose move will be resumed
     `begun`        `.move` directories that a move of this process made
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Doomed(NamedTuple):
-    """A directory to remove. If it records a user's deletion, it stays while a log dir is bad."""
+    """A directory to remove; if it records a user's deletion, it stays while a log dir is bad."""
 
     log_dir: LogDir
     path: str
@@ -57,8 +57,8 @@ class OtherCopies:
         superseded: copies that are removed as soon as the live copy has as many records.
         doomed: directories that keepers were asked to remove and that still exist. The keepers
             write this dict.
-        deletions: recorded deletions. The copies that a deletion covers are removed first, and the
-            record of the deletion last.
+        deletions: recorded deletions. The other copies of the deleted replica are removed first,
+            and the record of the deletion last.
         postponed: deletions whose record must stay while a log dir hangs, or is being brought in.
     """
 

@@ -38,7 +38,7 @@ class Partitions:
         self._state = state
 
     def refresh(self) -> None:
-        """Read the changes that another process made; the owner has nothing to read."""
+        """Read the changes that another process made; for the owner, there are no such changes."""
         self._state.check()
 
     def log(self, topic: str, partition: int) -> Log:

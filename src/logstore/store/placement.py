@@ -1,10 +1,11 @@
 """Choose a log dir for a new replica by free space; among equal disks, by number of partitions.
 
-A disk is *equal* to the disk with the most free bytes if it has at most one step fewer free bytes.
-A step is 1 % of the disk. Steps are counted down from the emptiest disk, not up from zero. So
-there is never a boundary between the emptiest disk and a disk that is almost as empty. For each
-replica that is still empty, an allowance is subtracted from the free bytes. Otherwise a thousand
-new replicas would all go to a disk that has one more free byte than the others.
+The emptiest disk is the disk with the most free bytes. A disk counts as equal to the emptiest disk
+if it has at most one step fewer free bytes. A step is 1 % of the disk. Steps are counted down from
+the emptiest disk, not up from zero. So there is never a boundary between the emptiest disk and a
+disk that is almost as empty. For each replica that is still empty, an allowance is subtracted from
+the free bytes. Otherwise a thousand new replicas would all go to a disk that has one more free byte
+than the others.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def free_bytes(load: DirLoad, allowance_bytes: int) -> int:
 
 
 def choose(loads: Sequence[DirLoad], allowance_bytes: int) -> int:
-    """Give the index of the log dir for the next replica; of equal log dirs, the first.
+    """Give the index of the log dir for the next replica; the first one, if several fit equally.
 
     Raises:
         ValueError: there is no log dir to choose from.

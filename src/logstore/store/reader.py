@@ -28,12 +28,12 @@ class StoreReader:
     """The methods of every open store: look up, iterate, describe, measure, verify, close.
 
     Args:
-        close: a function that closes everything in order. The method `close` calls this function
-            with the timeout.
+        close: a function that closes the whole store cleanly. The method `close` calls this
+            function with the timeout.
     """
 
     def __init__(self, state: StoreState, partitions: Partitions, close: Close) -> None:
-        """Make a store of its parts. Users call `LogStore.open` instead."""
+        """Make a store from its parts. Users call `LogStore.open` instead."""
         self._state = state
         self._partitions = partitions
         self._close = close
@@ -56,12 +56,12 @@ class StoreReader:
 
     @property
     def cluster_id(self) -> str:
-        """The id that all log dirs of this store have, 32 hex digits."""
+        """The id of 32 hex digits that all log dirs of this store have."""
         return next((d.cluster_id for d in self._state.replicas.log_dirs if d.cluster_id), "")
 
     @property
     def broker_id(self) -> int:
-        """The number of this store among the brokers of a cluster, as its log dirs have it."""
+        """The broker id of this store in its cluster, as the log dirs record it."""
         return self._state.broker_id
 
     # --- partitions -------------------------------------------------------------------------------
@@ -71,8 +71,8 @@ class StoreReader:
 
         Raises:
             UnknownPartitionError: there is no such partition.
-            LogDirOfflineError: the partition is on an offline log dir. Or no other log dir has it,
-                so it may be on an offline log dir.
+            LogDirOfflineError: the partition is on an offline log dir, or may be on one, because no
+                serving log dir has it.
             ReplicaOfflineError: the log dir works, but the replica in it cannot be used.
         """
         return self._partitions.log(topic, partition)
@@ -116,7 +116,7 @@ class StoreReader:
         return self._partitions.metrics()
 
     def facts(self, log_dir: StrPath) -> Facts:
-        """Return the small facts that a program stores durably in a log dir, as a mapping.
+        """Return a mapping of small values, which a program stores durably in a log dir.
 
         After the log dir went offline and returned, the same mapping works again.
 
@@ -154,12 +154,13 @@ class StoreReader:
     def close(self, timeout: float | None = None) -> tuple[str, ...]:
         """Flush and close all logs, then the log dirs; may be called twice.
 
-        Returns the log dirs that were not closed in order: offline, SUSPECT, failed, or still
-        hanging after `timeout` seconds. The next start recovers their logs. If Ctrl-C interrupted
-        a close, a second call completes it. Otherwise a second call only returns the same log dirs.
+        Returns the paths of the log dirs that were not closed cleanly. They are offline or SUSPECT,
+        have failed, or still hang after `timeout` seconds. The next start recovers their logs. If
+        Ctrl-C interrupted a close, a second call completes the close. Otherwise a second call only
+        returns the same paths.
 
         Raises:
-            LogDirOfflineError: a log dir failed during this call; the others are closed in order.
+            LogDirOfflineError: a log dir failed during this call; the others are closed cleanly.
                 Only the first call of `close` raises this error.
         """
         from logstore.store.state import CLOSED
@@ -170,7 +171,7 @@ class StoreReader:
         return self._close(timeout) if self._state.closed in (None, CLOSED) else ()
 
     def __enter__(self) -> Self:
-        """Return the store; raises LogClosedError if it is closed."""
+        """Return the store; raises LogClosedError if the store is closed."""
         self._state.check()
         return self
 

@@ -45,13 +45,13 @@ class RecoveryReport:
             each replica says what is missing.
         offline_dirs: the log dirs that do not serve.
         lost: the replicas that were on a disk which was replaced by an empty disk.
-        damaged_files: only for a broker's log dirs: the damaged files that belong to no partition,
-            each with its damage.
+        damaged_files: the damaged files in a broker's log dirs that belong to no partition, each
+            with a description of the damage.
         warnings: sentences about files that do not belong to the store, about checkpoints that were
             not used, and about everything else that was unexpected.
         listed_count: how many partitions a view has found; None for an owner. A view opens a log
             only when the log is first used.
-        was_clean: whether every serving log dir had been closed in order before the opening.
+        was_clean: whether every serving log dir had been closed cleanly before the opening.
     """
 
     def __init__(self) -> None:

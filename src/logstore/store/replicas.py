@@ -1,12 +1,12 @@
-"""Know where each replica is: opened, incomplete, offline in a good log dir, or in a bad log dir.
+"""Record where each replica is: opened, incomplete, offline in a good log dir, or in a bad log dir.
 
     opened        the log was opened; after that, its log dir may have gone offline
     incomplete    a copy of the replica is readable, but may lack records
     offline       the log dir serves, but the replica in it cannot be opened
-    absent        the catalog names the replica in a log dir that does not serve
+    absent        the catalog records the replica in a log dir that does not serve
 
-Only `Replicas` changes the first three. They are records, not states: a partition can have several
-records. For example, it can be opened in an offline log dir, and incomplete in another log dir.
+Only `Replicas` changes the first three records. A record is not a state: a partition can have
+several records. For example, it can be opened in an offline log dir, and incomplete in another dir.
 
 Threads: a dict changes entry by entry; only the thread that has reserved a replica changes its
 entry. Lookups take no lock. A thread that iterates over all entries copies the keys first. A new
@@ -45,8 +45,8 @@ class OfflineReplica(NamedTuple):
 
     Attributes:
         is_missing: the log dir is an old copy, and has no directory of the replica.
-        paths: directories of the replica, if none of them could be chosen. The first is in
-            `log_dir`.
+        paths: directories of the replica, if none of them could be chosen. The first directory is
+            in `log_dir`.
     """
 
     error: LogStoreError
@@ -106,7 +106,7 @@ class Replicas(ReplicaReservations):
         self.catalog = Catalog()
         self.figures = {log_dir.path: DirFigures(log_dir) for log_dir in log_dirs}
         self._on: dict[str, dict[TopicPartition, Log]] = {d.path: {} for d in log_dirs}
-        # Logs that arrived by a move, by the path of the log dir: the scrubber reads these first.
+        # By log dir path: the logs that arrived by a move, which the scrubber reads first.
         self._arrived: dict[str, list[Log]] = {}
 
     def __len__(self) -> int:
@@ -127,12 +127,12 @@ class Replicas(ReplicaReservations):
         return sorted([*known, *self.absent()])
 
     def absent(self) -> list[TopicPartition]:
-        """List the replicas that the catalog names in log dirs that do not serve."""
+        """List the replicas that the catalog records in log dirs that do not serve."""
         told = [key for id_ in self.ids_away() for key in self.catalog.on(id_)]
         return [key for key in told if not self.is_found(key)]
 
     def _absent_in(self, key: tuple[str, int]) -> str | None:
-        """Give the id of a replica's log dir in the catalog, if that log dir does not serve."""
+        """Give the log dir id that the catalog records for a replica, if the dir does not serve."""
         directory_id = self.catalog.directory_of(TopicPartition(*key))
         return directory_id if directory_id in self.ids_away() else None
 
@@ -166,13 +166,13 @@ class Replicas(ReplicaReservations):
         self.figures.pop(log_dir.path, None)
 
     def leave(self, key: TopicPartition, copies: Iterable[ReplicaFacts]) -> None:
-        """Remember copies that stay for now. A later deletion of the replica removes them too."""
+        """Record copies that stay for now, so that a later deletion of the replica removes them."""
         for facts in copies:
             if facts.kind in ("move", "delete") and not facts.is_deleted_by_user:
                 self.copies.left[facts.path] = (key, self.dir_of(facts.log_dir))
 
     def dir_holding(self, key: TopicPartition) -> LogDir | None:
-        """Give the log dir in which a replica was found; it may be offline."""
+        """Give the log dir in which a replica was found; the log dir may be offline."""
         found = self.opened.get(key) or self.incomplete.get(key) or self.offline.get(key)
         return None if found is None else self.find_dir(found.log_dir.path)
 
@@ -209,7 +209,7 @@ class Replicas(ReplicaReservations):
         self._keep_one(key, replica.log_dir)
 
     def _keep_one(self, key: TopicPartition, log_dir: LogDir) -> None:
-        """Remove a new record if the replica is open; otherwise remove an outdated old record.
+        """If a replica is open, remove its new record; otherwise remove an outdated opened record.
 
         Two log dirs can come back at the same time. `add` records the opened replica first, and
         then removes other records. So whichever thread is first, only the opened replica stays
@@ -233,7 +233,7 @@ class Replicas(ReplicaReservations):
         self._offline.pop(key, None)
 
     def records_of(self, log_dir: LogDir) -> list[tuple[TopicPartition, Record]]:
-        """List the records of a log dir's replicas; some may be older than its last failure."""
+        """List the records of a log dir's replicas, also those from before the dir last failed."""
         known: list[Mapping[TopicPartition, Record]] = [self.opened, self.incomplete, self.offline]
         return [
             (key, record)
@@ -268,7 +268,7 @@ class Replicas(ReplicaReservations):
         self.figures[old_dir.path].remove(log)
         self._arrived.setdefault(log_dir.path, []).append(log)
         self.on_move(key, old_dir.path, log_dir.path)
-        if log_dir.is_offline:  # the log dir failed before the log was there
+        if log_dir.is_offline:  # the log dir failed before the log arrived in it
             log.detach(log_dir.offline_error(), of=log_dir)
 
     def take_arrived(self, log_dir: LogDir) -> list[Log]:
@@ -357,7 +357,7 @@ class Replicas(ReplicaReservations):
             raise self.bad_dir_error(key, advice)
 
     def bad_dir_error(self, key: TopicPartition, advice: str = "") -> LogDirError:
-        """Make the error for a replica that is, or may be, on a bad log dir; it names the dir."""
+        """Make an error that names the bad log dirs which contain, or may contain, a replica."""
         bad = [d for d in self.log_dirs if d.is_offline or d in self.returning]
         directory_id = self._absent_in(key)
         if directory_id is not None:
@@ -373,7 +373,7 @@ class Replicas(ReplicaReservations):
         return kind(path=path, reason=reason + advice)
 
     def last_path_of(self, directory_id: str) -> str | None:
-        """Give the last path of a missing log dir; None if no log dir of the store knows it."""
+        """Give the last path of a missing log dir; return None if no log dir records the path."""
         told = (log_dir.generation.paths.get(directory_id) for log_dir in self.log_dirs)
         return next((path for path in told if path is not None), None)
 
@@ -384,7 +384,7 @@ class Replicas(ReplicaReservations):
     def is_a_dir_in_doubt(self) -> bool:
         """Check whether a log dir is bad or hangs, so that its known contents may be lost soon.
 
-        A copy in such a log dir is no reason to purge another copy.
+        A copy in a bad or hanging log dir is no reason to purge another copy.
         """
         return self.is_a_dir_bad() or any(log_dir.is_suspect for log_dir in self.log_dirs)
 

@@ -1,4 +1,4 @@
-"""Reserve a replica for one thread. Only this thread may create, delete, open or swap it."""
+"""Reserve a replica for one thread: only this thread may create, delete, open or swap it."""
 
 from __future__ import annotations
 

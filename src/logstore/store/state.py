@@ -47,7 +47,7 @@ class StoreState:
 
     Attributes:
         config: the configuration that the user passed.
-        broker_id: the number in the log dirs; 0 in a view of the log dirs of a Kafka broker.
+        broker_id: the broker id in the log dirs; 0 in a view of the log dirs of a Kafka broker.
         environment: the clock and the caches of the logs.
         replicas: which partitions exist, and in which log dirs. This object has a lock of its own.
         admin: the commands for other processes, served through the admin socket. A view has no
@@ -60,8 +60,8 @@ class StoreState:
         host: the access to the store for packages above it, such as a mover.
         closed: why the store serves no calls any more; None while the store is open. The field is
             written once: by the close under `Closing._lock`, in a forked child, when the store is
-            dropped, or when it could not be opened. Threads that read the field take no lock: a
-            call that read None just before a close finds that the logs are closed.
+            dropped, or when its opening failed. Threads that read the field take no lock: a call
+            that read None just before a close finds that the logs are closed.
     """
 
     def __init__(

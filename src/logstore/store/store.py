@@ -1,7 +1,7 @@
-"""Define `LogStore`, the public face of a store of partitions over several log dirs.
+"""Define `LogStore`, the public class for a store of partitions on several log dirs.
 
 The fields of a store are in its state (`store/state`). Other modules of `store` do the work. Code
-that changes a store takes an `OwnerState`; a view has none.
+that changes a store takes an `OwnerState`; a view has no `OwnerState`.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 class LogStore(StoreReader):
     """A store of partitions over several log dirs. Each log dir is on its own disk.
 
-    Thread-safe. In a forked child, every call raises LogClosedError.
+    The class is thread-safe. In a forked child, every call raises LogClosedError.
 
     If a store is dropped without a close, a ResourceWarning is given and its log dirs are unlocked.
     The next open recovers the store. A log in use keeps its store open. If the process ends with an
-    open store, the warning is given only if Python drops the store before; `-X dev` shows it.
+    open store, the warning is given only if Python still drops the store; `-X dev` shows warnings.
 
     Attributes:
         admin: the commands for other processes, served through the admin socket.
@@ -67,13 +67,13 @@ class LogStore(StoreReader):
                 error (`.path`, `.reason`), in a thread of its own. If the function raises, this is
                 logged.
             progress: a function that is called after each recovery of a log.
-            clock: gives the time in whole ms; tests replace it.
+            clock: an object that gives the time in whole ms; tests replace it.
 
         Raises:
             LogDirLockedError: another process owns the store.
-            LogDirIdentityError: a directory is foreign, missing, swapped or named twice.
+            LogDirIdentityError: a directory is foreign, missing, swapped or passed twice.
             LogDirOfflineError: no log dir works.
-            LogDirError: retriable; this process is short of descriptors or memory.
+            LogDirError: this process is short of descriptors or memory; the error is retriable.
         """
         config = StoreConfig() if config is None else instance(config, StoreConfig, "config")
         flag(read_only, "read_only")
@@ -111,8 +111,8 @@ class LogStore(StoreReader):
     ) -> LogStore:
         """Read the log dirs of a Kafka broker (0.11 to 4.x), stopped or running, in place.
 
-        Nothing is written or locked. The extra `kafka` is needed. `recovery_report` names missing
-        disks, copies of unfinished moves, and deleted replicas: these are not read.
+        Nothing is written or locked. The extra `kafka` is needed. `recovery_report` lists what is
+        not read: missing disks, copies of unfinished moves, and deleted replicas.
 
         Raises:
             LogDirIdentityError: the dirs belong to several brokers, or to no broker.
@@ -167,7 +167,7 @@ class LogStore(StoreReader):
         exist_ok: bool = False,
         topic_id: bytes | str | None = None,
     ) -> Log:
-        """Create a partition in `log_dir`; None means the log dir with the most free space.
+        """Create a partition in `log_dir`; if it is None, in the log dir with the most free space.
 
         Args:
             config: the partition's configuration. None means the store's `log_config`.
@@ -221,7 +221,7 @@ class LogStore(StoreReader):
             exist_ok: return the logs of existing partitions, whatever their log dirs are, and
                 create the others. If `config` or `topic_id` is not None, existing partitions must
                 have it.
-            topic_id: the topic id of all partitions, as in `create`. None gives each a random id.
+            topic_id: the topic id of all partitions, as in `create`. If None, each id is random.
 
         Raises:
             PartitionExistsError: a partition exists. With `exist_ok`: a partition exists with
@@ -240,7 +240,7 @@ class LogStore(StoreReader):
         )
 
     def set_config(self, topic: str, partition: int, changes: Mapping[str, Any]) -> LogConfig:
-        """Change the configuration of a partition while it is in use; durable on return.
+        """Change a partition's configuration during use; the change is durable on return.
 
         Returns the new configuration. The change is all or nothing, also after a crash. The next
         append and the next check of retention use the new configuration. During the change, appends
@@ -249,16 +249,16 @@ class LogStore(StoreReader):
         records keep their layout.
 
         Args:
-            changes: values by key of `LogConfig`, e.g. `{"retention_ms": "7d"}`; sizes in bytes,
-                durations in ms, or text with a unit. None resets a key to the store's default
-                (`StoreConfig.log_config`); -1 means no limit.
+            changes: new values by key of `LogConfig`, e.g. `{"retention_ms": "7d"}`. Sizes are in
+                bytes and durations in ms, or text with a unit. None resets a key to the store's
+                default (`StoreConfig.log_config`); -1 means no limit.
 
         Raises:
             TypeError: a key is unknown (the error names the nearest one), or a value is of the
                 wrong type.
             ValueError: a value is out of range, or two values do not fit together.
             UnknownPartitionError: there is no such partition.
-            LogDirFullError: retriable; the old configuration stays valid.
+            LogDirFullError: the disk is full; the old configuration stays valid; try again.
             LogDirSuspectError, LogDirOfflineError, ReplicaOfflineError, ReplicaIncompleteError: as
                 in `Log.append`.
             UnsupportedFormatError: a library that the new configuration needs is not installed.
@@ -281,12 +281,12 @@ class LogStore(StoreReader):
 
         Raises:
             UnknownPartitionError, LogDirOfflineError, ReplicaOfflineError: as in `log`.
-            LogDirFullError: retriable; the replica stays incomplete.
+            LogDirFullError: the disk is full; the replica stays incomplete; try again.
         """
         return partition_changes.promote(self._state.owned(), topic, partition)
 
     def repair(self, topic: str, partition: int) -> RepairReport:
-        """Move damaged bytes of a log to a `*.quarantine` file, so that it is writable again."""
+        """Move damaged bytes of a log to a `*.quarantine` file; then the log is writable again."""
         return partition_changes.repair(self._state.owned(), topic, partition)
 
     # --- log dirs ---------------------------------------------------------------------------------
@@ -300,10 +300,10 @@ class LogStore(StoreReader):
 
         Raises:
             LogDirIdentityError: the directory belongs to another store, or is already a log dir of
-                this store. Or it has no identity, and its disk in /etc/fstab is not mounted.
+                this store. Or it has no identity, and /etc/fstab lists an unmounted disk for it.
             LogDirLockedError: another process has the log dir open.
             LogDirOfflineError: the disk failed during the call; the store is unchanged.
-            LogDirError: retriable; the process is short of descriptors or memory.
+            LogDirError: the process is short of descriptors or memory; the error is retriable.
         """
         return dir_changes.add(self._state.owned(), path, format_new=format_new)
 
@@ -312,8 +312,8 @@ class LogStore(StoreReader):
 
         Args:
             format_new: the disk was replaced by an empty disk, which becomes this log dir. The
-                replicas of the old disk are lost, unless another log dir has them. `lost` of the
-                report names the lost replicas.
+                replicas of the old disk are lost, unless another log dir has them. The report lists
+                the lost replicas in `lost`.
 
         Raises:
             LogDirIdentityError: the directory at `path` is not this log dir.
@@ -324,7 +324,7 @@ class LogStore(StoreReader):
         return dir_changes.reopen(self._state.owned(), path, format_new=format_new)
 
     def take_offline(self, path: StrPath) -> None:
-        """Flush a log dir and release it to unmount its disk; `reopen_dir` brings it back."""
+        """Flush a log dir and release it, so that its disk can be unmounted; see `reopen_dir`."""
         dir_changes.take_offline(self._state.owned(), path)
 
     def remove_dir(self, path: StrPath, *, lost: bool = False) -> tuple[TopicPartition, ...]:
@@ -338,9 +338,9 @@ class LogStore(StoreReader):
                 the log dir must contain nothing that is still needed.
 
         Raises:
-            LogDirError: the log dir contains replicas, or deletions that other log dirs do not know
-                yet. Or `lost` is True, but the log dir serves. Or it is the only log dir. Or it is
-                missing, and its path does not identify it.
+            LogDirError: the log dir contains replicas, or deletions that other log dirs have not
+                recorded yet. Or `lost` is True, but the log dir serves. Or the log dir is the only
+                one. Or it is missing, and its path does not identify it.
         """
         return dir_changes.remove(self._state.owned(), path, lost=lost)
 
@@ -369,13 +369,13 @@ class LogStore(StoreReader):
         """Call a function for each later event of the store about log dirs or whole replicas.
 
         Each listener has a thread of its own, which calls it once for each event, in order. The
-        function may block: events queue without a bound, and no event is dropped. If the function
+        function may block: the queue of events has no bound, and no event is lost. If the function
         raises, this is logged. Events from before this call are not reported: call `describe_dirs`
         after this call. A close waits up to 5 s, or its timeout, for the last events. Adding a
         listener twice has the same effect as adding it once.
 
         Raises:
-            LogDirError: retriable; the process cannot start another thread.
+            LogDirError: the process cannot start another thread; the error is retriable.
         """
         function(listener, "listener")
         self._state.owned().events.add(listener, self.log_dirs[0])

@@ -1,7 +1,8 @@
 """Keep the figures that placement uses, so that a creation reads no disk and no directory.
 
-A new replica counts with an allowance until a refresh finds records in it. The same refresh reads
-the disk's free bytes. So no replica is counted twice, with its size and with an allowance.
+A new replica counts with an estimated size (its allowance) until a refresh finds records in it. The
+same refresh reads the disk's free bytes. So no replica is counted twice, with its size and with an
+allowance.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ class Sized(Protocol):
 
 
 class DirFigures:
-    """The figures of one log dir. The keeper refreshes them, and a creation adds to them.
+    """The figures of one log dir. The keeper refreshes the figures; a creation adds to the figures.
 
     Attributes:
         scrubbed_bytes: the bytes that the scrubber has read since the dir was opened. The keeper
-            writes this.
+            writes this number.
         corrupt_batches: the number of damaged places that the scrubber found.
         uncompacted_logs: the number of logs that could not be compacted. The thread that compacts
-            writes this.
+            writes this number.
     """
 
     def __init__(self, log_dir: LogDir) -> None:

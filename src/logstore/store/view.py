@@ -147,7 +147,7 @@ class StoreView(Partitions):
         return self._replicas.lookup(topic, partition).log
 
     def _find(self, key: TopicPartition) -> Log | None:
-        """Return the log of a key, and open it if needed; None if its directory is missing."""
+        """Return a replica's log, opened if needed; return None if its directory is missing."""
         facts = self._seen.get(key)
         if facts is None:
             return None
@@ -208,7 +208,7 @@ class StoreView(Partitions):
         return {*self._seen, *self._replicas.offline, *self._replicas.absent()}
 
     def _describe(self, log_dir: LogDir, topics: Collection[str]) -> LogDirDescription:
-        """Describe one log dir; open its logs, because only an open log knows its size."""
+        """Describe one log dir; open its logs, because the size of a closed log is unknown."""
         for key, facts in list(self._seen.items()):
             if facts.log_dir == log_dir.path and not log_dir.is_offline:
                 try:
@@ -270,7 +270,7 @@ class StoreDirs:
         return Found(seen, offline, incomplete)
 
     def _doubted(self, decision: Decision) -> Decision:
-        """Make a replica INCOMPLETE if its log dir is an old copy whose doubts name the replica."""
+        """Make a replica INCOMPLETE if its log dir is an old copy and the replica is in doubt."""
         log_dir = self._replicas.dir_of(decision.replicas[0].log_dir)
         if decision.topic_partition not in log_dir.generation.doubts:
             return decision
@@ -295,7 +295,7 @@ class StoreDirs:
         return found
 
     def _look_for_absent(self) -> None:
-        """Read the catalogs of serving log dirs, to know the replicas in the other log dirs."""
+        """Read the catalogs of serving log dirs, to find the replicas in the other log dirs."""
         self._replicas.catalog = Catalog()
         if self._replicas.is_a_dir_bad():
             good = [log_dir for log_dir in self._replicas.log_dirs if not log_dir.is_offline]
