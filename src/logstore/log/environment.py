@@ -13,7 +13,8 @@ from logstore.disk import files, mapped
 from logstore.errors import LogClosedError
 from logstore.log.segments.cache import Cache
 
-# The name of a clock's result in error messages, and the first number too large for a timestamp.
+# The name of a clock's result in error messages, and the smallest number that is too large for a
+# timestamp.
 NOW_MS = "the result of the clock's now_ms(), in ms since the epoch,"
 NOW_MS_END = 2**63 - 1
 
@@ -24,7 +25,7 @@ class Clock(Protocol):
     """Gives the time; tests use a clock that advances only when the test says so."""
 
     def now_ms(self) -> int:
-        """Give the wall clock, ms since the epoch."""
+        """Return the wall-clock time, in ms since the epoch."""
         ...
 
 
@@ -32,12 +33,12 @@ class SystemClock:
     """Gives the time of the machine's clock."""
 
     def now_ms(self) -> int:
-        """Give the wall clock, ms since the epoch."""
+        """Return the wall-clock time, in ms since the epoch."""
         return time.time_ns() // 1_000_000
 
 
 class CheckedClock:
-    """Checks each time that a user's clock gives, before the time gets into a record or a file.
+    """Checks the time that a user's clock returns, before a record or a file gets this time.
 
     The store's own clock is used without this check, so appends do not pay for the check.
     """
@@ -46,7 +47,7 @@ class CheckedClock:
         self._now_ms = clock.now_ms
 
     def now_ms(self) -> int:
-        """Give the wall clock, ms since the epoch; raises TypeError, ValueError."""
+        """Return the wall-clock time, in ms since the epoch; raises TypeError, ValueError."""
         ms = self._now_ms()
         if type(ms) is int and 0 <= ms < NOW_MS_END:
             return ms
@@ -57,7 +58,9 @@ class CheckedClock:
 
 
 def check_clock(clock: Clock) -> None:
-    """Refuse an object that is not a clock, before a store opens any file; call `now_ms` once.
+    """Raise an error if an object is not a clock; this calls `now_ms` once.
+
+    A store calls this function before it opens any file.
 
     Raises:
         TypeError, ValueError: the object has no `now_ms`, or `now_ms` returns no whole number of
@@ -77,14 +80,15 @@ class LogEnvironment:
             open.
         indexes: index arrays of sealed segments; their total size in bytes is limited.
         blocks: decoded batches for reads of single records; their total size in bytes is limited.
-        view: gives the bytes of a file for a bulk read. The process that owns the store maps files.
-            Any other process uses `pread`, because the owner may cut a file while it is mapped.
+        view: a function that returns the bytes of a file for a bulk read. The process that owns the
+            store maps files. Any other process uses `pread`, because the owner may cut a file while
+            it is mapped.
         record_expansion_bytes_max: the most memory that a decoded batch is allowed to need.
         producer_expiration_ms: a log forgets a producer that was not used for this time.
         producers_max: how many producers one log remembers.
         owner_pid: the process that opened the store; a forked child has another pid.
-        owner: the store. A log in use refers to the store, and so keeps the store open. None for a
-            store that only reads.
+        owner: the store. A log in use refers to the store, and so keeps the store open. If the
+            store only reads, this is None.
     """
 
     __slots__ = (

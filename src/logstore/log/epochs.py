@@ -1,11 +1,11 @@
 """Remember at which offset each leader epoch began (`leader-epoch-checkpoint`).
 
-Invariant: epochs and start offsets both increase strictly. The file repeats the epochs that the
-batches have. So if the file is damaged or missing, it is rebuilt from the batches.
+Invariant: epochs and start offsets both increase strictly. The batches have the same epochs. So if
+the file is damaged or missing, it is rebuilt from the batches.
 
-The file also names its log and the log start. A new log start is first written into this file, and
-then into `partition.metadata`. So if `partition.metadata` names a later log start than this file,
-one of the two files is old, or belongs to another log (see `log_start`).
+The file also records to which log it belongs, and where the log starts. A new log start is first
+written into this file, and then into `partition.metadata`. So if `partition.metadata` has a later
+log start than this file, one of the two files is old, or belongs to another log (see `log_start`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ class OfLog(NamedTuple):
 
     Attributes:
         log_start_offset: the log start; None if only `partition.metadata` records it.
-        is_sparse: whether offsets may be missing in the log's segments, as in `partition.metadata`.
+        is_sparse: whether offsets may be missing in the log's segments. `partition.metadata` has
+            the same flag.
     """
 
     topic: str
@@ -41,7 +42,8 @@ class LeaderEpochs:
     """The (epoch, start offset) pairs of one log.
 
     Attributes:
-        of_log: the log that the file on the disk names; None if an earlier version wrote the file.
+        of_log: the log to which the file on the disk belongs; None if an earlier version wrote the
+            file.
     """
 
     def __init__(
@@ -59,7 +61,7 @@ class LeaderEpochs:
 
     @property
     def latest(self) -> int:
-        """The latest epoch that is remembered; -1 if there is none."""
+        """The latest recorded epoch; -1 if no epoch is recorded."""
         return self.entries[-1][0] if self.entries else -1
 
     def note(self, epoch: int, start_offset: int) -> bool:
@@ -79,7 +81,10 @@ class LeaderEpochs:
         self.entries = [entry for entry in self.entries if entry[1] < end_offset]
 
     def start_at(self, log_start_offset: int) -> None:
-        """Forget epochs that end before the log start; the epoch at the log start begins there."""
+        """Forget the epochs that end before the log start.
+
+        The epoch that contains the log start now begins at the log start.
+        """
         starts = [start for _, start in self.entries]
         first = max(bisect_right(starts, log_start_offset) - 1, 0)
         kept = self.entries[first:]
@@ -93,7 +98,7 @@ class LeaderEpochs:
         return self.entries[number - 1][0] if number else -1
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """Give the largest known epoch up to `epoch`, and that epoch's end offset (KIP-101)."""
+        """Return the largest recorded epoch up to `epoch`, and its end offset (KIP-101)."""
         number = bisect_right([known for known, _ in self.entries], epoch)
         if number == 0:
             return -1, -1
@@ -101,7 +106,7 @@ class LeaderEpochs:
         return self.entries[number - 1][0], end
 
     def write(self, of_log: OfLog, guard: files.Guard = nullcontext) -> None:
-        """Replace the file durably; raises OSError, and the errors of its log dir's guard."""
+        """Replace the file durably; raises OSError, and any error that `guard` raises."""
         document = {
             "version": checkpoint.VERSION,
             "kind": FILE_NAME,
@@ -145,7 +150,10 @@ class LeaderEpochs:
 
 
 def _entries(document: dict[str, Any]) -> list[tuple[int, int]]:
-    """Read the pairs; both epochs and offsets must rise. Raises one of `fields.WRONG`."""
+    """Read the (epoch, start offset) pairs; both numbers must rise from each pair to the next.
+
+    Raises an error of `fields.WRONG` if the document is wrong.
+    """
     entries: list[tuple[int, int]] = []
     for epoch, start in fields.rows(document["epochs"], "epochs", 2):
         fields.number(epoch, "an epoch", fields.EPOCH_MAX, low=-1)
@@ -157,7 +165,7 @@ def _entries(document: dict[str, Any]) -> list[tuple[int, int]]:
 
 
 def _of_log(document: dict[str, Any]) -> OfLog | None:
-    """Read the fields that name the file's log; raises one of `fields.WRONG`."""
+    """Read the fields that say to which log the file belongs; raises an error of `fields.WRONG`."""
     if "kind" not in document:
         return None
     key = fields.partition_key(document["topic"], document["partition"])

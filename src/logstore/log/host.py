@@ -43,10 +43,10 @@ if TYPE_CHECKING:
 
 
 def append_staged(log: Log, raw: bytes) -> None:
-    """Append encoded batches as `append_encoded` does, but without a check of the timestamps.
+    """Append encoded batches as `append_encoded` does, but without checks of timestamps and keys.
 
     The Spark source decided to append the batches when it staged them. After that decision, the
-    append must not fail because of a timestamp.
+    append must not fail because of a timestamp or a missing key.
     """
     leader_appends.append_encoded(log._state, raw, is_checked=False)
 
@@ -55,9 +55,10 @@ def append_staged(log: Log, raw: bytes) -> None:
 
 
 def oldest_under_pressure(log: Log) -> int | None:
-    """Give the time, in ms, of the oldest segment that `retention_pressure` allows to drop.
+    """Return the time, in ms, of the oldest segment, if `retention_pressure` allows to drop it.
 
-    None if the configuration does not allow it, or if only the active segment is left.
+    Return None if the configuration does not allow a drop, if only the active segment is left, or
+    if the oldest segment is not wholly below the high watermark.
     """
     from logstore.log.removal import retention
 
@@ -75,12 +76,12 @@ def drop_oldest(log: Log) -> bool:
 
 
 def check(log: ReadableLog) -> None:
-    """Raise the reason if the log does not serve: it is closed, offline, suspect or in a fork."""
+    """Raise an error if the log is closed, OFFLINE or SUSPECT, or in a forked child."""
     log._state.check()
 
 
 def is_detached(log: ReadableLog) -> bool:
-    """Check whether the log was closed, deleted or released by its log dir. Touches no disk."""
+    """Check, without a disk access, whether the log was closed, deleted or released by its dir."""
     return log._state.unavailable is not None
 
 
@@ -106,7 +107,7 @@ def metadata_of(log: ReadableLog) -> PartitionMetadata:
 
 
 def segments_of(log: ReadableLog) -> tuple[Segment, ...]:
-    """Give the current segments, in order of offset; the last one is the active one."""
+    """Return the current segments, in order of offset; the last one is the active segment."""
     return log._state.segments
 
 
@@ -117,7 +118,7 @@ def replicated_to(log: Log) -> int | None:
 
 
 def unflushed_paths(log: Log) -> list[str]:
-    """Give the paths of segments that may be partly unflushed; a flush may run at the same time."""
+    """List the paths of segments that may have unflushed bytes; a flush may run meanwhile."""
     return flush.unflushed_paths(log._state)
 
 
@@ -127,13 +128,16 @@ def locks_of(log: Log) -> LockedLog:
 
 
 def watch(log: Log, writes: Latencies, syncs: Latencies) -> None:
-    """Time writes, and syncs that a caller waits for, until `unwatch`; calling twice is allowed."""
+    """Measure the latencies of writes, and of syncs that a caller waits for, until `unwatch`.
+
+    A second call changes nothing.
+    """
     if log._state.timing is None:
         log._state.timing = Timing(writes, syncs)
 
 
 def unwatch(log: Log) -> None:
-    """Stop timing a log."""
+    """Stop measuring the latencies of a log."""
     log._state.timing = None
 
 
@@ -149,12 +153,12 @@ def tell_end(log: ReadableLog) -> None:
 
 
 def refresh(log: ReadableLog) -> None:
-    """Read the changes that another process made to the log; in the owner, do nothing."""
+    """Read the changes that another process made to a log; do nothing if this process owns it."""
     log._state.refresh()
 
 
 def start_at(log: ReadableLog, offset: int) -> bool:
-    """Set the log start to a checkpoint's offset; False if the log does not contain the offset."""
+    """Move the log start up to the offset in a checkpoint; return whether the log start moved."""
     if not log.log_start_offset < offset <= log.log_end_offset:
         return False
     log._state.log_start_offset = offset
@@ -162,16 +166,16 @@ def start_at(log: ReadableLog, offset: int) -> bool:
 
 
 def open_segment(log: ReadableLog, segment: Segment) -> Handle:
-    """Give an open file of a segment; raises OSError, or the reason if the log does not serve."""
+    """Return an open file of a segment; raises OSError, or LogStoreError if the log is closed."""
     handle = segment.handle(log._state.environment)
-    if log._state.unavailable is not None:  # detached meanwhile: nothing would close the file
+    if log._state.unavailable is not None:  # detached meanwhile: nothing else closes the file
         segment.forget(log._state.environment)
         log._state.check()
     return handle
 
 
 def cursor_of(log: ReadableLog, segment: Segment, offset: int) -> Cursor:
-    """Make a cursor that walks a segment from the batch that holds `offset`."""
+    """Make a cursor that reads a segment from the batch that contains `offset` on."""
     return Cursor(segment, offset, log._state.environment)
 
 
@@ -181,7 +185,7 @@ def split(log: ReadableLog, start: int, end: int, piece_bytes: int) -> list[Offs
 
 
 def bytes_between(log: ReadableLog, start: int, end: int) -> int:
-    """Estimate how many bytes the offsets `start..end` take, from the sizes of segments only."""
+    """Estimate, from the sizes of segments only, how many bytes the offsets `start..end` take."""
     return splitting.bytes_between(log._state, start, end)
 
 
@@ -193,7 +197,7 @@ def decided_now(log: ReadableLog) -> Decided:
 
 
 def producers_of(log: ReadableLog) -> Snapshot | None:
-    """Give the producers at the end of a log; another process may be writing the log.
+    """Return the producers as they are at the end of a log, which another process may be writing.
 
     Returns:
         None if there are no producers.
@@ -215,7 +219,9 @@ def producers_of(log: ReadableLog) -> Snapshot | None:
 
 
 def producers_of_broker(log: ReadableLog) -> Snapshot | None:
-    """Give the producers at the end of a broker's log; None, without reading it, if it knows none.
+    """Return the producers as they are at the end of a broker's log.
+
+    If the broker's snapshot has no producer, return None, and do not read the log.
 
     Raises:
         LogStoreError: a batch is damaged, or the disk failed.
@@ -286,7 +292,7 @@ def compaction_plan(log: Log) -> Plan:
     log._state.check()
     try:
         return plan_of(log._state)
-    except FileNotFoundError:  # retention or a move has just removed this segment
+    except FileNotFoundError:  # retention or a move has just removed a segment
         return plan_of(log._state)
     except OSError as error:
         raise log._state.failed(error) from error
@@ -306,7 +312,7 @@ def compact(log: Log, pace: Callable[[int], None], table_bytes: int) -> Compacti
 
 
 def note_missing(log: ReadableLog, reason: str) -> None:
-    """Set the reason why a copy is incomplete; a log that is not incomplete is not changed."""
+    """Set the reason why a copy is incomplete; do nothing if the log is complete."""
     from logstore.log.follow.followed_replica import FollowedReplica
 
     if isinstance(log._state, FollowedReplica) and log._state.missing:
@@ -314,7 +320,7 @@ def note_missing(log: ReadableLog, reason: str) -> None:
 
 
 def is_lowered_since(log: Log, directory_id: str, seen: Generation) -> bool:
-    """Check whether a log was created or truncated in a generation of its log dir, or later."""
+    """Check whether a log was created or truncated in generation `seen` of its dir, or later."""
     return log._state.metadata.is_lowered_since(directory_id, seen)
 
 
@@ -325,7 +331,7 @@ def limited_metadata(log: Log) -> PartitionMetadata | None:
 
 
 def lift_recovery_point_limit(log: Log, limited: PartitionMetadata) -> None:
-    """Remove the recovery point limit of a truncation: a later checkpoint was written.
+    """Remove the limit that a truncation set on the recovery point: a checkpoint was written since.
 
     The next change of `partition.metadata` removes the limit from the file. If the log's metadata
     is not `limited` any more, the log may have been truncated again. So in that case the limit
@@ -345,7 +351,7 @@ def stopped(log: Log) -> Iterator[None]:
 
 
 def disown(log: ReadableLog, reason: Callable[[], LogStoreError]) -> None:
-    """Make every call on a log raise `reason`, in a forked child.
+    """In a forked child, make every call on a log raise the error that `reason` returns.
 
     The child inherits locks that threads of the parent may hold. So the log gets new locks.
     """

@@ -1,9 +1,9 @@
 """Count the latencies of a log while a mover watches it.
 
-If no mover watches a log, the only cost for an append is to read one field. Two things are
-timed. One is the system call of an append, including the wait for the interpreter's lock after the
-call. The other is a whole flush, if a caller waits for the flush. A flush in the background is not
-timed. `host.watch` begins the timing.
+If no mover watches a log, the only cost for an append is to read one field. Two times are measured.
+The first is the time of an append's system call, including the wait for the interpreter's lock
+after the call. The second is the time of a whole flush, if a caller waits for the flush. A flush in
+the background is not measured. `host.watch` begins the measurement.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ BOUNDS = [1e-6 * STEP**number for number in range(180)]  # 1 us to 26 s
 
 
 class Latencies:
-    """Counts latencies in classes; any thread adds latencies, and one thread takes the counts.
+    """Counts latencies in a histogram; any thread adds latencies, and one thread takes the counts.
 
     If two threads add at the same moment, one latency may be lost. For a quantile, this loss does
     not matter.
@@ -43,7 +43,7 @@ class Timing(NamedTuple):
 
 
 def quantile(counts: list[int], part: float) -> float | None:
-    """Give the value that a fraction `part` of the latencies does not exceed; None without any."""
+    """Return the quantile `part` of the counted latencies, in s; None if nothing was counted."""
     left = part * sum(counts)
     for number, count in enumerate(counts):
         left -= count

@@ -1,4 +1,4 @@
-"""Define the public face of one partition's log; the rooms beside this module do the work."""
+"""Define the public class of one partition's log; the packages beside this module do the work."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Log(ReplicatedLog, ReadableLog):
     # --- closing -------------------------------------------------------------------------
 
     def close(self, flush: bool = True) -> None:
-        """Flush, write the active segment's indexes and release all files; can be repeated."""
+        """Flush, write the active segment's indexes and release all files; may be repeated."""
         state = self._state
         if state.unavailable is not None:
             return
@@ -74,7 +74,7 @@ class Log(ReplicatedLog, ReadableLog):
         headers: encode.HeadersLike = (),
         durable: bool = False,
     ) -> int:
-        """Append one record and give its offset; on an error nothing was appended.
+        """Append one record and return its offset.
 
         Args:
             value: None makes a tombstone.
@@ -85,8 +85,8 @@ class Log(ReplicatedLog, ReadableLog):
 
         Raises:
             LogDirFullError: retriable; nothing was written.
-            LogDirOfflineError: the disk failed.
-            RecordTooLargeError, TypeError, ValueError: nothing was written.
+            LogDirOfflineError: the disk failed. RecordTooLargeError, TypeError, ValueError: nothing
+                was written.
         """
         if durable is not False and flag(durable, "durable"):
             commit = self._state.commit or self._group_commit()
@@ -111,8 +111,8 @@ class Log(ReplicatedLog, ReadableLog):
 
         Args:
             values: bytes or None; or Records, whose keys, timestamps and headers are appended, too.
-            keys, headers: one for each value. timestamps: one for each value, or one for all; now
-            by default.
+            keys, headers: one item for each value.
+            timestamps: one for each value, or one for all values; now by default.
 
         Raises:
             The errors that `append` raises.
@@ -170,24 +170,28 @@ class Log(ReplicatedLog, ReadableLog):
         return flush.flush_all(self._state)
 
     def flush_if_due(self, now_ms: int) -> bool:
-        """Flush if `flush_ms` has passed or a sealed segment is unflushed; True if it flushed."""
+        """Flush if `flush_ms` has passed or a sealed segment is unflushed.
+
+        Returns:
+            Whether the log was flushed.
+        """
         return flush.flush_if_due(self._state, now_ms)
 
     def roll_if_due(self, now_ms: int) -> bool:
-        """Roll if the active segment is older than `segment_ms`; returns True if it rolled."""
+        """Roll if the active segment is older than `segment_ms`; return whether it was sealed."""
         return roll.roll_if_due(self._state, now_ms)
 
     def checkpoint(self, *, is_closing: bool = False) -> None:
-        """Record which part is flushed, so that an open after a crash need not scan that part."""
+        """Record which part of the log is flushed; recovery after a crash can skip that part."""
         seal.checkpoint(self._state, is_closing=is_closing)
 
     def subscribe(self, callback: Callable[[LogEvent], object]) -> Subscription:
-        """Call back whenever the log changes, until the subscription is closed or dropped.
+        """Call `callback` whenever the log changes, until the subscription is closed or dropped.
 
         Subscribe first, then look at `log_end_offset`, and then wait: in this order, no change is
         missed. An event only says what to look at again, not how much has changed. The subscription
-        survives a move of the replica. After `CLOSED`, its last event, ask the store for the log
-        again.
+        survives a move of the replica. The last event is `CLOSED`: after it, ask the store for the
+        log again.
 
         Args:
             callback: runs in the thread that changed the log, after that thread released the log's
@@ -197,8 +201,8 @@ class Log(ReplicatedLog, ReadableLog):
                 exception, the exception is logged.
 
         Returns:
-            The subscription. Keep a reference to it: if it is dropped, `callback` is not called any
-            more.
+            The subscription. Keep a reference to the subscription: if it is dropped, `callback` is
+            not called any more.
 
         Raises:
             LogStoreError: the log was closed or deleted, or its log dir is offline.
@@ -219,7 +223,7 @@ class Log(ReplicatedLog, ReadableLog):
     # --- removing records, compacting, checking and repairing -------------------------------------
 
     def truncate_to(self, offset: int) -> None:
-        """Drop every record at or after `offset`; durable on return.
+        """Durably drop every record at or after `offset`.
 
         Raises:
             OffsetOutOfRangeError: the offset is before the log start or after the log end.
@@ -229,7 +233,7 @@ class Log(ReplicatedLog, ReadableLog):
         truncate_to(self._state, whole(offset, "offset"))
 
     def delete_records_before(self, offset: int) -> None:
-        """Drop every record before `offset`; durable on return. Only whole segments free space.
+        """Durably drop every record before `offset`. Only dropped whole segments free space.
 
         Raises:
             OffsetOutOfRangeError: the offset is after the log end.
@@ -239,7 +243,7 @@ class Log(ReplicatedLog, ReadableLog):
         delete_records_before(self._state, whole(offset, "offset"))
 
     def apply_retention(self) -> int:
-        """Drop sealed segments by `retention_ms` and `retention_bytes`; returns how many."""
+        """Drop the sealed segments that the configured retention does not keep; return how many."""
         from logstore.log.removal.retention import apply_retention
 
         return apply_retention(self._state)
@@ -251,7 +255,7 @@ class Log(ReplicatedLog, ReadableLog):
         another thread is compacting the log, this call first waits for that thread.
 
         Raises:
-            ValueError: `cleanup_policy` does not say that the log is compacted.
+            ValueError: `cleanup_policy` does not include "compact".
             CorruptRecordBatchError: a batch is damaged; nothing from that batch on was replaced.
             LogDirFullError: there is no room for a new segment beside the old ones.
         """

@@ -1,6 +1,6 @@
-"""Keep small durable facts about one log in `partition.metadata`, for programs that use them.
+"""Keep facts, the small JSON values that a program stores with a log, in `partition.metadata`.
 
-A move of the replica takes that file along, and so the facts. The log itself never reads a fact.
+A move of the replica copies that file, and so keeps the facts. The log itself never reads a fact.
 `disk/documents/facts` has the class `Facts`, and the facts about log dirs.
 """
 
@@ -19,7 +19,7 @@ from logstore.log.write.hung_locks import held
 
 
 def facts_of(state: Replica) -> Facts:
-    """Give the facts about a log; if another process owns the log, the facts cannot be changed."""
+    """Return the facts of a log; if another process owns the log, they can only be read."""
     if isinstance(state, LogState):
         return Facts(partial(_current, state), partial(_replace, state))
     assert isinstance(state, FollowedReplica)

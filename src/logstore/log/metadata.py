@@ -1,15 +1,15 @@
 """Keep a partition's properties: topic id, generation, configuration, log start offset and move.
 
 The properties are in one small checksummed file in the partition's directory (docs/FORMAT.md,
-section 7). A move of the replica takes that file along. A move writes these keys, each in the named
-directory:
+section 7). A move of the replica copies that file. A move writes these keys, each in the directory
+at the left:
 
     live dir       moving          which move builds a copy of this replica, and in which log dir
                    move_rates      the rates at which a later process continues that move
                    superseded_by   (intent) which copy is about to replace this one
     .move dir      move_id, source_directory_id, move_state, source_end_offset
-    .delete dir    deletion        a user has deleted the partition, or
-                   superseded_by   the same as before the directory was renamed
+    .delete dir    deletion        that a user has deleted the partition; or, after a move,
+                   superseded_by   which copy has replaced this one
 """
 
 from __future__ import annotations
@@ -25,23 +25,24 @@ from logstore.disk.documents.generations import Generation
 from logstore.errors import CorruptCheckpointError
 
 FILE_NAME = "partition.metadata"
-# True if offsets may be missing: the log was compacted in Kafka's layout, here or by a broker.
+# True if offsets may be missing, because this engine or a broker compacted the log in Kafka's
+# layout.
 SPARSE_OFFSETS = "sparse_offsets"
 VERSION = 1
 # The offset of a truncation. If an older checkpoint has a higher recovery point, that recovery
 # point is wrong.
 RECOVERY_POINT_LIMIT = "recovery_point_limit"
 
-# Only in a replicated log: a high watermark that is not above the recovery point. The log dir's
-# checkpoint has a later value, unless a move or a damaged file lost the value there.
+# A high watermark that is not above the recovery point; only a replicated log has this key. The log
+# dir's checkpoint has a later value, unless a move or a damaged file lost the value there.
 HIGH_WATERMARK = "high_watermark"
 
 # Small facts about this log, kept for programs that use the store (see `log_facts`).
 FACTS = "facts"
 
 # The generation of the log dir when the log was created or last truncated: [directory id, number,
-# step]. Other log dirs recorded states of this log dir. A state from before that generation does
-# not show where the log ends.
+# step]. Other log dirs record states of this log dir. A state that was recorded before that
+# generation does not show where the log ends.
 END_LOWERED_AT = "end_lowered_at"
 # True if `partition.metadata` was lost, and the log has the default configuration because of that.
 # The key is removed when a user sets a configuration.
@@ -51,21 +52,21 @@ CLEANED = "cleaned"
 
 DELETION = "deletion"
 DELETED_BY_USER = "user"
-# The rates at which a later process continues the running move; exists only with `moving`.
+# The rates at which a later process continues the running move; the key exists only with `moving`.
 MOVE_RATES = "move_rates"
 NUMBERS = frozenset({"generation", "source_end_offset"})
 COPYING, CAUGHT_UP = "copying", "caught_up"
 
 
 class Moving(NamedTuple):
-    """The running move, as the live copy records it; durable before the `.move` dir exists."""
+    """The running move; the live copy records it durably before the `.move` dir is created."""
 
     move_id: str  # 32 hex digits
     target_directory_id: str
 
 
 class Superseded(NamedTuple):
-    """The copy that is about to replace this one."""
+    """The copy that is about to replace this copy."""
 
     generation: int
     directory_id: str
@@ -85,12 +86,12 @@ class Cleaned(NamedTuple):
     horizon_ms: int | None = None
 
     def until(self, offset: int) -> Cleaned:
-        """Give the same facts for a log that is truncated to an offset."""
+        """Return how far the log is compacted after a truncation to an offset."""
         return self._replace(end_offset=min(self.end_offset, offset))
 
 
 class MoveRecord(NamedTuple):
-    """The record of a move in the `.move` directory that the move builds."""
+    """The record that a move keeps in the `.move` directory that it builds."""
 
     move_id: str
     source_directory_id: str
@@ -99,12 +100,12 @@ class MoveRecord(NamedTuple):
 
     @property
     def is_caught_up(self) -> bool:
-        """Check whether the copy had every record of the source when this record was written."""
+        """Check whether the copy had caught up with its source when this record was written."""
         return self.move_state == CAUGHT_UP
 
 
 def read_mark(kind: type[Any], document: dict[str, Any]) -> Any:
-    """Make one of the tuples above from the keys of a document.
+    """Make a Moving, Superseded or MoveRecord from the keys of a document.
 
     Raises:
         KeyError, ValueError: a key is missing, or its value is of another type or out of range.
@@ -140,7 +141,7 @@ class PartitionMetadata(NamedTuple):
 
     @property
     def move_record(self) -> MoveRecord | None:
-        """The record of a move in the `.move` directory that the move builds."""
+        """The record of the move that builds this `.move` directory; None in other directories."""
         if "move_id" not in self.extra:
             return None
         record: MoveRecord = read_mark(MoveRecord, self.extra)
@@ -148,7 +149,7 @@ class PartitionMetadata(NamedTuple):
 
     @property
     def superseded_by(self) -> Superseded | None:
-        """The copy that is about to replace this one."""
+        """The copy that is about to replace this copy; None if no copy is about to replace it."""
         document = self.extra.get("superseded_by")
         if document is None:
             return None
@@ -187,14 +188,14 @@ class PartitionMetadata(NamedTuple):
         return self._replace(extra=extra | (record._asdict() if record else {}))
 
     def with_superseded_by(self, superseded: Superseded | None) -> Self:
-        """Give the metadata of a copy that another copy will replace; None: no copy replaces it."""
+        """Return the metadata with a new `superseded_by`; if that is None, without the key."""
         extra = {key: value for key, value in self.extra.items() if key != "superseded_by"}
         if superseded is not None:
             extra["superseded_by"] = superseded._asdict()
         return self._replace(extra=extra)
 
     def with_lowered_end(self, directory_id: str, at: Generation | None) -> Self:
-        """Give the metadata of a log that was created or truncated in a generation of its dir."""
+        """Return the metadata of a log that was created or truncated in the generation `at`."""
         if at is None:
             return self
         return self._replace(
@@ -202,7 +203,7 @@ class PartitionMetadata(NamedTuple):
         )
 
     def is_lowered_since(self, directory_id: str, seen: Generation) -> bool:
-        """Check whether the log was created or truncated in a generation of its dir, or later."""
+        """Check whether the log was created or truncated in the generation `seen`, or later."""
         whose, *at = self.extra.get(END_LOWERED_AT, ("", -1, -1))
         return bool(whose == directory_id and at >= [seen.number, seen.step])
 
@@ -255,7 +256,7 @@ class PartitionMetadata(NamedTuple):
 
 
 def _checked(kind: type[PartitionMetadata], document: dict[str, Any]) -> PartitionMetadata:
-    """Make metadata from a document; raises one of `fields.WRONG` if a field is not valid."""
+    """Make metadata from a document; raises an error of `fields.WRONG` if a field is not valid."""
     fields.check_kind(document, FILE_NAME)
     known = {*kind._fields, "version", "kind"}
     moving = document.get("moving")
@@ -292,6 +293,6 @@ def _checked(kind: type[PartitionMetadata], document: dict[str, Any]) -> Partiti
 
 
 def without_recovery_point_limit(metadata: PartitionMetadata) -> PartitionMetadata:
-    """Give metadata without the limit of a truncation, after a later checkpoint was written."""
+    """Return metadata without `recovery_point_limit`, after a later checkpoint was written."""
     extra = {key: value for key, value in metadata.extra.items() if key != RECOVERY_POINT_LIMIT}
     return metadata._replace(extra=extra)

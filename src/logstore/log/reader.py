@@ -34,7 +34,7 @@ HELD_BYTES_MAX = 64 << 20
 
 @known_as("Log")  # users know both classes by this name
 class ReadableLog:
-    """The reading methods of a log: its identity, its range of offsets, and its records."""
+    """Reads a log: its identity, its range of offsets, and its records."""
 
     _state: Replica
 
@@ -74,9 +74,9 @@ class ReadableLog:
 
     @property
     def facts(self) -> Facts:
-        """Small facts that a program stores durably with this log; a move takes the facts along.
+        """Small facts that a program stores durably with this log; a move of the log keeps them.
 
-        They work like `store.facts`, the facts of a log dir. If `partition.metadata` was lost,
+        Use them like `store.facts`, the facts of a log dir. If `partition.metadata` was lost,
         `facts.damage` reports the loss until a fact is changed.
         """
         from logstore.log.log_facts import facts_of
@@ -85,7 +85,7 @@ class ReadableLog:
 
     @property
     def recovery(self) -> RecoveryEntry:
-        """The report of the opening: the damage that it found, and what it changed."""
+        """The report of the log's opening: the damage that was found, and what was changed."""
         return self._state.recovery
 
     @property
@@ -95,7 +95,7 @@ class ReadableLog:
 
     @property
     def log_start_offset(self) -> int:
-        """First readable offset."""
+        """The first offset that can be read."""
         return self._state.log_start_offset
 
     @property
@@ -119,7 +119,7 @@ class ReadableLog:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of record batches on disk."""
+        """The size of all record batches on the disk, in bytes."""
         return sum(segment.size_bytes for segment in self._state.segments)
 
     def __len__(self) -> int:
@@ -226,7 +226,7 @@ class ReadableLog:
                 high watermark. "read_committed" reads up to the last stable offset, where the first
                 open transaction of Kafka's producers begins, and leaves out aborted transactions.
             max_bytes: the most bytes of stored batches to read; the first batch may be larger.
-                Decompressed, they may have up to 64 MiB in total, or `max_bytes` if that is more.
+                Decompressed, the batches may have 64 MiB in total, or `max_bytes` if that is more.
 
         Raises:
             OffsetOutOfRangeError: the offset is before the log start or after the log end.
@@ -293,7 +293,7 @@ class ReadableLog:
         return (r for batch in batches_now for r in batch.records(self.topic, self.partition))
 
     def __reversed__(self) -> Iterator[Record]:
-        """Iterate from the last record at the call back to `log_start_offset`.
+        """Iterate backward over the records that exist at the call, down to `log_start_offset`.
 
         If retention deletes records that the iterator has not reached yet, the iterator raises
         OffsetOutOfRangeError.
@@ -325,10 +325,10 @@ class ReadableLog:
         """Give whole batches as a range of an open file; the first batch contains `offset`.
 
         The range is for `os.sendfile`. It has as many batches of one segment as fit into
-        `max_bytes`, but at least one. A large range may end up to `index_interval_bytes` early. If
-        there is no batch to read yet, the range is empty. Its bytes stay readable until it is
-        closed, whatever happens to the log. All its batches are verified: a batch that this process
-        appended counts as verified, and any other batch is read once.
+        `max_bytes`, but at least one. A large range may be up to `index_interval_bytes` smaller. If
+        there is no batch to read yet, the range is empty. The bytes of a range stay readable until
+        it is closed, whatever happens to the log. All its batches are verified: batches that this
+        process appended count as verified, and other batches are read once.
 
         Args:
             end_offset: all records of the range are before this offset; no limit by default.
@@ -354,11 +354,11 @@ class ReadableLog:
         *,
         isolation_level: str = READ_UNCOMMITTED,
     ) -> Iterator[Record]:
-        """Yield records from an offset, "start" or "end" on; then wait for new records.
+        """Yield records from `offset`, "start" or "end" on, and then wait for new records.
 
         Args:
             isolation_level: as in `read`; a record is yielded as soon as that level allows it.
-            timeout: end after this time in seconds without a new record; None means never.
+            timeout: the iteration ends if no new record comes for this time, in s; None: never.
 
         Raises:
             OffsetOutOfRangeError: also if the log was truncated before the tail's next offset.
@@ -382,7 +382,7 @@ class ReadableLog:
     def wait_for(
         self, offset: int, timeout: float | None, isolation_level: str = READ_UNCOMMITTED
     ) -> bool:
-        """Wait until the record at `offset` can be read; False if the time ends first."""
+        """Wait until the record at `offset` can be read; return False if the time ends first."""
         state, at, seconds = self._state, whole(offset, "offset"), timeout_of(timeout)
         return state.wait_until(lambda: end_of(state, isolation_level) > at, seconds)
 

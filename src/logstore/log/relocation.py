@@ -37,7 +37,7 @@ __all__ = [
 
 
 def segments_of(log: Log) -> tuple[Segment, ...]:
-    """Give the current segments; the last one is the active one."""
+    """Return the current segments; the last one is the active segment."""
     state = log._state
     state.check()
     return state.segments
@@ -78,7 +78,7 @@ def with_high_watermark(log: Log, metadata: PartitionMetadata, copied: int) -> P
 
 
 def snapshot_of(log: Log) -> Snapshot | None:
-    """Copy the producers of a log; None if it has none. Raises LogStoreError."""
+    """Copy the producers of a log; None if the log has no producers. Raises LogStoreError."""
     state = log._state
     with state.lock:
         state.check()
@@ -86,7 +86,7 @@ def snapshot_of(log: Log) -> Snapshot | None:
 
 
 def has_producers(log: Log) -> bool:
-    """Check whether a log has producers, so that its copy needs a snapshot."""
+    """Check whether a log has producers: then a copy of the log needs a snapshot of them."""
     return log._state.producers.are_known
 
 
@@ -94,7 +94,9 @@ def has_producers(log: Log) -> bool:
 
 
 def set_moving(log: Log, moving: Moving | None, rates: Rates | None = None) -> None:
-    """Durably record the running move; None: no move runs, and no copy will replace this log.
+    """Durably record the running move; if `moving` is None, record that no move runs.
+
+    If no move runs, the record of a copy that will replace this log is removed, too.
 
     Args:
         rates: the rates at which a later process continues the move.
@@ -112,7 +114,7 @@ def set_moving(log: Log, moving: Moving | None, rates: Rates | None = None) -> N
 
 
 def write_marks(log: Log, moving: Moving, superseded_by: Superseded) -> None:
-    """Durably record, before the swap, which copy is about to replace this one."""
+    """Durably record, before the swap, which copy is about to replace this log."""
     state = log._state
     with state.flush_lock, hung_locks.held(state, "flush_lock"):
         state.check()
@@ -172,7 +174,7 @@ def point_to(
     end = segments[-1].end_offset
     for segment in segments:  # the mover has verified every batch of the copy
         segment.sound_from = 0
-    with state.appended:  # so that `detach` closes the files of the old directory or of the new one
+    with state.appended:  # so that `detach` finds only old files or only new files
         state.log_dir, state.directory, state.metadata = log_dir, directory, metadata
         state.replication.epochs = epochs
         state.producers.snapshots = () if snapshot_offset is None else (snapshot_offset,)

@@ -36,7 +36,7 @@ SWAP_PAUSE_SECONDS = 0.0005
 
 
 def view_of(segments: list[Segment]) -> View:
-    """Put segments, in order of offset, into the tuple that readers take."""
+    """Make the tuple that readers take; the given segments must be in order of offset."""
     return tuple(segments), [segment.base_offset for segment in segments]
 
 
@@ -146,7 +146,7 @@ class Replica:
     # --- whether it serves -----------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raise if the log is closed, its log dir is OFFLINE or SUSPECT, or in a forked child."""
+        """Raise an error if the log is closed, its dir refuses calls, or this is a forked child."""
         if self.unavailable is not None:
             raise self.unavailable()
         if self.log_dir.is_refusing:
@@ -159,7 +159,7 @@ class Replica:
         return isinstance(reason, LogClosedError)
 
     def failed(self, error: OSError) -> LogStoreError:
-        """Convert an error of the disk; this may take the log dir OFFLINE."""
+        """Convert an OSError to an error of this library; this may take the log dir OFFLINE."""
         return self.log_dir.failed(
             error, self.directory, topic=self.topic, partition=self.partition
         )
@@ -187,7 +187,7 @@ class Replica:
     # --- a range of offsets ----------------------------------------------------------------------
 
     def segment_for(self, offset: int) -> Segment:
-        """Give the segment that has an offset; raises CorruptRecordBatchError if there is none."""
+        """Return the segment with an offset; raises CorruptRecordBatchError if none has it."""
         segments, bases = self.view
         number = max(bisect_right(bases, offset) - 1, 0)
         segment = segments[number]
@@ -216,7 +216,7 @@ class Replica:
             raise self.out_of_range(outside)
 
     def wait_until(self, is_true: Callable[[], bool], timeout: float | None) -> bool:
-        """Wait for a change of the log that makes a condition true; False if the time ends first.
+        """Wait until a change of the log makes a condition true; return False after the timeout.
 
         Raises:
             LogStoreError: the log does not serve any more.
@@ -226,10 +226,10 @@ class Replica:
     # --- when a reader finds the files changed ---------------------------------------------------
 
     def refresh(self) -> None:
-        """Read the owner's changes; in the owner itself, there is nothing to do."""
+        """Read the changes that the owner of the log made; the owner itself does nothing here."""
 
     def look_anew(self) -> None:
-        """Read the directory again even if it seems unchanged: a file of the log is gone."""
+        """Read the directory again even if it seems unchanged, because a file is gone."""
 
     def stale(self, segment: Segment) -> None:
         """Wait a moment if the view still has a dropped segment: a move is swapping its files."""
@@ -259,7 +259,7 @@ class Replica:
             raise self.out_of_range(offset) from error
 
     def retry(self, segment: Segment, offset: int, error: FileNotFoundError) -> None:
-        """Return if a file is gone because the log dropped its segment; otherwise raise."""
+        """Return if a file is gone because the log dropped its segment; else raise an error."""
         if not segment.is_dropped:
             time.sleep(0)
             if not segment.is_dropped:

@@ -1,4 +1,4 @@
-"""Define the part of a log's public face that brokers use: encoded batches, leaders, producers."""
+"""Define the public methods of a log that brokers use: encoded batches, leaders, producers."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class ReplicatedLog:
             durable: return only once the batches are on the disk.
 
         Raises:
-            ValueError: the bytes are not whole, sound batches.
+            ValueError: the bytes are not whole, undamaged batches.
             RecordExpansionError: a batch needs more memory than the store allows.
             OffsetOutOfRangeError: the batches do not begin at the log end offset. An empty log
                 accepts batches that begin later.
-            FencedLeaderEpochError: the log knows a newer leader.
+            FencedLeaderEpochError: the log has a higher leader epoch.
         """
         from logstore.log.encoded import follower_appends
 
@@ -68,9 +68,9 @@ class ReplicatedLog:
         """Append whole encoded batches with this log's next offsets and its leader epoch.
 
         Either all batches are appended, or none. The attribute `is_written` of an exception says
-        whether they are in the log. Their records are decoded and checked first, so every reader
-        can read an accepted batch. With `message_timestamp_type="LogAppendTime"` the records get
-        the time of this call.
+        whether the batches are in the log. The records are decoded and checked first, so every
+        reader can read an accepted batch. With `message_timestamp_type="LogAppendTime"` the records
+        get the time of this call.
 
         If a batch has a producer (id, epoch, sequence), the log appends it only once. If the batch
         is one of the producer's last five batches, nothing is written, and the result says where
@@ -80,12 +80,12 @@ class ReplicatedLog:
             leader_epoch: the epoch in which this replica leads. If it is larger than the log's
                 epoch, it becomes the log's epoch.
             durable: return only once the batches are on the disk.
-            token: from `transaction_token`, if the coordinator says that the transaction of these
-                batches is ongoing. None: the transactions of batches are not verified.
+            token: the result of `transaction_token`, if the coordinator says that the transaction
+                of these batches is ongoing. If it is None, transactions are not verified.
 
         Raises:
-            ValueError: the bytes are not whole, sound batches; or the log already has some of the
-                batches, but not all.
+            ValueError: the bytes are not whole, undamaged batches; or the log already has some of
+                the batches, but not all.
             OutOfOrderSequenceError: before one of these batches, a batch of the same producer is
                 missing.
             ProducerFencedError: the producer has a newer epoch.
@@ -95,7 +95,7 @@ class ReplicatedLog:
             RecordTooLargeError: a batch is larger than `max_message_bytes`.
             InvalidTimestampError: the timestamp of a record is too far from now (see
                 `message_timestamp_after_max_ms` and `message_timestamp_before_max_ms`).
-            FencedLeaderEpochError: the log knows a newer leader.
+            FencedLeaderEpochError: the log has a higher leader epoch.
         """
         try:
             return leader_appends.append_encoded(
@@ -125,19 +125,19 @@ class ReplicatedLog:
         """Append the marker that ends a transaction of a producer (KIP-98; extra `kafka`).
 
         Args:
-            epoch: the epoch of the producer. If it is larger than the epoch that the log knows, the
-                new epoch begins.
-            commit: False: the records of the transaction count as aborted.
+            epoch: the epoch of the producer. If it is larger than the producer's epoch in the log,
+                the new epoch begins.
+            commit: whether the transaction is committed. Otherwise, its records count as aborted.
             coordinator_epoch: the epoch of the coordinator that ended the transaction.
             leader_epoch, durable: as for `append_encoded`.
-            is_epoch_raised: the coordinator raises the producer's epoch with each transaction
-                (KIP-890), so a marker with the epoch of the open transaction is a late marker of an
-                earlier transaction.
+            is_epoch_raised: whether the coordinator raises the producer's epoch with each
+                transaction (KIP-890). If so, a marker with the epoch of the open transaction is a
+                late marker of an earlier transaction.
 
         Raises:
-            ProducerFencedError: the marker is of an earlier epoch or transaction.
+            ProducerFencedError: the marker belongs to an earlier epoch or transaction.
             CoordinatorFencedError: a newer coordinator has written a marker.
-            UnsupportedFormatError: the extra is not installed.
+            UnsupportedFormatError: the extra `kafka` is not installed.
         """
         layouts.kafka_layout()
         from logstore.format.kafka.markers import Marker
@@ -156,7 +156,7 @@ class ReplicatedLog:
         )
 
     def producer_states(self) -> list[ProducerState]:
-        """List what the log knows about each producer, in the order of the producer ids.
+        """List the state of each producer in the log, in the order of the producer ids.
 
         Raises:
             LogStoreError: the log does not serve.
@@ -195,10 +195,11 @@ class ReplicatedLog:
         return IdempotentProducer(self._state, name)
 
     def aborted_transactions(self, offset: int, end_offset: int) -> list[tuple[int, int]]:
-        """List the aborted transactions with records in a range: producer id, first offset.
+        """List the aborted transactions with records in a range, as (producer id, first offset).
 
         A reader of encoded batches needs this list to leave out aborted records. The list is in the
-        order of the first offsets. Only transactions before the last stable offset are known.
+        order of the first offsets. Transactions that end after the last stable offset may be
+        missing.
 
         Raises:
             LogStoreError: the log does not serve.
@@ -233,11 +234,11 @@ class ReplicatedLog:
 
     @property
     def leader_epoch(self) -> int:
-        """The epoch that appended batches carry; it only grows while the log is open.
+        """The leader epoch that appended batches get; it only grows while the log is open.
 
-        The epoch is stored only with the records. If no record has it, as after a truncation, the
-        next start sets the epoch of the last record. A cluster stores the epoch elsewhere and sets
-        it again.
+        The epoch is stored only with the records. If no record has this epoch, for example after a
+        truncation, the next start sets the epoch of the last record. So a cluster stores the epoch
+        elsewhere, and sets it again.
         """
         return self._state.replication.leader_epoch
 
@@ -248,11 +249,11 @@ class ReplicatedLog:
 
     @property
     def leader_epochs(self) -> tuple[tuple[int, int], ...]:
-        """Each leader epoch of the records with its first offset, in rising order."""
+        """The (leader epoch, first offset) pairs of the records, in rising order."""
         return tuple(self._state.replication.epochs.entries)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """Give the largest epoch of the log up to `epoch`, and the offset at which it ended.
+        """Return the largest epoch of the log up to `epoch`, and the offset where it ended.
 
         A follower truncates to that offset, or to the end of that epoch in its own log (KIP-101,
         KIP-279). The last epoch ends at the log end. (-1, -1) means that the log has no record of
@@ -264,13 +265,17 @@ class ReplicatedLog:
             return state.replication.epochs.end_offset_for(epoch, state.log_end_offset)
 
     def advance_high_watermark(self, offset: int) -> int:
-        """Say that all in-sync replicas have the records before `offset`; give the high watermark.
+        """Record that all in-sync replicas have the records before `offset`.
+
+        Returns:
+            The high watermark.
 
         Until the first call, the high watermark is the log end. From then on, only this method
-        raises it, at most to the log end, and only `truncate_to` lowers it. An earlier offset
-        changes nothing. Neither retention nor `delete_records_before` removes records at or above
-        the high watermark. Reads end there if their `isolation_level` says so. After a crash, the
-        high watermark may be the value in the last checkpoint.
+        raises it, at most to the log end, and only `truncate_to` lowers it. An offset below the
+        high watermark changes nothing. Neither retention nor `delete_records_before` removes
+        records at or above the high watermark. Reads end at the high watermark if their
+        `isolation_level` says so. After a crash, the high watermark may be the value in the last
+        checkpoint.
 
         Raises:
             LogStoreError: the log does not serve, or, at the first call, its disk failed.

@@ -1,4 +1,4 @@
-"""Hold the facts that a log has about its replication: leader epochs, and the high watermark.
+"""Hold the replication state of a log: its leader epochs, and its high watermark.
 
 Invariants: while a log is open, its leader epoch only grows, and is never less than the epoch of a
 batch. The first batch of an epoch records where the epoch begins. An epoch without a batch is
@@ -23,12 +23,13 @@ class Replication:
         epochs: the first offset of each epoch. Changed under `lock`; replaced under both locks.
         epochs_changed: how often `epochs` changed since `epochs` was last durable. Written under
             `lock`. A flush sets this number to 0, unless it changed during the flush.
-        confirmed_start: the log start in the file of the epochs; None if only `partition.metadata`
-            names a log start. Written under `flush_lock`.
+        confirmed_start: the log start in `leader-epoch-checkpoint`; None if only
+            `partition.metadata` has a log start. Written under `flush_lock`.
         replicated_to: the offset below which all in-sync replicas have the records; None if nobody
-            replicates the log. Written under `lock`. It may be before the log start, because a move
-            of the log start does not change it. `LogState.high_watermark` is never before the log
-            start. A reader without the lock may see an earlier value, and this does no harm.
+            replicates the log. Written under `lock`. This offset may be before the log start,
+            because a new log start does not change it. `LogState.high_watermark` is never before
+            the log start. A reader without the lock may see an earlier value, and this does no
+            harm.
     """
 
     __slots__ = ("confirmed_start", "epochs", "epochs_changed", "leader_epoch", "replicated_to")
@@ -44,7 +45,7 @@ class Replication:
         """Check and set the epoch of the leader for which an append is made; `lock` is held.
 
         Raises:
-            FencedLeaderEpochError: a newer leader is known.
+            FencedLeaderEpochError: the log has a higher leader epoch.
             TypeError, ValueError: the argument is not an epoch.
         """
         if leader_epoch is None:

@@ -1,10 +1,10 @@
 """Read the small files of one log, and decide which of them are used.
 
-Each file names its log: `partition.metadata` and `leader-epoch-checkpoint` have the topic, the
-partition and the topic id. Each row of the log dir's offsets checkpoints, and each index file, has
-the topic id. If most of the other files contradict a file, that file is not used, but reported and
-rewritten. This is decided before anything is deleted. This module only reads: other modules rewrite
-the files.
+Each file says to which log it belongs: `partition.metadata` and `leader-epoch-checkpoint` have the
+topic, the partition and the topic id. Each row of the log dir's offsets checkpoints, and each index
+file, has the topic id. If most of the other files contradict a file, that file is not used, but
+reported and rewritten. The decision is made before anything is deleted. This module only reads:
+other modules rewrite the files.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from logstore.names import ReplicaDirName, TopicPartition
 
 
 class Checkpointed(NamedTuple):
-    """The facts about one log in the offsets checkpoints of its log dir; None for an unknown fact.
+    """The offsets of one log in its log dir's checkpoints; None for each missing offset.
 
     Attributes:
         topic_ids: the topic ids in the rows of the two checkpoints.
@@ -46,9 +46,9 @@ class SmallFiles(NamedTuple):
 
     Attributes:
         metadata: the contents of `partition.metadata`, but with the chosen log start. If the file
-            is not used, these are made-up contents.
+            is not used, these are default contents.
         start: the log start that was chosen.
-        words: the log start that each file names.
+        words: the log start that each file records.
         epochs: the contents of `leader-epoch-checkpoint`; None if it is missing or not used.
         recovery_point: the recovery point in the checkpoint; None if the checkpoint has none for
             this log.
@@ -65,7 +65,7 @@ class SmallFiles(NamedTuple):
     warnings: list[str]
 
     def start_within(self, first_base: int, end_offset: int) -> int:
-        """Give the log start; it is after the log end only if two files name that log start."""
+        """Return the log start; a start after the log end must be recorded in two files."""
         if self.start.offset <= end_offset or self.start.is_confirmed:
             return self.start.offset
         within = [word for word in self.words if word is not None and word <= end_offset]
@@ -73,7 +73,7 @@ class SmallFiles(NamedTuple):
 
 
 def metadata_or_stand_in(directory: str, parsed: ReplicaDirName) -> PartitionMetadata:
-    """Read the metadata in a directory; make substitute metadata if the file is not usable."""
+    """Read the metadata in a directory; make default metadata if the file is not usable."""
     metadata, _ = _read_metadata(directory)
     is_of_another = metadata is not None and metadata[:2] != parsed[:2]
     if metadata is None or (is_of_another and parsed.kind == "live"):
@@ -93,7 +93,7 @@ def read_small_files(
 
     Args:
         list_segments: lists the segments; called only if the small files disagree.
-        new_topic_id: makes a new topic id; called if no file names a topic id.
+        new_topic_id: makes a new topic id; called if no file has a topic id.
 
     Raises:
         ReplicaOfflineError: the directory belongs to another partition.
@@ -125,7 +125,7 @@ def read_small_files(
         made = f"{FILE_NAME} {lost}: it is rewritten, and its configuration is lost"
         warnings.append(made + ("" if topic_id else "; the log has a new topic id"))
     recovery_point, start_offset = _of_topic(checkpointed, topic_id, warnings)
-    # A checkpoint of an earlier version names no topic id, so it confirms no other file.
+    # A checkpoint that an earlier version wrote has no topic id, so it confirms no other file.
     is_second = metadata is None or checkpointed.topic_ids[1] is not None
     words = Words(
         None if metadata is None else metadata.log_start_offset,

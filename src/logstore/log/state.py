@@ -1,10 +1,10 @@
-"""Own the state of a log that this process writes, and its locks.
+"""Hold the state of a log that this process writes, and the locks of the log.
 
 Every field of a log is in this module, in `Replica`, in `Replication` or in `AppendRules`. The
-rooms beside this module change the fields: `write/` appends, rolls and flushes, `removal/`
-truncates and retains, `recovery/` opens and repairs, `relocation` moves. This module has the
-changes that several rooms need. It calls the disk only to open the active segment or to read from
-it.
+packages beside this module change the fields: `write/` appends, rolls and flushes, `removal/`
+truncates and applies retention, `recovery/` opens and repairs, `relocation` moves. This module
+makes the changes that several packages need. It calls the disk only to open the active segment or
+to read from it.
 
 Invariants: log_start_offset <= recovery_point <= log_end_offset after a flush; the last segment of
 the view is the active one; `writer` is the descriptor of the active segment, held while that
@@ -14,7 +14,7 @@ segment has unflushed bytes; every other segment whose bytes may not be on the d
 Two locks guard the fields, and code that needs both takes `flush_lock` first:
 
     lock        held to write at the end of the log: one thread appends at a time
-    flush_lock  held to sync, seal, truncate, retain or move; neither appends nor reads wait for it
+    flush_lock  held to sync, seal, truncate, drop or move segments; no append or read waits for it
 
 Code that removes or replaces segments holds `flush_lock`. Code that changes the active segment
 holds `lock`.
@@ -46,19 +46,21 @@ from logstore.log.write.hung_locks import NOT_WRITING, Commits, held, keeping
 from logstore.log.write.rules import NEVER, AppendRules, require_layout
 
 UNFLUSHED_SEGMENTS_MAX = 32
-# As in Kafka, so that a broker can read the segment: its index entries have 31 bits.
+# An offset in a segment is at most this much larger than the segment's base offset, as in Kafka, so
+# that a broker can read the segment. This engine's own index entries have room for 32 bits.
 RELATIVE_OFFSET_MAX = 2**31 - 1
 POSITION_MAX = 2**32 - 1
 
-# A segment whose bytes may not be on the disk; without a handle if an earlier process wrote it.
+# A segment whose bytes may not be on the disk, and its open file; None if this process has not
+# opened the file to write it.
 Unflushed = tuple[Segment, Handle | None]
 
 
 class LogState(Replica):
-    """The fields of a log and its locks, and the changes of them that several rooms need.
+    """The fields and the locks of a log, and the changes of fields that several packages need.
 
     A field that is read without its lock is one reference or one number, so a reader sees the old
-    value or the new one. Each such reader says why the old value does no harm.
+    value or the new one. This docstring or the reading code says why an old value does no harm.
 
     Attributes:
         lock, flush_lock: see above.
@@ -66,23 +68,25 @@ class LogState(Replica):
         now_ms: the clock of the environment; never changes.
 
         Written under `lock`:
-        active: the segment that appends write to, the last one of the view.
-        writer: the descriptor of the active segment while it has unflushed bytes; else None.
+        active: the segment that appends write to, which is the last segment of the view.
+        writer: the descriptor of the active segment while that segment has unflushed bytes; else
+            None.
         room_bytes: a batch that would end after this position goes into a new segment. It is
             `rules.segment_bytes`, or 0 if the next append has to roll or to remove `half_made`
             first.
-        roll_at_ms: when the active segment is too old; `roll_if_due` reads it first without the
-            lock, and again under the lock.
+        roll_at_ms: the time from which on the active segment is too old; `roll_if_due` reads it
+            first without the lock, and again under the lock.
         foreign_magic: the layout of the active segment if it is not the configured layout; else 0.
-        indexed_position: the position that the last index entry names.
+        indexed_position: the position in the last index entry.
         half_made: files with bytes that no view shows (see `roll`).
         unflushed: the sealed segments that may not be on the disk, in order. A flush removes
             entries under `lock`, too.
-        names_changed: how many names are not durable; a flush sets 0 if it saw all of them.
+        names_changed: how many new file names are not durable; a flush sets this to 0 if no name
+            was added during the flush.
         flush_at: the offset at which an append flushes. An append reads it without a lock; if it
             sees the old value, the next append flushes.
-        checkpointed_bytes: how much of the active segment its index files describe; -1: they
-            do not describe it.
+        checkpointed_bytes: how many bytes of the active segment its index files describe; -1 if the
+            files do not describe the segment.
         replication: leader epochs and high watermark; its docstring names the lock of each field.
         producers: the batches that each producer sent; its docstring names the locks, too.
 
@@ -98,8 +102,8 @@ class LogState(Replica):
         refusal: why nothing can be appended although the log can be read; "" if records can be
             appended.
         cut_offset: the smallest offset to which the log was truncated since the running compaction
-            began; 0 after a repair. A compaction that noted keys after this offset replaces nothing
-            more.
+            began; 0 after a repair. A compaction that has read keys at or after this offset
+            replaces nothing more.
         is_left_by_dir: the log was detached only because its log dir failed, so a move may still
             save the log. Set with `unavailable`, under `appended`.
 
@@ -107,8 +111,8 @@ class LogState(Replica):
         arrivals, waiters: the threads that wait for records; a Bell needs no lock.
         subscriptions: the subscriptions to this log; an empty dict if nobody subscribes.
         commit: combines durable appends; made once, under `lock`.
-        compacting: held by the thread that compacts the log, from the plan to the end. A thread
-            that takes this lock holds no other lock.
+        compacting: the lock that a thread holds while it compacts the log, from the plan to the
+            end. A thread that takes this lock holds no other lock.
         timing: counts latencies while a mover watches the log; else None.
         writing, kept, in_custody, keepers: which locks a hung thread holds (see `hung_locks`).
     """
@@ -206,13 +210,13 @@ class LogState(Replica):
     # --- whether it takes records ----------------------------------------------------------------
 
     def check_current(self) -> None:
-        """Refuse to change anything: the log does not serve, or its log dir is an old copy."""
+        """Raise an error if the log does not serve, or if its log dir is an old copy."""
         self.check()
         if self.log_dir.is_outdated:
             self.log_dir.check_current()
 
     def check_writable(self) -> None:
-        """Refuse to write; called under the lock."""
+        """Raise an error if the log takes no writes; called under the lock."""
         self.check_current()
         if self.refusal:
             raise ReplicaOfflineError(
@@ -220,14 +224,17 @@ class LogState(Replica):
             )
 
     def check_appendable(self) -> None:
-        """Refuse to append; called under the lock. If the disk was full, look for space again."""
+        """Raise an error if the log takes no appends; called under the lock.
+
+        If the disk was full, this first checks whether there is space again.
+        """
         self.check_writable()
         if self.log_dir.is_refusing_appends:
             with held(self, "lock"):
                 self.log_dir.check_appendable()
 
     def wait_until(self, is_true: Callable[[], bool], timeout: float | None) -> bool:
-        """Wait for a change of the log that makes a condition true; False if the time ends first.
+        """Wait until a change of the log makes a condition true; return False after the timeout.
 
         Raises:
             LogStoreError: the log does not serve any more.
@@ -249,7 +256,7 @@ class LogState(Replica):
         return writer
 
     def leave_if_detached(self, segment: Segment) -> None:
-        """Close everything if the log was detached meanwhile; the lock is held."""
+        """Close all files if the log was detached meanwhile; the lock is held."""
         if self.unavailable is not None:
             self.unflushed, self.writer = [], None
             self.environment.dirty.discard(self)
@@ -314,9 +321,9 @@ class LogState(Replica):
     # --- durability ------------------------------------------------------------------------------
 
     def note_flushed(self, offset: int) -> None:
-        """Record that everything below an offset is flushed, and perhaps nothing after the offset.
+        """Record that everything below an offset is flushed; later bytes may be unflushed.
 
-        The flush lock is held. The next flush by `flush_messages` counts from here.
+        The flush lock is held. `flush_messages` counts the records from this offset on.
         """
         assert offset <= self.log_end_offset
         self.recovery_point = offset
@@ -327,7 +334,7 @@ class LogState(Replica):
         self.flush_at = self.recovery_point + self.rules.flush_messages - 1
 
     def of_log(self, log_start_offset: int | None) -> OfLog:
-        """Name the log that a file of leader epochs belongs to."""
+        """Describe this log, for the `leader-epoch-checkpoint` that belongs to it."""
         metadata = self.metadata
         is_sparse = bool(metadata.extra.get(SPARSE_OFFSETS))
         return OfLog(self.topic, self.partition, metadata.topic_id, log_start_offset, is_sparse)
@@ -336,7 +343,10 @@ class LogState(Replica):
 
     @contextmanager
     def telling(self) -> Iterator[None]:
-        """Report a new log start or the log's end, after the `with` block; no lock is held."""
+        """After the `with` block, report a new log start, and whether the log was detached.
+
+        The caller holds no lock.
+        """
         start = self.log_start_offset
         try:
             yield
@@ -353,13 +363,13 @@ class LogState(Replica):
     # --- its end ---------------------------------------------------------------------------------
 
     def detach(self, reason: LogStoreError, of: LogDir | None = None) -> None:
-        """Release every file at once; from now on every call raises a copy of `reason`.
+        """Release all files now; each later call to the log raises a copy of `reason`.
 
-        It may be called under the log's locks, so it calls no subscriber: see `tell_end`.
+        A caller may hold the log's locks, so this calls no subscriber: `tell_end` does that.
 
         Args:
-            of: a log dir. If the log is in another log dir, because a move took it there, nothing
-                is done.
+            of: a log dir, or None. If the log is not in this log dir any more, because a move took
+                the log to another log dir, nothing is done.
         """
         kind, message, facts = type(reason), str(reason), reason.facts
         with self.appended:

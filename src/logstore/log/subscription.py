@@ -65,7 +65,7 @@ class Subscription:
         return self._callback is None
 
     def close(self) -> None:
-        """End the subscription; closing twice is allowed. A call in another thread is completed."""
+        """End the subscription; closing twice is allowed. A running call ends normally."""
         self._callback = None
         self._forget()
 
@@ -102,7 +102,7 @@ def tell(subscriptions: Subscriptions, event: LogEvent) -> None:
 
 
 def end_all(subscriptions: Subscriptions) -> None:
-    """Call all subscribers of a log that has ended; this is the last event for each of them."""
+    """Send `CLOSED`, the last event, to all subscribers of a log."""
     numbers = list(subscriptions)
     entries = [subscriptions.pop(number, None) for number in numbers]
     _call_each(iter([entry for entry in entries if entry is not None]), LogEvent.CLOSED)

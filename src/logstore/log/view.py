@@ -33,11 +33,11 @@ def open_view(
     checkpointed: small_files.Checkpointed | None = None,
     missing: str = "",
 ) -> LogView:
-    """Open the log in the directory `name` to read it beside its owner; raises LogStoreError.
+    """Open the log in the directory `name`, only for reads; raises LogStoreError.
 
     Args:
-        missing: why the copy may lack records, or "". A call that would write raises an error with
-            this reason.
+        missing: why the copy may lack records; "" if it lacks none. A call that would write raises
+            an error with this reason.
     """
     parsed = parse_dir_name(name)
     assert parsed is not None
@@ -57,7 +57,7 @@ def open_view(
 
 
 class LogView(ReadableLog):
-    """Follows a log that another process writes; it reads as a `Log` does, but never writes.
+    """Follows a log that another process writes; has the reading methods of `Log`, never writes.
 
     A `.move` or `.delete` directory without a live copy is opened as a `LogView`, too.
     """
@@ -87,7 +87,7 @@ class LogView(ReadableLog):
         raise self._state.refusal()
 
     def _refuse_batches(self, *_: object, **__: object) -> NoReturn:
-        """Refuse encoded batches; the exception says that none was written."""
+        """Refuse encoded batches; the exception says that no batch was written."""
         error = self._state.refusal()
         mark(error, False)
         raise error
