@@ -30,7 +30,7 @@ def append_as_follower(
         is_durable = flag(durable, "durable")
         batches = parse(raw, state.rules.expansion_bytes_max)
         if batches and batches[0][1].base_offset > state.log_end_offset:
-            # The log start and the files may change.
+            # The append may change the log start and the files, so it needs the flush lock, too.
             with state.flush_lock, held(state, "flush_lock"):
                 offsets = _append(state, begun, batches, leader_epoch, may_begin=True)
         else:
@@ -41,7 +41,7 @@ def append_as_follower(
                 flush.flush_appended(state, offsets.stop)
         return offsets
     except BaseException as error:
-        mark(error, bool(begun))  # not marked yet: it was raised before or after the write
+        mark(error, bool(begun))  # no effect if the error is marked already
         raise
 
 
@@ -106,7 +106,7 @@ def _check_order(state: LogState, batches: Found, expected: int) -> None:
 
 
 def _check_epochs(state: LogState, batches: Found, leader_epoch: int | None) -> None:
-    """Refuse batches whose epochs fall, or are higher than the epoch of their leader.
+    """Refuse a batch whose epoch is below that of the batch before it, or above its leader's.
 
     A leader sends batches of its predecessors, too. If the leader's own epoch is not given, a batch
     with a lower epoch than the log's may come from a leader that was replaced.
@@ -127,7 +127,7 @@ def _start_empty_at(state: LogState, offset: int) -> None:
     If the new segment cannot be created, the log start goes back to its old value. Otherwise,
     records that are appended at earlier offsets would count as deleted at the next start. If this
     is interrupted after the segment was created, the remaining steps still run. Otherwise, the
-    offsets before the new segment would look as if they were lost.
+    records before the new segment would look lost.
     """
     old, start = state.active, state.log_start_offset
     try:
@@ -144,11 +144,11 @@ def _start_empty_at(state: LogState, offset: int) -> None:
 
 
 def _leave(state: LogState, old: Segment, offset: int) -> None:
-    """Keep only the new segment, and remove the empty one; repeating it does no harm."""
+    """Keep only the new segment, and remove the empty segment; this can safely be repeated."""
     from logstore.log.removal.retention import _remove_files
 
     state.activate([state.active])
-    state.unflushed = []  # after a recovery it names the empty segment, too
+    state.unflushed = []  # after a recovery, `unflushed` may contain the empty segment, too
     state.log_start_offset = offset
     state.note_flushed(offset)
     old.is_dropped = True
@@ -156,7 +156,7 @@ def _leave(state: LogState, old: Segment, offset: int) -> None:
 
 
 def _start_again_at(state: LogState, offset: int) -> None:
-    """Write an earlier log start; if that fails, the log refuses appends until it is reopened."""
+    """Write an earlier log start; if that fails, the log refuses all calls until it is reopened."""
     try:
         set_metadata(state, log_start_offset=offset)
     except LogStoreError as error:

@@ -1,9 +1,9 @@
 """Append each record of a named source once, even if the caller crashes and appends it again.
 
 Each record has a sequence number: 0, 1, 2, ... The log keeps the last number of each name together
-with the records. After a crash, a caller asks for `next_sequence` and continues there. Or it
-numbers its records itself and appends them again: a record that the log already has is not written,
-and its offset is returned.
+with the records. After a crash, a caller asks for `next_sequence` and continues there. Or the
+caller numbers its records itself and appends them again: a record that the log already has is not
+written, and its offset is returned.
 
     number of a record      epoch of its batch x 2^31 + sequence of the record in that epoch
 
@@ -78,8 +78,8 @@ class IdempotentProducer:
 
         Args:
             sequence: the sequence number of the record. If the log already has a record with this
-                number, nothing is written. If it is None, the record is new and gets the next
-                number.
+                number, nothing is written. If `sequence` is None, the record is new and gets the
+                next number.
 
         Raises:
             The errors that `extend` raises.
@@ -165,7 +165,7 @@ def _next_sequence(known: ProducerState | None) -> int:
 
 
 def _find(known: ProducerState | None, producer_id: int, first: int, count: int) -> range:
-    """Find records that were appended already by their numbers."""
+    """Use the numbers of records to find their offsets; the log must have these records already."""
     epoch, expected = 0 if known is None else known.epoch, _next_sequence(known)
     for batch in () if known is None else known.batches:
         last = epoch * SEQUENCES + batch.last_sequence

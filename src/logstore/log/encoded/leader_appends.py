@@ -48,7 +48,8 @@ def append_encoded(
     """Append batches with new offsets; see `Log.append_encoded`.
 
     Args:
-        takes_known: accept batches that the log already has; False: refuse them as out of order.
+        takes_known: whether to accept batches that the log already has. If False, such batches are
+            refused as out of order.
         is_checked: whether to refuse timestamps that the configuration does not allow, and, in a
             compacted log, records without a key.
     """
@@ -98,7 +99,7 @@ def append_encoded(
 
 
 def _look_at(batches: Found) -> tuple[int, bool]:
-    """Give the batches' latest timestamp, and whether the log must know one of their producers."""
+    """Return the latest timestamp of batches, and whether the log must track their producers."""
     latest, is_watched = batches[0][1].max_timestamp if batches else NO_TIMESTAMP, False
     for _, header in batches:
         latest = max(latest, header.max_timestamp)
@@ -110,7 +111,7 @@ def _look_at(batches: Found) -> tuple[int, bool]:
 def _range_of(
     duplicates: Sequence[Duplicate], batches: Found, *, takes_known: bool
 ) -> tuple[int, int]:
-    """Give the offsets of batches that the log has already, if it has all of them."""
+    """Return the offsets of batches that the log has already; raise an error if it lacks some."""
     if not takes_known:
         out_of_order(batches[duplicates[0].number][1], -1)
     if len(duplicates) < len(batches):
@@ -172,7 +173,7 @@ def _write(state: LogState, batches: Found, now_ms: int) -> None:
 
 
 def _placed(batches: Found, offset: int, epoch: int) -> list[PlacedBatch]:
-    """Give batches the log's next offsets, from `offset` on, and its leader epoch."""
+    """Give batches the offsets from `offset` on, and a leader epoch."""
     group = []
     for data, header in batches:
         last_offset = offset + header.last_offset - header.base_offset

@@ -23,8 +23,8 @@ from logstore.log.write.batch_group import PlacedBatch
 Run = list[tuple[int, BatchHeader]]
 Found = list[tuple[Buffer, BatchHeader]]
 
-# If there are 2 to this many batches, each gets a quick check, and only the batches that fail it
-# are checked together. If there are more, it is faster to check all of them together at once.
+# If there are 2 to APART_MAX batches, each gets a quick check, and only the batches that fail this
+# check are checked together. If there are more batches, it is faster to check all together.
 APART_MAX = 8
 OFFSETS_MAX = 2**62  # after this offset, later offsets might not fit into 64 bits
 
@@ -39,7 +39,7 @@ def parse(
     Raises:
         RecordTooLargeError: a batch is larger than `max_message_bytes`; no batch was decoded.
         RecordExpansionError: a batch needs more memory than allowed.
-        TypeError, ValueError: the bytes are not whole, sound batches.
+        TypeError, ValueError: the bytes are not whole, undamaged batches.
     """
     look = _view_of(raw)
     run: Run = []
@@ -79,7 +79,7 @@ def parse(
 
 
 def _view_of(raw: Buffer) -> memoryview:
-    """View the bytes; bytes that could still change after the check are copied first."""
+    """Return a view of the bytes; first copy bytes that could still change after the check."""
     if type(raw) is bytes:
         return memoryview(raw)
     if not isinstance(raw, bytes | bytearray | memoryview):
@@ -90,7 +90,7 @@ def _view_of(raw: Buffer) -> memoryview:
 
 
 def _check_records(look: memoryview, run: Run, expansion_bytes_max: int) -> None:
-    """Check the records of all batches together, or singly if one is faulty; raises ValueError."""
+    """Check the records of all batches together, then singly to find a fault; raises ValueError."""
     with suppress(ValueError):
         layouts.check_run(look, run, expansion_bytes_max, is_strict=True, checks_claims=True)
         return

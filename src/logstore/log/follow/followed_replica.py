@@ -1,9 +1,9 @@
-"""Hold the state of a log that another process owns, without locking, mapping or writing a file.
+"""Hold the state of a log that another process owns; this locks, maps and writes no file.
 
 Every read first checks whether the directory changed (after a roll, a truncation or retention), or
 the last segment grew. An incomplete batch at the very end counts as not yet written. If a file is
 gone, the directory is listed again. If the new listing shows that the log no longer has the offset,
-OffsetOutOfRangeError is raised. A file that is gone never makes the log dir count as failed.
+OffsetOutOfRangeError is raised. If a file is gone, the log dir does not count as failed.
 
 Appended records are visible before they are flushed. So a reader may see a record whose offset the
 owner later gives to another record. This happens after a power cut. It also happens if Ctrl-C
@@ -53,7 +53,7 @@ POLL_SECONDS_MIN, POLL_SECONDS_MAX = 0.005, 0.05
 
 
 class Known(NamedTuple):
-    """A segment of the view, and the files from which its facts were read."""
+    """A segment of the view, and the row of the directory listing from which it was made."""
 
     row: SegmentFiles
     next_base: int | None
@@ -67,8 +67,8 @@ class FollowedReplica(Replica):
 
     Attributes:
         files: an object that knows the layout of the directory and reads its files; never changes.
-        missing: why this copy may lack records; a copy that may lack records can only be read. ""
-            if the copy lacks none.
+        missing: why this copy may lack records; such a copy can only be read. It is "" if the copy
+            lacks none.
         find_anew: finds the partition's new state if its directory is gone; set once.
     """
 
@@ -99,8 +99,8 @@ class FollowedReplica(Replica):
         self.renew_locks()
         self._known: dict[int, Known] = {}
         self._seen: tuple[int, int] | None = None
-        # The walk over the last segment, the segment itself, and the checksum of the last walked
-        # batch.
+        # The walk over the last segment, the segment itself, and the checksum of the last batch
+        # that the walk checked.
         self._scan: Scan | None = None
         self._last: Segment | None = None
         self._last_checksum: int | None = None
@@ -172,7 +172,7 @@ class FollowedReplica(Replica):
             raise self.failed(error) from error
 
     def _follow_move(self) -> bool:
-        """Continue in the directory to which a move took the replica; False if no move did."""
+        """Continue in the directory to which a move took the replica; False without a move."""
         found = self.find_anew()
         if found is None or found.metadata.topic_id != self.metadata.topic_id:
             return False
@@ -193,7 +193,10 @@ class FollowedReplica(Replica):
             raise error
 
     def _facts_of(self, offset: int) -> tuple[int, int] | None:
-        """Give the facts of an offset's segment that can change while the view stays the same."""
+        """Return the size and the end offset of the segment that contains an offset.
+
+        Both can change while the view stays the same.
+        """
         segments, bases = self.view
         number = bisect_right(bases, offset) - 1
         return None if number < 0 else (segments[number].size_bytes, segments[number].end_offset)
@@ -209,7 +212,7 @@ class FollowedReplica(Replica):
             self._grow(self.segments[-1])
 
     def relist(self) -> None:
-        """List the directory again, but keep the facts that are known about unchanged files."""
+        """List the directory again, but keep the segments of unchanged files."""
         old, small = self._known, self.files.small_files(self)
         if small is not None:
             old = {} if small.metadata.topic_id != self.metadata.topic_id else old
@@ -251,9 +254,10 @@ class FollowedReplica(Replica):
                 one.segment.forget(self.environment)
 
     def _take(self, row: SegmentFiles, known: Known | None, follower: SegmentFiles | None) -> Known:
-        """Make the segment of a row, or keep the segment that is already known.
+        """Make the segment of a listed file, or keep the segment that is already known.
 
-        The end of the segment comes from its trailer, from the next segment, or from a walk.
+        The end of the segment comes from its trailer, from the next segment, or from a walk over
+        its batches.
         """
         segment = None
         if known is not None and known.row.inode == row.inode:
@@ -325,7 +329,7 @@ class FollowedReplica(Replica):
             self._last_checksum = self._tail_of(fd, scan)
 
     def _tail_of(self, fd: int, scan: Scan) -> int:
-        """Read the checksum of the last batch that was walked."""
+        """Read the checksum of the last batch that the walk checked."""
         return trailers.stored_checksum(fd, scan.last_position, scan.good_end)
 
     def look_anew(self) -> None:

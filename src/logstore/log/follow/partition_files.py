@@ -1,6 +1,6 @@
 """Read the directory of a followed log: small files, segments, and where each segment ends.
 
-The layout is this engine's own. `log/kafka` has the layout of a Kafka broker's partition.
+This module reads this engine's own layout. `log/kafka` reads the layout of a Kafka broker.
 """
 
 from __future__ import annotations
@@ -54,19 +54,19 @@ class PartitionFiles:
     def start_of(
         self, state: Replica, rows: list[SegmentFiles], small: SmallFiles | None, end_offset: int
     ) -> int:
-        """Give the log start that the small files name; the first segment may begin earlier."""
+        """Return the log start that the small files record; the first segment may begin earlier."""
         if small is None:
             return state.log_start_offset
         return small.start_within(rows[0].base_offset if rows else 0, end_offset)
 
     def new_segment(self, state: Replica, row: SegmentFiles) -> Segment:
-        """Make the segment of a row, without the facts in the segment's files."""
+        """Make the segment of a listed file, without reading the segment's files."""
         segment = Segment(state.directory, row.base_offset)
         segment.is_sparse = bool(state.metadata.extra.get(SPARSE_OFFSETS))
         return segment
 
     def take_trailer(self, state: Replica, segment: Segment, row: SegmentFiles) -> None:
-        """Set the facts from a sealed segment's trailer, if the trailer describes this file."""
+        """Set a segment's fields from its trailer, if it is sealed and the trailer describes it."""
         trailer = trailers.read_trailer(segment.index_path, row.index_bytes)
         ours = (state.metadata.topic_id, state.partition, row.base_offset, row.log_bytes)
         if trailer is None or ours != (

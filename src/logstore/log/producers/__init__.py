@@ -1,1 +1,1 @@
-"""Know a log's producers: which batches they sent last, and where their transactions begin."""
+"""Track a log's producers: which batches they sent last, and where their transactions begin."""

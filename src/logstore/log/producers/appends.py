@@ -27,7 +27,7 @@ Batches = list[tuple[Buffer, BatchHeader]]
 
 
 def are_watched(batches: Batches) -> bool:
-    """Check whether the log has to know a producer of these batches."""
+    """Check whether the log has to track a producer of these batches."""
     for _, header in batches:
         if header.producer_id >= 0 and (header.producer_epoch >= 0 or rules.is_watched(header)):
             return True
@@ -35,7 +35,7 @@ def are_watched(batches: Batches) -> bool:
 
 
 def current(state: LogState) -> Producers:
-    """Give the producers of a log; a new state if there is none yet. `lock` is held."""
+    """Return the producers of a log, or an empty state if there is none yet; `lock` is held."""
     producers = state.producers
     if producers.is_torn or producers.known is None:
         return _rebuilt(state)
@@ -74,14 +74,14 @@ def _marker_of(data: Buffer, header: BatchHeader) -> Marker | None:
 
 
 def snapshot(state: LogState) -> Snapshot:
-    """Copy the producers of a log, together with its end."""
+    """Copy the producers of a log, together with the log end."""
     with state.lock:
         state.check()
         return current(state).snapshot(state.log_end_offset)
 
 
 def states(state: LogState) -> list[ProducerState]:
-    """List what the log knows about each producer; the list is made without the log's lock."""
+    """List the state of each producer; the list is made without the log's lock."""
     from logstore.log.producers.producer_state import Producers
 
     return Producers(snapshot(state)).states()

@@ -2,8 +2,9 @@
 
 A replay of the log finds each producer that still has a batch in the log. If retention has deleted
 all batches of a producer, the producer may still continue its sequence. Only a snapshot has such a
-producer. Kafka's snapshot has only one batch of each producer, and does not name its log. So if
-both a replay and Kafka's snapshot have a producer, the state from the replay is used.
+producer. Kafka's snapshot has only one batch of each producer, and does not say to which log it
+belongs. So if both a replay and Kafka's snapshot have a producer, the state from the replay is
+used.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ SUFFIX = ".snapshot"
 
 
 def of_broker(state: Replica) -> Snapshot | None:
-    """Give the producers at the end of a broker's log, if the broker knows any; see `found`.
+    """Return the producers at the end of a broker's log, if its snapshot has any; see `found`.
 
-    If the broker knows no producer, the log is not read. When the copy is opened, the producers in
-    its batches are found.
+    If the broker's snapshot has no producer, the log is not read. When the copy of the log is
+    opened, the producers of its batches are found.
     """
     theirs = _newest_of_kafka(state, files.names(state.directory), state.log_end_offset)
     return found(state) if theirs is not None and len(theirs) else None
@@ -88,7 +89,7 @@ def _newest_of_kafka(state: Replica, names: list[str], end: int) -> Rows | None:
 
 
 def _with_missing(rows: Rows, theirs: Rows, producers_max: int) -> Rows:
-    """Add producers that a replay did not find; if there are too many, add the last used ones."""
+    """Add producers that a replay did not find; if too many, add the most recently used ones."""
     missing = theirs[~np.isin(theirs["producer_id"], rows["producer_id"])]
     newest_first = np.argsort(-missing["batches"]["last_offset"][:, 0], kind="stable")
     kept = missing[newest_first[: max(producers_max - len(rows), 0)]]

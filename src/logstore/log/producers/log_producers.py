@@ -17,7 +17,8 @@ class LogProducers:
     """The producers of one log.
 
     Attributes:
-        known: their state; None until the log has a batch of a producer. Written under `lock`.
+        known: the state of the producers; None until the log has a batch of a producer. Written
+            under `lock`.
         is_torn: the log may have a batch that `known` lacks, because an append was interrupted
             after the write and before `known` was changed. The next use of `known` first rebuilds
             it. Written under `lock`.
@@ -37,6 +38,6 @@ class LogProducers:
         return self.known is not None or self.is_torn
 
     def replace(self, known: Producers | None) -> None:
-        """Set a state that agrees with the log; `lock` is held."""
+        """Set the state of the producers, which must agree with the log; `lock` is held."""
         self.known = known
         self.is_torn = False

@@ -1,4 +1,4 @@
-"""Know which transactions of a log are open, and up to which offset the log is decided.
+"""Track which transactions of a log are open, and compute the last stable offset.
 
 Invariant: in each list, transactions are in the order of their offsets, so the first is the oldest.
 A transaction is undecided until its marker is below the high watermark (KIP-98): before that, a new
@@ -35,9 +35,9 @@ class Verification(NamedTuple):
     """A permission for the first batch of one transaction, valid once (KIP-890).
 
     Attributes:
-        token: the number that the append of the batch must name.
+        token: the number that must be passed to the append of the batch.
         lowest_sequence: the lowest sequence of the batches that asked for the permission. A batch
-            with a higher sequence must not be the first.
+            with a higher sequence must not be appended first.
         asked_ms: when the permission was first requested.
     """
 
@@ -62,9 +62,9 @@ class OpenTransactions:
         self, begun: Iterable[tuple[int, int]] = (), undecided: Iterable[tuple[int, int]] = ()
     ) -> None:
         self.open = OrderedDict(sorted(begun, key=lambda each: each[1]))
-        # First offset and marker; both rise. A transaction is left out if a transaction that ended
-        # later began before it: that later transaction keeps the log undecided from an earlier
-        # offset on, and for longer.
+        # Pairs of first offset and marker offset; both rise from each pair to the next. A
+        # transaction is left out if another one began before it and ended after it: that one holds
+        # the last stable offset back further, and for longer.
         self._undecided = deque(undecided)
         self._verifications: dict[int, Verification] = {}
 
@@ -91,7 +91,7 @@ class OpenTransactions:
         self.open.setdefault(producer_id, first_offset)
 
     def end(self, producer_id: int, marker_offset: int, *, is_aborted: bool) -> Ended | None:
-        """Note a marker; None if no transaction was open (KIP-98: such a marker decides nothing).
+        """Note a marker, and return the transaction that it ended; None if none was open (KIP-98).
 
         The marker also ends the verification of a transaction without batches: a batch that was
         sent before the marker cannot be appended after it (KIP-890).
@@ -107,7 +107,7 @@ class OpenTransactions:
         return Ended(producer_id, first, marker_offset, stable, is_aborted)
 
     def last_stable_offset(self, high_watermark: int, log_start_offset: int) -> int:
-        """Give the offset up to which everything is decided; see `Producers`."""
+        """Return the last stable offset; see `Producers.last_stable_offset`."""
         undecided = self._undecided
         while undecided and undecided[0][1] < high_watermark:
             undecided.popleft()
@@ -124,5 +124,5 @@ class OpenTransactions:
 
     @property
     def undecided(self) -> list[tuple[int, int]]:
-        """The first offset and the marker of each transaction that ended, but may be undecided."""
+        """The first offset and the marker of each transaction that ended but may be undecided."""
         return list(self._undecided)

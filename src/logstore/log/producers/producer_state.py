@@ -1,9 +1,9 @@
 """Check batches against what their producers sent before, and record what was appended.
 
 `check` is called before a write and `take` after the write, both under the log's lock. So a write
-that fails leaves no trace here. This module does no I/O and has no lock and no clock: times are
-arguments. How recently a producer was used is decided by the offset of its last batch, so all
-replicas forget the same producers first.
+that fails does not change the state here. This module does no I/O and has no lock and no clock:
+times are arguments. The offset of a producer's last batch says how recently the producer was used,
+so all replicas forget the same producers first.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Duplicate(NamedTuple):
 
 
 class ProducerState(NamedTuple):
-    """What a log knows of one producer.
+    """The state of one producer in a log.
 
     Attributes:
         timestamp: the timestamp of its last batch or marker.
@@ -130,9 +130,10 @@ class Producers:
         """Check all batches of one append before any is written; return the duplicates among them.
 
         Args:
-            headers: in the order of the append; only their spans matter, not their offsets.
-            token: from `verification`. None if there is no coordinator; then transactions are not
-                verified.
+            headers: in the order of the append; only the number of offsets of each batch matters,
+                not the offsets.
+            token: the result of `verification`. None if there is no coordinator; then transactions
+                are not verified.
 
         Raises:
             OutOfOrderSequenceError, ProducerFencedError, InvalidTransactionStateError: see
@@ -175,7 +176,7 @@ class Producers:
         return Known(epoch, last_sequence, producer_id in self._open)
 
     def _find(self, number: int, header: BatchHeader, known: Known) -> Duplicate | None:
-        """Find a batch among its producer's last five, by first and last sequence (KIP-98)."""
+        """Find the batch with the same sequences among its producer's last five (KIP-98)."""
         epoch, sequence = header.producer_epoch, header.base_sequence
         place = self._places.get(header.producer_id, -1)
         is_same_epoch = place >= 0 and _read_last(self._rows, place)[0] == known.epoch == epoch
@@ -208,10 +209,10 @@ class Producers:
         """Give the token for a batch of a transaction, before the coordinator is asked (KIP-890).
 
         The caller asks the coordinator whether the transaction is ongoing and has this partition.
-        If so, it appends the batch with the token. If a marker or another batch of the producer is
-        appended in between, the token is not valid any more, so an old answer of the coordinator
-        does no harm. The result is 0 if the transaction is already open in this log; then the
-        coordinator need not be asked.
+        If so, the caller appends the batch with the token. If a marker or another batch of the
+        producer is appended in between, the token is not valid any more, so an old answer of the
+        coordinator does no harm. The result is 0 if the transaction is already open in this log;
+        then the coordinator need not be asked.
         """
         known = self._known(producer_id)
         if known is not None and known.is_open and known.epoch == epoch:
@@ -239,7 +240,7 @@ class Producers:
         """Record an appended batch without a check: a follower takes each batch of its leader.
 
         Args:
-            header: only the span of its offsets matters, not the offsets. For a marker, call
+            header: only the number of its offsets matters, not the offsets. For a marker, call
                 `take_marker`; for any other control batch, nothing is recorded.
             base_offset: the offset of the batch in the log.
         """
@@ -295,12 +296,13 @@ class Producers:
     # --- for readers and the log's upkeep ----------------------------------------------------
 
     def last_stable_offset(self, high_watermark: int, log_start_offset: int = 0) -> int:
-        """Give the offset below which everything is decided, where committed reads end (KIP-98).
+        """Return the last stable offset, where readers of committed records stop (KIP-98).
 
         That is the first offset of the oldest transaction that is open, or whose marker is not
-        below the high watermark. If there is none, it is the high watermark. It is never below the
-        log start. Deleting records does not end a transaction, because its later records and its
-        marker are not appended yet. A later call must not have a lower high watermark.
+        below the high watermark. If there is no such transaction, it is the high watermark. It is
+        never below the log start. Deleting records does not end a transaction, because its later
+        records and its marker are not appended yet. A later call must not have a lower high
+        watermark.
         """
         return self._transactions.last_stable_offset(high_watermark, log_start_offset)
 
@@ -317,16 +319,16 @@ class Producers:
         return len(idle)
 
     def kept_offsets(self) -> NDArray[np.int64]:
-        """List, in order, the offsets whose batches compaction must keep, even without records.
+        """List, in order, one offset of each batch that compaction must keep, even if empty.
 
-        For each producer, that is the last offset of its last batch, or, without a batch, the
+        For each producer, that is the last offset of its last batch, or, if it has no batch, the
         offset of its marker. From these batches, a log without snapshots rebuilds epochs and
         sequences (KIP-98).
         """
         return self._table.last_offsets()
 
     def state_of(self, producer_id: int) -> ProducerState | None:
-        """Give what is known of one producer."""
+        """Return the state of one producer; None if the log has no state of it."""
         place = self._places.get(producer_id)
         if place is None:
             return None
@@ -341,7 +343,7 @@ class Producers:
         )
 
     def states(self) -> list[ProducerState]:
-        """Give what is known of each producer, in order of their ids."""
+        """Return the state of each producer, in the order of the producer ids."""
         found = [self.state_of(producer_id) for producer_id in sorted(self._places)]
         return [state for state in found if state is not None]
 
@@ -354,7 +356,7 @@ class Producers:
         if end_offset is not None:
             self.end_offset = max(self.end_offset, end_offset)
         rows = self._table.copy()
-        rows["open_offset"] = -1  # loaded transactions may have ended
+        rows["open_offset"] = -1  # transactions of the loaded snapshot may have ended
         for producer_id, first_offset in self._open.items():
             rows["open_offset"][self._places[producer_id] // ROW_BYTES] = first_offset
         return Snapshot(self.end_offset, rows, self._transactions.undecided)

@@ -41,7 +41,7 @@ class Rebuilt(NamedTuple):
 
 
 def made(state: Replica, snapshot: Snapshot | None = None) -> Producers:
-    """Make the producers of a log with the limits of its store."""
+    """Make the `Producers` of a log, with the limits that its store sets."""
     environment = state.environment
     return Producers(
         snapshot,
@@ -99,7 +99,7 @@ def mend(state: LogState) -> None:
 
 
 def take_recovered(state: LogState, recovered: Recovered, entry: RecoveryEntry) -> None:
-    """Take the producers of a log that is being opened; raises OSError.
+    """Set the producers of a log that is being opened; raises OSError.
 
     If a batch is damaged, the report says so, as if recovery had found the damage.
     """

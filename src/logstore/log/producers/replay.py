@@ -28,12 +28,13 @@ def snapshot_offsets(names: Iterable[str], end_offset: int, suffix: str = SUFFIX
 def replay(
     producers: Producers, batches: Iterable[tuple[BatchHeader, Marker | None]], now_ms: int
 ) -> list[Ended]:
-    """Record the batches of a log after a snapshot; return the transactions that they ended.
+    """Record the batches that follow a snapshot; return the transactions that markers ended.
 
     Args:
-        batches: in order of offset, each with its marker; None if the batch is not a marker.
-            Batches that the snapshot already includes are skipped.
-        now_ms: the producers of the batches count as used at this time, so none expires too early.
+        batches: the headers in order of offset, each with its marker, or with None if the batch is
+            not a marker. Batches that the snapshot already includes are skipped.
+        now_ms: the producers of the batches count as used at this time, so no producer expires too
+            early.
     """
     ended: list[Ended] = []
     for header, marker in batches:

@@ -25,10 +25,11 @@ BITS = CONTROL | TRANSACTIONAL
 
 
 class Known(NamedTuple):
-    """What a log knows of a producer that matters for the next batch.
+    """The part of a producer's state that the check of its next batch needs.
 
     Attributes:
-        last_sequence: the sequence of its last record in this epoch; -1 if it has no record.
+        last_sequence: the sequence of the producer's last record in this epoch; -1 if there is no
+            record.
         is_open: whether the producer has an open transaction.
     """
 
@@ -43,7 +44,7 @@ class Known(NamedTuple):
 
 
 def is_watched(header: BatchHeader) -> bool:
-    """Check whether a log has to know the producer of a batch.
+    """Check whether a log has to track the producer of a batch.
 
     If a batch has a producer id but no epoch, the id only serves the program that appended the
     batch: the program finds the batch by this id. Each commit of Spark is such a batch, with a
@@ -60,7 +61,7 @@ def bits_of(header: BatchHeader) -> int:
 
 
 def last_sequence_of(sequence: int, offset_delta: int) -> int:
-    """Give the sequence of a batch's last record; after 2^31 - 1 comes 0 (KIP-98).
+    """Return the sequence of a batch's last record; the sequence after 2^31 - 1 is 0 (KIP-98).
 
     The sequence depends on the span of offsets, not on the number of records: compaction removes
     records, but keeps the span.
@@ -69,11 +70,12 @@ def last_sequence_of(sequence: int, offset_delta: int) -> int:
 
 
 def after(known: Known | None, header: BatchHeader, *, is_verified: bool) -> Known:
-    """Check a batch that is no duplicate; give what is known of its producer after the batch.
+    """Check a batch that is not a duplicate; return its producer's state after the batch.
 
     Args:
-        known: None if the log does not know the producer: it is new or has expired, or its records
-            were deleted. Then any epoch and sequence is accepted (KIP-360).
+        known: the producer's state before the batch. None if the log has no state of the producer,
+            because the producer is new or expired, or because its records were deleted. Then any
+            epoch and sequence is accepted (KIP-360).
         is_verified: whether the batch may begin a transaction (KIP-890).
 
     Raises:
@@ -114,7 +116,7 @@ def _check_sequence(header: BatchHeader, known: Known) -> None:
 
 
 def out_of_order(header: BatchHeader, expected: int) -> None:
-    """Raise OutOfOrderSequenceError, which names the expected sequence."""
+    """Raise OutOfOrderSequenceError, which contains the expected sequence."""
     raise OutOfOrderSequenceError(
         producer_id=header.producer_id,
         epoch=header.producer_epoch,
@@ -135,10 +137,10 @@ def check_marker(producer_id: int, epoch: int, known: Known, *, is_epoch_raised:
     Args:
         is_epoch_raised: True if the coordinator raises the epoch with each transaction (KIP-890,
             part 2). Then a marker with the epoch of the open transaction is a late copy of the
-            marker that ended the transaction before it.
+            marker that ended the previous transaction.
 
     Raises:
-        ProducerFencedError: the marker is of an earlier epoch or transaction.
+        ProducerFencedError: the marker belongs to an earlier epoch or transaction.
     """
     check_epoch(producer_id, epoch, known.epoch)
     if is_epoch_raised and known.is_open and epoch == known.epoch:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def read(
     directory: str, offset: int, metadata: PartitionMetadata, warnings: list[str]
 ) -> Snapshot | None:
-    """Read the snapshot at an offset; None, with a warning, if it cannot be used.
+    """Read the snapshot at an offset; if it cannot be used, add a warning and return None.
 
     Raises:
         OSError: the disk failed.
@@ -54,7 +54,7 @@ def write(
     metadata: PartitionMetadata,
     guard: files.Guard = nullcontext,
 ) -> None:
-    """Write a snapshot durably; raises OSError, and the errors of its log dir's guard."""
+    """Write a snapshot durably; raises OSError, and any error that `guard` raises."""
     data = producer_file.encode(snapshot, metadata.topic_id, metadata.partition)
     files.write_atomically(path_of(directory, snapshot.offset), data, guard)
 

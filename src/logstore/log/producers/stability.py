@@ -15,7 +15,7 @@ def kept_last_stable_offset(state: Replica) -> int | None:
     """
     if not isinstance(state, LogState) or state.refusal:
         return None
-    # Read before the producers: a batch that is appended from now on is not below this offset.
+    # This is read before the producers: a batch that is appended later is not below this offset.
     end = state.high_watermark
     if not state.producers.are_known:
         return end

@@ -79,7 +79,7 @@ class ProducerTable:
             self._free.append(place)
 
     def begin_epoch(self, place: int, epoch: int) -> bytes:
-        """Set a producer's epoch and forget its batches; return an empty list's bytes (KIP-98)."""
+        """Set a producer's epoch and forget its batches; return the bytes of an empty list."""
         _pack_epoch(self.rows, place + EPOCH_AT, epoch)
         self.rows[place + NEWEST_AT : place + ROW_BYTES] = _NO_BATCHES
         return _NO_BATCHES[BATCH_BYTES:]
@@ -123,7 +123,7 @@ class ProducerTable:
         return [producer_id for producer_id in ids if producer_id not in spared][:count_max]
 
     def last_offsets(self) -> NDArray[np.int64]:
-        """Give the last offset of each producer's newest batch; without a batch, of its marker."""
+        """Return, for each producer, the last offset of its newest batch, or else of its marker."""
         view = np.frombuffer(self.rows, ROW)
         last, markers = view["batches"]["last_offset"][:, 0], view["marker_offset"]
         found = np.where(last >= 0, last, markers)

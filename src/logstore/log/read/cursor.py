@@ -97,11 +97,11 @@ class Cursor:
         """Yield verified batches, from the batch that contains `offset` to the segment's end.
 
         Args:
-            window_bytes: how many bytes are read at once; None for the size that suits a scan.
+            window_bytes: how many bytes are read at once; None means the size that suits a scan.
 
         Raises:
             CorruptRecordBatchError: the batch with `offset` is damaged or missing.
-            OSError: the disk could not give the bytes.
+            OSError: the disk failed.
         """
         segment, fd = self.segment, self._handle.fd
         read = self.environment.view if zero_copy else files.read_up_to
@@ -121,7 +121,8 @@ class Cursor:
             look, at, need = memoryview(data), 0, 0
             if len(data) < size:  # the file was cut: use the bytes that are left
                 end = start + len(data)
-            # Take whole, sound, wanted batches. Usually, no bytes are left for the loop below.
+            # Take whole, undamaged, wanted batches. Usually, this leaves no bytes for the loop
+            # below.
             bits = segment.verified_up_to(start + len(data))
             sound_run, scan_bytes = layouts.sound_run_of(data), layouts.scan_window_bytes(data)
             run, at, expected = sound_run(look, 0, self._expected, self.offset, start, bits)
@@ -163,7 +164,7 @@ class Cursor:
         """Check whether a batch can follow a gap in the offsets; Kafka's compaction leaves gaps."""
         segment = self.segment
         if header.base_offset < self._expected or header.last_offset >= segment.end_offset:
-            return False  # so that relative offsets fit into the 32 bits of an index entry
+            return False  # relative offsets must fit into the 32 bits of an index entry
         following = files.read_up_to(self._handle.fd, PREFIX_BYTES, position + header.size_bytes)
         return layouts.comes_before(header.last_offset, following)
 
@@ -175,7 +176,7 @@ class Cursor:
             raise corrupt(self.segment, start, "the file is shorter than its batches")
 
     def _look_again(self, data: bytes | memoryview, at: int, start: int, end: int) -> int:
-        """Give how many bytes the whole batch at `at` needs; 0 if damage was skipped instead."""
+        """Return the size of the whole batch at `at`, in bytes; 0 if damage was skipped instead."""
         size: int = unpack_prefix(data, at)[1] + LENGTH_OVERHEAD_BYTES
         if size >= BATCH_BYTES_MIN and len(data) < at + size <= end - start:
             return size
@@ -221,10 +222,10 @@ class Cursor:
         self.position, self._expected = found
 
     def _is_vouched_for(self, found: tuple[int, int], liar: BatchHeader, least: int) -> bool:
-        """Check that the liar's base offset is wrong, and the next batch's base offset is right.
+        """Check that the base offset of `liar` is wrong, and that of the next batch is right.
 
-        The liar's base offset is wrong if the batch after these two also contradicts the liar. It
-        is also wrong if no offsets are missing between the batches.
+        The base offset of `liar` is wrong if the batch after these two also contradicts it. It is
+        also wrong if no offsets are missing between the three batches.
         """
         if not self.segment.is_sparse or liar.base_offset < self._expected:
             return True
@@ -238,7 +239,10 @@ class Cursor:
         return is_dense or header.last_offset < next_offset <= liar.last_offset
 
     def _find_behind(self, position: int, least: int) -> tuple[int, int] | None:
-        """Find the next batch after damage that is not below `least`: its place and base offset."""
+        """Find the first batch after damage whose base offset is at least `least`.
+
+        Return the position and the base offset of this batch.
+        """
         fd, end = self._handle.fd, self.segment.size_bytes
         magic = magic_of(fd)
         found = find_batch(fd, position, end, magic)
@@ -263,7 +267,7 @@ def batches(
     window_bytes: int | None,
     zero_copy: bool = False,
 ) -> Iterator[RecordBatch]:
-    """Yield the records of one segment in `offset..end_offset`, as batches."""
+    """Yield, as batches, the records in `offset..end_offset` from one segment."""
     cursor = Cursor(segment, offset, environment)
     bound = environment.record_expansion_bytes_max
     for data, start, run in cursor.runs(window_bytes, zero_copy=zero_copy):

@@ -1,7 +1,7 @@
 """Record each time at which the end of a log went back, so that readers notice it later.
 
-A reader keeps the last cut that it knows. Each cut refers to the next cut, and a log refers to its
-last cut. So Python drops a cut when no reader is left that still has to see it.
+A reader keeps the last cut that it has seen. Each cut refers to the next cut, and a log refers to
+its last cut. So Python drops a cut when no reader is left that still has to see it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ class Cut:
 
     Attributes:
         offset: records at or after this offset were dropped, or may have been.
-        is_sure: False in a log that another process writes. Its files were replaced from this
-            offset on, perhaps by files with the same records.
+        is_sure: False if another process writes the log. Then the log's files were replaced from
+            this offset on, perhaps by files with the same records.
         later: the next cut; None if there is no later cut. It is set after the log's view is
             replaced, so a reader that takes the last cut first, and then the view, misses no cut.
     """

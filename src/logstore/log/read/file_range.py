@@ -2,15 +2,15 @@
 
 Bytes are *sound* if this process has appended, moved or verified these bytes. A segment remembers
 which of its bytes are sound (`Segment.sound_until`). If the first batch of a range is sound, the
-range ends at the end of the sound bytes at the latest. In this case, this process does not read the
-bytes of the range. If the first batch is not sound, the batches of the range are read and verified.
-This also brings the batches into the page cache.
+range has only sound bytes, and this process does not read them. If the first batch is not sound,
+the batches of the range are read and verified. This also brings the batches into the page cache.
 
 A range refers to the open file, and no file is shortened under a reader (ADR 3, ADR 5). So the
-bytes of a range do not change if its log is rolled, truncated, retained or moved. A range never
-extends over two segments.
+bytes of a range do not change if its log is rolled, truncated or moved, or if retention drops its
+segment. A range never extends over two segments.
 
-An index is a hint. If an index file names a position, the code checks that the batch begins there.
+An index file may be wrong. So before a position in an index file is used, the code checks that the
+batch begins there.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class FileRange:
         self._handle = None
 
 
-# Of a range: position, size in bytes, first offset and next offset.
+# Describes a range: position, size in bytes, first offset and next offset.
 Place = tuple[int, int, int, int]
 
 
@@ -189,7 +189,7 @@ def _verified(
 
 
 def _begins(segment: Segment, fd: int, position: int, base_offset: int) -> bool:
-    """Check that the batch with a base offset begins at the position in an index file."""
+    """Check that the batch with this base offset begins at a position from an index file."""
     with call(segment.directory):
         head = files.pread(fd, PREFIX_BYTES, position)
     return len(head) == PREFIX_BYTES and bool(unpack_prefix(head)[0] == base_offset)
@@ -198,7 +198,10 @@ def _begins(segment: Segment, fd: int, position: int, base_offset: int) -> bool:
 def _batch_with(
     segment: Segment, fd: int, position: int, end: int, offset: int
 ) -> tuple[int, int] | None:
-    """Find the batch with an offset, or the next batch; return its position and base offset."""
+    """Find the batch with an offset, or the next batch after a gap.
+
+    Return the position and the base offset of this batch.
+    """
     while position < end:
         with call(segment.directory):
             data = files.read_up_to(fd, min(WALK_BYTES, end - position), position)
@@ -236,7 +239,7 @@ def _walk_on(
 
 
 def _header_at(data: bytes, at: int) -> BatchHeader | None:
-    """Read the header of a batch; None if the buffer does not have all of it."""
+    """Read the header of a batch; None if the buffer does not contain the whole header."""
     if at + layouts.HEADER_BYTES_MAX > len(data) and not layouts.has_header(memoryview(data)[at:]):
         return None
     return layouts.read_header(data, at)
@@ -264,7 +267,7 @@ def _verify(
                 raise
     if not taken.size_bytes:
         return None
-    if not segment.inode:  # other processes: the owner may cut the file and change it
+    if not segment.inode:  # this process owns the file; another owner might cut and change it
         segment.mark_sound(taken.position, taken.position + taken.size_bytes)
     return taken.position, taken.size_bytes, taken.first_offset, taken.next_offset
 
@@ -308,10 +311,10 @@ class _Taken:
         self.first_offset = self.next_offset = -1
 
     def take(self, run: list[tuple[int, BatchHeader]], start: int) -> bool:
-        """Take the wanted, contiguous batches of a run; False if no later batch is wanted.
+        """Take the wanted, contiguous batches of a run; return False if no later batch is wanted.
 
         Args:
-            start: the position of the window that has the run.
+            start: the position in the file of the window that contains the run.
         """
         for at, header in run:
             if header.last_offset < self.offset:

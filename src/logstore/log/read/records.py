@@ -30,7 +30,7 @@ def record_in(state: Replica, block: Block, offset: int) -> Record:
 
 
 def segment_at(state: Replica, offset: int) -> Segment:
-    """Give the segment that contains an offset; raise for a gap only if it is found twice."""
+    """Return the segment that contains an offset; if there is none, look twice before an error."""
     while True:
         seen = state.view
         try:
@@ -40,7 +40,7 @@ def segment_at(state: Replica, offset: int) -> Segment:
 
 
 def record_from_disk(state: Replica, offset: int) -> Record:
-    """Read one record, and cache its block; raises OffsetOutOfRangeError if there is none."""
+    """Read one record, and cache its block; raises OffsetOutOfRangeError if it does not exist."""
     state.refresh()
     if not state.log_start_offset <= offset < state.log_end_offset:
         raise state.out_of_range(offset)
@@ -73,7 +73,7 @@ def batches_of(
     window_bytes: int | None = None,
     zero_copy: bool = False,
 ) -> Iterator[RecordBatch]:
-    """Check a range at the call, and yield its records as batches; the range stays the same.
+    """Check a range of offsets at the call, and yield its records; later appends are left out.
 
     Args:
         offset: the first offset of the range; None means the log start.
@@ -89,7 +89,7 @@ def batches_of(
 
 
 def newest_first(state: Replica) -> Iterator[Record]:
-    """Yield all records that exist at the call, the last record first."""
+    """Yield all records that exist at the time of the call, the last record first."""
     state.check()
     state.refresh()
     return _backwards(state, state.log_start_offset, state.log_end_offset)

@@ -69,7 +69,7 @@ class LogSlice:
     @overload
     def __getitem__(self, index: slice) -> LogSlice: ...
     def __getitem__(self, index: int | slice) -> Record | LogSlice:
-        """Give a record or a smaller slice; as in any sequence, indexes count from the start."""
+        """Return a record or a smaller slice; index 0 is the first offset of this slice."""
         if isinstance(index, slice):
             if index.step not in (None, 1):
                 raise ValueError("a log has no steps: slice it with step 1")
@@ -97,8 +97,8 @@ def bounds_of(state: Replica, index: slice) -> tuple[int, int]:
     """Give the offsets of `log[start:stop]`; a start of 0 or more must be in the log.
 
     If retention has deleted the record at `start`, or the log ends before `start`, the slice would
-    silently lack records that its caller expects. A negative start, or no start, means "as many
-    records as there are". The stop is only an upper bound: if it is after the log end, the slice
+    silently lack records that its caller expects. A negative start, or no start, asks for as many
+    records as the log has. The stop is only an upper bound: if it is after the log end, the slice
     ends at the log end.
 
     Raises:

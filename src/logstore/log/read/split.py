@@ -28,7 +28,7 @@ def split(state: Replica, start: int, end: int, piece_bytes: int) -> list[Offset
 
 
 def bytes_between(state: Replica, start: int, end: int) -> int:
-    """Estimate how many bytes the offsets `start..end` take, from the sizes of segments only."""
+    """Estimate, from the sizes of segments only, how many bytes the offsets `start..end` take."""
     total = 0.0
     for segment in state.segments:
         span = segment.end_offset - segment.base_offset
@@ -50,7 +50,7 @@ def _split(state: Replica, start: int, end: int, piece_bytes: int) -> list[Offse
             position = _position(segment, index, first)
             end_position = _position(segment, index, last)
             while (rest := filled + end_position - position) > piece_bytes:
-                # Equal pieces, so that no small piece is left at the end of the segment.
+                # Make equal pieces, so that no small piece is left at the end of the segment.
                 equal_bytes = rest // -(-rest // piece_bytes)
                 cut = _entry_at(index, position + equal_bytes - filled)
                 offset = segment.base_offset + index.offsets[cut] if cut < len(index) else last
@@ -80,7 +80,7 @@ def _position(segment: Segment, index: OffsetIndex, offset: int) -> int:
 
 
 def _entry_at(index: OffsetIndex, position: int) -> int:
-    """Give the first entry at or after a position; the number of entries if there is none."""
+    """Return the first index entry at or after a position; if there is none, the entry count."""
     from bisect import bisect_left
 
     return bisect_left(index.positions, position)

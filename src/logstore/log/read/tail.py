@@ -45,9 +45,10 @@ def tail(state: Replica, offset: int | str, timeout: float | None, level: str) -
 def _follow(
     state: Replica, offset: int, timeout: float | None, level: str, cut: Cut
 ) -> Iterator[Record]:
-    """Yield records in passes over the log; a cut ends the pass, because the pass may be stale.
+    """Yield records in passes over the log; if the log end moves back (a cut), the pass ends.
 
-    If a cut ends a pass, the next pass begins after the last batch that was yielded.
+    After a cut, the rest of the pass may have records that were dropped. So the next pass begins
+    after the last batch that was yielded.
     """
     batch = None
     while True:
@@ -62,7 +63,8 @@ def _follow(
                 batch = found
                 yield from batch.records(state.topic, state.partition)
             else:
-                # In this order, because after a cut a log may grow to its old length again.
+                # The cut is checked last, because a log may grow to its old length again after a
+                # cut.
                 is_whole = end_of(state, level) >= end and cut.later is None
         except OffsetOutOfRangeError:
             if cut.later is None:
@@ -81,7 +83,7 @@ def _wait(state: Replica, offset: int, timeout: float | None, level: str, cut: C
 
 
 def _check_cuts(state: Replica, cut: Cut, offset: int, batch: RecordBatch | None) -> Cut:
-    """Return the last cut; raise if one of the cuts after `cut` dropped what a tail has yielded.
+    """Return the last cut; raise an error if a cut after `cut` dropped records that were yielded.
 
     Args:
         offset: the next offset that the tail will yield.

@@ -17,7 +17,7 @@ def first_offset_at(state: Replica, timestamp: int) -> int | None:
 
     Timestamps need not be in order. A segment is skipped if its largest timestamp is before
     `timestamp`. Index entries are used in the same way to skip the beginning of a segment. The rest
-    is read batch by batch.
+    of the segment is read batch by batch.
     """
     while True:
         state.check()
@@ -40,7 +40,7 @@ def first_offset_at(state: Replica, timestamp: int) -> int | None:
 
 
 def _start_in(state: Replica, segment: Segment, timestamp: int) -> int | None:
-    """Give the offset at which to begin in a segment; None if the segment was dropped meanwhile."""
+    """Return the offset in a segment where a search begins; None if the segment was dropped."""
     try:
         relative = segment.offset_time_index(state.environment).start_for(timestamp)
     except FileNotFoundError as error:

@@ -1,9 +1,9 @@
-"""Find which records of Kafka's transactions were aborted, and how far a log is decided.
+"""Find which records of Kafka's transactions were aborted, and where the last stable offset is.
 
 A transaction is the batches of one producer up to its marker, a control batch with a commit or an
-abort (KIP-98). One walk over the headers of each segment finds the markers; its result is kept
+abort (KIP-98). One walk over the headers of each segment finds the markers. The result is kept
 until the segment grows. The last stable offset is the offset of the first batch whose transaction
-has no marker yet. No record from this offset on is decided.
+has no marker yet. Readers of committed records stop at this offset.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Event(NamedTuple):
 
 
 class Aborted(NamedTuple):
-    """An aborted transaction: from its first record to its marker."""
+    """An aborted transaction: the offsets of its first record and of its marker."""
 
     producer_id: int
     first_offset: int
@@ -52,11 +52,11 @@ AbortedBy = Mapping[int, Sequence[Aborted]]
 
 
 class Decided(NamedTuple):
-    """The known facts about a log's transactions.
+    """The aborted transactions of a log, and its last stable offset.
 
     Attributes:
         aborted: the aborted transactions of each producer.
-        last_stable_offset: before this offset, all transactions are decided.
+        last_stable_offset: before this offset, all transactions have ended.
         damage: if a segment is damaged, its base offset and the error. Transactions from this
             offset on are not known.
     """
@@ -76,7 +76,10 @@ def marker_of(data: bytes | memoryview, at: int, header: BatchHeader) -> str:
 
 
 def events_of(state: Replica, segment: Segment) -> list[Event]:
-    """Walk a segment for its transactions; raises OSError, CorruptRecordBatchError."""
+    """Find where transactions begin and end in a segment.
+
+    Raises OSError or CorruptRecordBatchError.
+    """
     known = state.transaction_events.get(segment)
     size_bytes = segment.size_bytes
     if known is not None and known[0] == size_bytes:
@@ -142,7 +145,7 @@ def decided(state: Replica) -> Decided:
 
 
 def decided_now(state: Replica) -> Decided:
-    """Refresh a log, and find which of its transactions are decided; raises LogStoreError."""
+    """Refresh a log, and find which of its transactions have ended; raises LogStoreError."""
     state.check()
     state.refresh()
     try:
@@ -154,7 +157,7 @@ def decided_now(state: Replica) -> Decided:
 def committed(
     state: Replica, offset: int | None, end_offset: int | None, options: dict[str, Any]
 ) -> Iterator[RecordBatch]:
-    """Yield the batches of `offset..end_offset` that are decided, without aborted batches."""
+    """Yield batches of `offset..end_offset` up to the last stable offset, except aborted ones."""
     facts = decided_now(state)
     wanted = state.high_watermark if end_offset is None else end_offset
     end = min(wanted, facts.last_stable_offset)

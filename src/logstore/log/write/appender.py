@@ -1,8 +1,8 @@
 """Gather small appends into batches: `log.appender()`.
 
 A batch is sent (that is, appended to the log) when its records reach `max_bytes`, when `linger` is
-over, at `flush` and at `close`. A future costs two words of memory and no lock. A caller that asks
-a future for its offset waits until the batch was sent.
+over, at `flush` and at `close`. A future has three small fields, and no lock of its own. A caller
+that asks a future for its offset waits until the batch was sent.
 
 The appender's thread keeps the appender, and so the store, alive only while records wait to be
 sent. If nothing else refers to the appender any more, its thread ends.
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class _Batch:
-    """Records that will be one batch; a column is made only when a record needs the column."""
+    """Records that will become one batch; a column is made only when a record needs it."""
 
     __slots__ = (
         "error",
@@ -65,14 +65,14 @@ class _Batch:
         self.error: Exception | None = None
         self.is_rich = False
         self.is_done: Bell | None = None
-        # Functions that wake waiting coroutines, called once the batch is done. Any thread may add
+        # Functions that wake waiting coroutines, called when the batch is done. Any thread may add
         # a function at any time.
         self.wakers: list[Callable[[], object]] = []
         # The next batch; set once. After that, nothing is added to this batch.
         self.next: _Batch | None = None
 
     def trim(self) -> None:
-        """Remove items that have no value from the columns: an interrupted append left them."""
+        """Remove, from the columns, the items of a record that an interrupted append left."""
         count = len(self.values)
         for column in (self.keys, self.timestamps, self.headers):
             if column is not None:
@@ -306,7 +306,7 @@ class Appender:
             raise TimeoutError(f"the record was not appended within {timeout} s")
 
     def flush(self) -> None:
-        """Append all waiting records; return when every record that was added before is in the log.
+        """Append all waiting records; return when all records added before are in the log.
 
         If the appender was made with `durable=True`, these records are then on the disk. Otherwise,
         `Log.flush` makes them durable.

@@ -83,7 +83,7 @@ class Columns(NamedTuple):
     headers: Sequence[Any] | None
 
     def part(self, start: int, end: int) -> Columns:
-        """Give a range of the records."""
+        """Return the columns of the records with the numbers `start..end`."""
         if end - start == len(self.values):
             return self
         times = self.timestamps
@@ -246,9 +246,9 @@ def write_batch(
         try:
             raise (roll.undo_write(state, position) or failure) from error
         finally:
-            del failure  # its traceback holds this frame, and the frame holds a descriptor
+            del failure  # avoid a reference cycle that keeps a descriptor open
     except BaseException as error:  # interrupted: readers must not find an unpublished batch
-        state.half_made, state.room_bytes = roll.TORN, 0  # this line calls nothing
+        state.half_made, state.room_bytes = roll.TORN, 0  # no interrupt can come here
         if state.log_dir.is_offline or roll.undo_write(state, position) is not None:
             mark(error, None)
         raise

@@ -84,7 +84,9 @@ class _Room:
 
 
 def plan(state: LogState, batches: Group) -> list[Group]:
-    """Decide which batches go into the active segment, and which into new ones; lock held.
+    """Decide which batches go into the active segment, and which into new segments.
+
+    The lock is held.
 
     If the active segment does not have room for all batches, but one new segment does, all batches
     go into the new segment, so that one system call writes them.
@@ -178,13 +180,13 @@ def _fail(state: LogState, error: OSError, position: int, paths: list[str]) -> N
     try:
         raise failure from error
     finally:
-        del failure, left  # a reference cycle: its traceback refers to this frame
+        del failure, left  # avoid a reference cycle through this frame
 
 
 def _take_back(
     state: LogState, error: BaseException, position: int, paths: list[str], *, is_half_shown: bool
 ) -> None:
-    """Remove the bytes written before an interrupt; detach the log if it shows some of them."""
+    """Remove the bytes written before an interrupt; if readers may see some, detach the log."""
     if state.log_dir.is_offline or _undo(state, position, paths) is not None:
         mark(error, None)
     if is_half_shown:

@@ -57,5 +57,5 @@ def _put_in_force(state: LogState, config: LogConfig) -> None:
     if active.size_bytes and state.rules.segment_ms < NEVER:
         begun_ms = state.now_ms() if active.first_time_ms is None else active.first_time_ms
         state.roll_at_ms = begun_ms + state.rules.segment_ms
-    if state.flush_at:  # if 0, the next append flushes with any configuration
+    if state.flush_at:  # if it is 0, the next append flushes in any case
         state.count_from_flushed()

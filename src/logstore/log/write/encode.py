@@ -76,7 +76,7 @@ def size_max(value: bytes | None, key: bytes | None, headers: Headers) -> int:
 
 
 def magic_of(payload: layouts.AnyPayload) -> int:
-    """Give the magic of the batch that a payload makes."""
+    """Return the magic number of the batch that is made from a payload."""
     return columnar.MAGIC if type(payload) is payloads.Payload else layouts.KAFKA_MAGIC
 
 
@@ -204,7 +204,7 @@ def build(
         how = {"codec_id": codec_id, "is_log_append_time": is_log_append_time}
         try:
             return build_payload(values, keys, times, rows, **how)  # type: ignore[no-any-return]
-        except TypeError:  # as in `_cells`
+        except TypeError:  # `check_cell` raises a clear error, or converts the cell
             values = [check_cell(cell, "value") for cell in values]
             keys = None if keys is None else [check_cell(cell, "key") for cell in keys]
             return build_payload(values, keys, times, rows, **how)  # type: ignore[no-any-return]

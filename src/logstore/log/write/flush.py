@@ -1,4 +1,4 @@
-"""Make appended records durable: the syncs of a flush, in order of offset, then the seals.
+"""Make appended records durable: a flush first syncs, in order of offset, and then seals.
 
 A sync that failed is never retried (R6), even if an interrupt hid its error. A flush may be
 interrupted. It may also stop before any sync has failed, because the disk is full or the process
@@ -81,7 +81,7 @@ def flush_if_due(state: LogState, now_ms: int) -> bool:
 def _flush_to(state: LogState, offset: int) -> None:
     """Flush under the flush lock, unless another thread has flushed meanwhile."""
     outer = sys.exc_info()[1]
-    # Not `held`: each call to the disk below registers by itself.
+    # `held` is not used, because each disk call below registers itself.
     with state.flush_lock:
         if state.recovery_point >= offset and not state.names_changed:
             return
@@ -99,7 +99,7 @@ def _flush_to(state: LogState, offset: int) -> None:
 
 
 def unflushed_paths(state: LogState) -> list[str]:
-    """List the segments that may be partly unflushed; a flush may run at the same time."""
+    """List the paths of segments that may have unflushed bytes; a flush may run meanwhile."""
     segments, bases = state.view
     ends = [*bases[1:], state.log_end_offset]
     point = state.recovery_point
@@ -127,7 +127,7 @@ def _flush(state: LogState, outer: BaseException | None) -> None:
         if snapshot is not None:
             _put_snapshot(state, snapshot)
         with state.lock:
-            if not state.in_custody:  # else a thread that hangs in an append may still change them
+            if not state.in_custody:  # otherwise, a hung append may still change these fields
                 _note_synced(state, sizes, names_changed, epochs_changed)
     except LogStoreError:
         raise
@@ -160,7 +160,9 @@ def _put_snapshot(state: LogState, snapshot: Snapshot) -> None:
 def _note_synced(
     state: LogState, sizes: Mapping[int, int], names_changed: int, epochs_changed: int
 ) -> None:
-    """Forget the changes that are durable now, but not changes during the sync; lock held.
+    """Forget the changes that are durable now, but not changes during the sync.
+
+    The lock is held.
 
     Args:
         sizes: the size of each synced segment before the sync, by the segment's `id`.
@@ -180,7 +182,7 @@ def _note_synced(
 
 
 def sync_segments(state: LogState, segments: Sequence[Segment]) -> None:
-    """Sync the given segments that are sealed and not durable yet, in order of offset.
+    """Sync, in order of offset, those of the given segments that are sealed and not durable yet.
 
     A truncation and a repair write durable files, so the segments before these files must be
     durable first. `flush_lock` and `lock` are held. The next flush writes the seals of these
@@ -196,8 +198,8 @@ def sync_segments(state: LogState, segments: Sequence[Segment]) -> None:
 def hidden_failure(error: BaseException, outer: BaseException | None) -> OSError | None:
     """Find the failure of the disk that an interrupt hides: a failed sync, or a missing disk.
 
-    Other errors are no failure of the disk. An interrupt that comes while the error of a missing
-    file is being ignored also carries that error.
+    Other errors are no failures of the disk. For example, an interrupt may come while code ignores
+    the error of a missing file. Then the interrupt carries that error, too.
 
     Args:
         outer: the error that the caller was handling before it called the disk.
@@ -225,7 +227,7 @@ def _sync(
                 if handle is not None:
                     files.sync_data(handle.fd)
                     synced.append((segment, handle))
-                else:  # the file is closed again, so the next call can use the spare
+                else:  # this closes the file, so the next call can use the spare descriptor again
                     state.log_dir.spare.use(partial(_sync_closed, segment.log_path))
             state.log_dir.count_flush(time.monotonic() - began)
         segment = None
@@ -241,7 +243,7 @@ def _sync(
         raise failure from error
     if epochs_changed:
         write_epochs(state)
-    # The log dir may have failed in a call of another log: then do not acknowledge (R6).
+    # If the log dir failed in a call of another log meanwhile, do not report success (R6).
     if state.log_dir.is_offline:
         state.log_dir.check()
     return synced
@@ -267,7 +269,10 @@ def _sync_closed(path: str) -> None:
 
 
 def write_epochs(state: LogState) -> None:
-    """Write the leader epochs. They are in the batches too, so a full disk only delays the file."""
+    """Write the file of leader epochs; if the disk is full, a later flush writes it.
+
+    The delay does no harm, because the batches have the epochs, too.
+    """
     try:
         with call(state.directory, SYNCING):
             whose = state.of_log(state.replication.confirmed_start)

@@ -36,7 +36,7 @@ PATIENCE_SECONDS = 0.005
 
 
 class _Leaving:
-    """Counts threads that have not yet passed a group's gate; `is_over` is free after the last.
+    """Counts threads that have not yet passed a group's gate; the last one releases `is_over`.
 
     A thread lowers the count while it passes the gate, so only one thread lowers the count at a
     time. If a thread is interrupted, it may never lower the count. This only makes a leader wait
@@ -237,7 +237,7 @@ class GroupCommit:
     # --- when the disk hangs (see `hung_locks`) -------------------------------------------------
 
     def give_up(self) -> None:
-        """Release the threads that wait in a group while the log dir is SUSPECT."""
+        """While the log dir is SUSPECT, release the threads that wait in groups."""
         with self._mutex:
             waiting, self._waiting = self._waiting, []
             for group in waiting:
@@ -248,7 +248,7 @@ class GroupCommit:
                 self._let_go(committing, outcome, retriable=False)
 
     def _let_go(self, group: _Group, outcome: str, *, retriable: bool) -> None:
-        """Make all threads in a group raise; the mutex is held."""
+        """Make all threads in a group raise an error; the mutex is held."""
         group.error = self._state.log_dir.suspect_error(f"; {outcome}", retriable=retriable)
         group.is_done = True
         self._open(group)

@@ -11,9 +11,9 @@ taken their locks back.
     watchdog                          SUSPECT, takes into custody
     the others                                 get the lock, raise LogDirSuspectError, release
 
-The watchdog takes a lock only from a holder that is *keeping* the lock. The holder declares that it
-is keeping the lock before it calls the disk. After the call, the holder checks whether the lock was
-taken. The holder and the watchdog both first write, and then read:
+The watchdog takes a lock only from a holder that is *keeping* the lock. Before the holder calls the
+disk, it declares that it is keeping the lock. After the call, the holder checks whether the
+watchdog has taken the lock. The holder and the watchdog both first write, and then read:
 
     holder      ends the declaration            looks whether it is in custody     (releases it)
     watchdog    says that it is in custody      looks whether it is still kept      releases it
@@ -24,10 +24,10 @@ not release the lock, because another thread may have the lock now.
 
 Rules for code that calls the disk under `lock` or `flush_lock`: call `check` after taking the lock
 and before changing anything, and do all other work inside `held`. An append does not use `held`,
-because an object for each lock costs a durable append a microsecond. Instead, an append sets
-`writing` while it is keeping `lock`, and `kept` while it is keeping the lock of a commit or of a
-flush. If a lock is in custody, a thread must not set `kept`: the thread may have got the lock only
-because the watchdog released it.
+because an object for each lock would make a durable append a microsecond slower. Instead, an append
+sets `writing` while it is keeping `lock`, and `kept` while it is keeping the lock of a commit or of
+a flush. If a lock is in custody, a thread must not set `kept`: the thread may have got the lock
+only because the watchdog released it.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Commits(Owner, Protocol):
         """Append one record durably and give its offset."""
 
     def give_up(self) -> None:
-        """Release the threads that wait in a group."""
+        """Release the threads that wait in a group of durable appends."""
 
 
 class LockedLog(Owner, Protocol):
@@ -83,7 +83,7 @@ class LockedLog(Owner, Protocol):
 
 
 class keeping:  # noqa: N801 - it is used as a statement
-    """Declare that a thread keeps locks during disk calls; use it as the last item of a `with`."""
+    """Declare that a thread keeps locks during disk calls; must be the last item of a `with`."""
 
     __slots__ = ("__weakref__", "_entry", "names", "owner")
 
@@ -125,7 +125,7 @@ class held(call):  # noqa: N801 - it is used as a statement
 
 
 def reclaim(owner: Owner, names: Iterable[str]) -> None:
-    """Take back the locks that are in custody; other threads get them only to raise an error.
+    """Take back the locks that are in custody; other threads that get them only raise an error.
 
     If the watchdog has not yet released a lock, it may still decide not to release the lock.
     """
@@ -147,7 +147,7 @@ def is_kept(owner: Owner, name: str) -> bool:
 
 
 def take_into_custody(owner: Owner, name: str) -> None:
-    """Release a lock whose holder hangs in the disk, unless the holder has just returned."""
+    """Release a lock whose holder hangs in a disk call, unless the holder has just returned."""
     owner.in_custody.add(name)
     if is_kept(owner, name):
         getattr(owner, name).release()
@@ -156,7 +156,7 @@ def take_into_custody(owner: Owner, name: str) -> None:
 
 
 def is_free(log: LockedLog) -> bool:
-    """Check whether each hung holder of a log's locks has returned, so none is in custody."""
+    """Check that no lock of a log is in custody, because each hung holder has returned."""
     return not log.in_custody and (log.commit is None or not log.commit.in_custody)
 
 

@@ -1,4 +1,4 @@
-"""Describe the outcome of an append of encoded batches: the offsets, or whether any was written.
+"""Describe the outcome of an append of encoded batches: offsets, or whether any batch was written.
 
 Each exception that such an append raises has the attribute `is_written` (see `LogStoreError`). So a
 caller knows whether it can append the batches again. The code that knows most about the outcome
@@ -16,7 +16,7 @@ NO_TIMESTAMP = -1
 
 
 class AppendInfo:
-    """Tells where appended batches are. Equal to `range(base_offset, last_offset + 1)`.
+    """Tells where appended batches are; equals `range(base_offset, last_offset + 1)`.
 
     Attributes:
         base_offset, last_offset: the first and the last offset of all batches together. If there

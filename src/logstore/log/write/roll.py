@@ -1,15 +1,15 @@
 """Roll: begin a new segment, and clean up after a write or a roll that was interrupted.
 
-An interrupted thread cleans up, but a second interrupt may stop the cleaning. So `half_made` names
-the files with bytes that are not yet part of the log. It names a new file from before the file is
-created until its segment is in the view. After an interrupted write, it also names the file of the
-active segment. If such a new file stayed, the next start would take it for a segment. The start
-would then cut records that were appended to the previous segment, or find that a batch overlaps the
-new file. If wrong bytes stayed at the end of a segment that is then sealed, the next start would
-find them where the next segment begins.
+An interrupted thread cleans up, but a second interrupt may stop the cleaning. So `half_made` lists
+the files with bytes that are not yet part of the log. A new file is in this list from before its
+creation until its segment is in the view. After an interrupted write, the file of the active
+segment is in the list, too. If a new file in the list were not removed, the next start would take
+it for a segment. The start would then cut records that were appended to the previous segment, or
+find that a batch overlaps the new file. If wrong bytes stayed at the end of a segment that is then
+sealed, the next start would find them where the next segment begins.
 
 So such files and bytes are removed before an append, a roll, a truncation or a close. While
-`half_made` names a file, `room_bytes` is 0. So every append calls `make_room`, which cleans up.
+`half_made` is not empty, `room_bytes` is 0. So every append calls `make_room`, which cleans up.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from logstore.log.state import (
 )
 from logstore.log.write.hung_locks import held
 
-# Represents the end of the active segment in `half_made`. This is a constant, so the assignment
-# calls nothing, and no second interrupt can come before it.
+# In `half_made`, this says that the active segment may have extra bytes at its end. It is a
+# constant, so its assignment calls nothing, and no second interrupt can come before the assignment.
 TORN = ("",)
 
 
@@ -42,7 +42,10 @@ def create_file(path: str) -> int:
 
 
 def make_room(state: LogState, size_bytes: int, is_due: bool, magic: int = 0) -> Segment:
-    """Roll if a batch does not fit into the active segment, or has another layout; lock held."""
+    """Roll if a batch does not fit into the active segment, or has another layout.
+
+    Return the active segment. The lock is held.
+    """
     if state.half_made:
         undo(state)
     active = state.active
@@ -78,7 +81,8 @@ def roll(state: LogState, base_offset: int) -> None:
     so before any record in the new segment is acknowledged as durable.
     """
     active = state.active
-    # Segments are contiguous; only an empty log can continue at a later offset (`raw_batches`).
+    # Segments are contiguous; only an empty log can continue at a later offset
+    # (`follower_appends`).
     assert base_offset == active.end_offset or active.base_offset == active.end_offset < base_offset
     segment = Segment(state.directory, base_offset)
     try:
@@ -105,7 +109,7 @@ def roll(state: LogState, base_offset: int) -> None:
 
 
 def undo(state: LogState) -> None:
-    """Remove the bytes and files of an interrupted write or roll, the newest first; lock held."""
+    """Remove the bytes and files of an interrupted write or roll; the lock is held."""
     active = state.active
     try:
         with held(state, "lock"):
@@ -118,7 +122,7 @@ def undo(state: LogState) -> None:
 
 
 def undo_write(state: LogState, position: int) -> LogStoreError | None:
-    """Cut off the bytes of a failed write after the last whole batch; the lock is held."""
+    """Cut off the bytes that a failed write left after the last whole batch; the lock is held."""
     if not state.log_dir.is_offline:
         try:
             if state.writer is not None:

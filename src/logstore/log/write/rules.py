@@ -38,9 +38,8 @@ class AppendRules:
             NEVER.
         index_interval_bytes, index_entries_max: the limits of the active segment's index.
         encoding, magic, is_log_append_time: how records are encoded.
-        is_plain: whether records are encoded in the way that `append_record` encodes without
-            `build`.
-        requires_keys: whether records without a key are refused: compaction would remove them.
+        is_plain: whether `append_record` may encode a record itself, without `build`.
+        requires_keys: whether records without a key are refused, because compaction needs keys.
         flush_messages: the number of unflushed records that triggers a flush, or NEVER.
         before_max_ms, after_max_ms: how far a timestamp in encoded batches may be from now. None if
             there is no limit, or if LogAppendTime is configured.
@@ -49,8 +48,8 @@ class AppendRules:
             at least a sixteenth of the memory that the decoded record needs (`encode.size_max`). So
             no batch needs more than `expansion_bytes_max`.
         plain_bytes_max: the largest batch of one record without headers that is within both bounds;
-            0 if `is_plain` is false. So an append that began with other rules finds that they
-            changed.
+            0 if `is_plain` is false. So an append that began with other rules notices that the
+            rules changed.
     """
 
     __slots__ = (
