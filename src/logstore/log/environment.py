@@ -88,7 +88,7 @@ class LogEnvironment:
         producers_max: how many producers one log remembers.
         owner_pid: the process that opened the store; a forked child has another pid.
         owner: the store. A log in use refers to the store, and so keeps the store open. If the
-            store only reads, this is None.
+            store only reads, this field is None.
     """
 
     __slots__ = (

@@ -274,7 +274,7 @@ def set_config(log: Log, change: Callable[[LogConfig], LogConfig]) -> LogConfig:
     """Replace the configuration of a log durably, apply it, and return it.
 
     Args:
-        change: gets the old configuration, and returns the new one. It raises if the new
+        change: gets the old configuration, and returns the new one. It raises an error if the new
             configuration is wrong.
 
     Raises:

@@ -85,8 +85,9 @@ class Log(ReplicatedLog, ReadableLog):
 
         Raises:
             LogDirFullError: retriable; nothing was written.
-            LogDirOfflineError: the disk failed. RecordTooLargeError, TypeError, ValueError: nothing
-                was written.
+            LogDirOfflineError: the disk failed; the record may be in the log or not.
+            LogDirError: the record was appended, but not flushed; only if `durable` is true.
+            RecordTooLargeError, TypeError, ValueError: nothing was written.
         """
         if durable is not False and flag(durable, "durable"):
             commit = self._state.commit or self._group_commit()

@@ -178,7 +178,7 @@ class PartitionMetadata(NamedTuple):
         return self._replace(extra=self.extra | {DELETION: DELETED_BY_USER})
 
     def without_deletion(self) -> Self:
-        """Give the metadata without the record that a user deleted the partition."""
+        """Return the metadata without the key `deletion`, which a deletion by a user has set."""
         return self._replace(extra={k: v for k, v in self.extra.items() if k != DELETION})
 
     def with_move_record(self, record: MoveRecord | None) -> Self:
@@ -232,7 +232,7 @@ class PartitionMetadata(NamedTuple):
         }
 
     def write(self, directory: str, guard: files.Guard = nullcontext) -> None:
-        """Replace the file durably; raises OSError, and the errors of its log dir's guard."""
+        """Replace the file durably; raises OSError, and any error that `guard` raises."""
         checkpoint.write_document(os.path.join(directory, FILE_NAME), self.to_document(), guard)
 
     @classmethod

@@ -327,7 +327,7 @@ class ReadableLog:
         The range is for `os.sendfile`. It has as many batches of one segment as fit into
         `max_bytes`, but at least one. A large range may be up to `index_interval_bytes` smaller. If
         there is no batch to read yet, the range is empty. The bytes of a range stay readable until
-        it is closed, whatever happens to the log. All its batches are verified: batches that this
+        it is closed, whatever happens to the log. All batches are verified: batches that this
         process appended count as verified, and other batches are read once.
 
         Args:
@@ -354,11 +354,11 @@ class ReadableLog:
         *,
         isolation_level: str = READ_UNCOMMITTED,
     ) -> Iterator[Record]:
-        """Yield records from `offset`, "start" or "end" on, and then wait for new records.
+        """Yield the records from `offset` on (a number, "start" or "end"), then wait for more.
 
         Args:
             isolation_level: as in `read`; a record is yielded as soon as that level allows it.
-            timeout: the iteration ends if no new record comes for this time, in s; None: never.
+            timeout: in s; if no record comes for this time, the iteration ends. None: no limit.
 
         Raises:
             OffsetOutOfRangeError: also if the log was truncated before the tail's next offset.

@@ -52,8 +52,8 @@ class Replica:
         topic, partition: never change.
         environment: the objects that the logs of the store share; never changes.
         log_dir, directory, metadata: where the log is, and the contents of `partition.metadata`. In
-            the owner, a move writes these fields under both locks. Other changes of the metadata
-            are made under `flush_lock`.
+            the process that owns the log, a move writes these fields under both locks. Other
+            changes of the metadata are made under `flush_lock`.
         log_start_offset: first readable offset. The owner writes this field under `flush_lock`, and
             before the segments below this offset leave the view.
         view: the segments, and their base offsets for a bisection. The owner writes this field
@@ -122,7 +122,7 @@ class Replica:
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """The segments that readers see now; the last one is the active one."""
+        """The segments that readers see now; the last one is the active segment."""
         return self.view[0]
 
     @property

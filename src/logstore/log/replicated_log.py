@@ -77,8 +77,8 @@ class ReplicatedLog:
         the batch is (KIP-98).
 
         Args:
-            leader_epoch: the epoch in which this replica leads. If it is larger than the log's
-                epoch, it becomes the log's epoch.
+            leader_epoch: the epoch in which this replica leads. If this epoch is larger than the
+                log's epoch, it becomes the log's epoch.
             durable: return only once the batches are on the disk.
             token: the result of `transaction_token`, if the coordinator says that the transaction
                 of these batches is ongoing. If it is None, transactions are not verified.
@@ -271,11 +271,11 @@ class ReplicatedLog:
             The high watermark.
 
         Until the first call, the high watermark is the log end. From then on, only this method
-        raises it, at most to the log end, and only `truncate_to` lowers it. An offset below the
-        high watermark changes nothing. Neither retention nor `delete_records_before` removes
-        records at or above the high watermark. Reads end at the high watermark if their
-        `isolation_level` says so. After a crash, the high watermark may be the value in the last
-        checkpoint.
+        raises the high watermark, at most to the log end, and only `truncate_to` lowers it. An
+        offset below the high watermark changes nothing. Neither retention nor
+        `delete_records_before` removes records at or above the high watermark. Reads end at the
+        high watermark if their `isolation_level` says so. After a crash, the high watermark may be
+        the value in the last checkpoint.
 
         Raises:
             LogStoreError: the log does not serve, or, at the first call, its disk failed.

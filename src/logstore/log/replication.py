@@ -1,9 +1,9 @@
 """Hold the replication state of a log: its leader epochs, and its high watermark.
 
 Invariants: while a log is open, its leader epoch only grows, and is never less than the epoch of a
-batch. The first batch of an epoch records where the epoch begins. An epoch without a batch is
-forgotten at the next start. The high watermark only grows, except that a truncation lowers it to
-the new log end.
+batch. An epoch begins at the base offset of its first batch. An epoch without a batch is forgotten
+at the next start. The high watermark only grows, except that a truncation lowers it to the new log
+end.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class Replication:
     Attributes:
         leader_epoch: the epoch that appended batches carry. Written under `lock`.
         epochs: the first offset of each epoch. Changed under `lock`; replaced under both locks.
-        epochs_changed: how often `epochs` changed since `epochs` was last durable. Written under
-            `lock`. A flush sets this number to 0, unless it changed during the flush.
+        epochs_changed: how many changes of `epochs` are not durable yet. Written under `lock`. A
+            flush sets this number to 0, unless it changed during the flush.
         confirmed_start: the log start in `leader-epoch-checkpoint`; None if only
             `partition.metadata` has a log start. Written under `flush_lock`.
         replicated_to: the offset below which all in-sync replicas have the records; None if nobody

@@ -78,7 +78,7 @@ class LogState(Replica):
             first without the lock, and again under the lock.
         foreign_magic: the layout of the active segment if it is not the configured layout; else 0.
         indexed_position: the position in the last index entry.
-        half_made: files with bytes that no view shows (see `roll`).
+        half_made: files with bytes that are not part of the log yet (see `roll`).
         unflushed: the sealed segments that may not be on the disk, in order. A flush removes
             entries under `lock`, too.
         names_changed: how many new file names are not durable; a flush sets this to 0 if no name
@@ -87,8 +87,10 @@ class LogState(Replica):
             sees the old value, the next append flushes.
         checkpointed_bytes: how many bytes of the active segment its index files describe; -1 if the
             files do not describe the segment.
-        replication: leader epochs and high watermark; its docstring names the lock of each field.
-        producers: the batches that each producer sent; its docstring names the locks, too.
+        replication: leader epochs and high watermark; the docstring of `Replication` lists the
+            locks.
+        producers: the batches that each producer sent; the docstring of `LogProducers` lists the
+            locks.
 
         Written under `flush_lock`:
         recovery_point: everything below this offset is flushed. Only a truncation lowers it. A
@@ -267,7 +269,7 @@ class LogState(Replica):
         index, time_index = active.index, active.time_index
         assert index is not None and time_index is not None
         if not position:
-            active.first_time_ms = self.now_ms()  # always, because segment_ms may be set later
+            active.first_time_ms = self.now_ms()  # needed if segment_ms is set later
             if self.rules.segment_ms < NEVER:
                 self.roll_at_ms = active.first_time_ms + self.rules.segment_ms
             if len(index):

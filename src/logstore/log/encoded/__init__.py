@@ -1,1 +1,1 @@
-"""Append batches that a peer encoded: from a client as a leader, from a leader as a follower."""
+"""Append encoded batches: as a leader, the batches of clients; as a follower, the leader's."""

@@ -51,7 +51,7 @@ def _append(
     """Check batches against the log, and write them.
 
     Args:
-        begun: gets an item when the write begins.
+        begun: a list that gets an item when the write begins.
         may_begin: whether an empty log may begin at the first batch; if so, the flush lock is held.
     """
     with state.lock, keeping(state, "lock"):

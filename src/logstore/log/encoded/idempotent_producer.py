@@ -40,7 +40,7 @@ class LastAppend(NamedTuple):
 class IdempotentProducer:
     """Appends records under a name; made by `Log.idempotent_producer`.
 
-    Any number of threads may use it, and any number of producers may have the same name.
+    Any number of threads may use one producer, and any number of producers may have the same name.
     """
 
     def __init__(self, state: LogState, name: str) -> None:
@@ -110,7 +110,7 @@ class IdempotentProducer:
             OutOfOrderSequenceError: records with smaller numbers are missing. Or the log has these
                 records, but they are not within one of the last five appends, so the log does not
                 know their offsets.
-            ValueError: the log has only the first of these records.
+            ValueError: the log has the first of these records, but not all of them.
             LogStoreError, TypeError: as for `Log.extend`.
         """
         given = None if sequence is None else whole(sequence, "sequence", 0)

@@ -94,7 +94,7 @@ def append_encoded(
             flush.flush_appended(state, end)
         return AppendInfo(base_offset, end - 1, append_time, state.log_start_offset, latest)
     except BaseException as error:
-        mark(error, is_begun and state.active.end_offset >= end)  # unless it is marked already
+        mark(error, is_begun and state.active.end_offset >= end)  # an earlier mark stays
         raise
 
 
@@ -155,7 +155,7 @@ def _end_of(batches: Found, base_offset: int) -> int:
 
 
 def _write(state: LogState, batches: Found, now_ms: int) -> None:
-    """Write batches at the end of the log; the lock is held. A single batch is written faster."""
+    """Write batches at the end of the log, a single batch in a faster way; the lock is held."""
     data, header = batches[0]
     active, epoch, size = state.active, state.replication.leader_epoch, header.size_bytes
     offset, delta = active.end_offset, header.last_offset - header.base_offset

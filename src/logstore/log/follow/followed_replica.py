@@ -66,9 +66,9 @@ class FollowedReplica(Replica):
     A reading thread writes the fields of `Replica` and the private fields only under `_refreshing`.
 
     Attributes:
-        files: an object that knows the layout of the directory and reads its files; never changes.
-        missing: why this copy may lack records; such a copy can only be read. It is "" if the copy
-            lacks none.
+        files: the object that reads the files of the directory, in their layout; never changes.
+        missing: why this copy may lack records; such a copy can only be read. This field is "" if
+            the copy lacks no record.
         find_anew: finds the partition's new state if its directory is gone; set once.
     """
 
@@ -172,7 +172,7 @@ class FollowedReplica(Replica):
             raise self.failed(error) from error
 
     def _follow_move(self) -> bool:
-        """Continue in the directory to which a move took the replica; False without a move."""
+        """If a move took the replica to another directory, continue there; return False if not."""
         found = self.find_anew()
         if found is None or found.metadata.topic_id != self.metadata.topic_id:
             return False
@@ -195,7 +195,7 @@ class FollowedReplica(Replica):
     def _facts_of(self, offset: int) -> tuple[int, int] | None:
         """Return the size and the end offset of the segment that contains an offset.
 
-        Both can change while the view stays the same.
+        This size and this offset can change while the view stays the same.
         """
         segments, bases = self.view
         number = bisect_right(bases, offset) - 1

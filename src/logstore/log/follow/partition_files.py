@@ -66,7 +66,7 @@ class PartitionFiles:
         return segment
 
     def take_trailer(self, state: Replica, segment: Segment, row: SegmentFiles) -> None:
-        """Set a segment's fields from its trailer, if it is sealed and the trailer describes it."""
+        """Set a segment's fields from its trailer, if it has one that describes the file."""
         trailer = trailers.read_trailer(segment.index_path, row.index_bytes)
         ours = (state.metadata.topic_id, state.partition, row.base_offset, row.log_bytes)
         if trailer is None or ours != (
@@ -84,7 +84,7 @@ class PartitionFiles:
     def settle(self, segment: Segment, row: SegmentFiles, follower: SegmentFiles) -> None:
         """Set the end of a segment to the base offset of the next segment.
 
-        This is right only if the files of both segments existed at the same moment. So the
+        This end is right only if the files of both segments existed at the same moment. So the
         segment's file must still exist after the file of the next segment was seen: a truncation
         removes the next segment first.
         """
@@ -101,7 +101,7 @@ class PartitionFiles:
         """Continue a walk after damage at the last segment's end; return whether anything changed.
 
         In this layout, an incomplete batch counts as not yet written, and the log ends before the
-        batch. So nothing is done.
+        batch. So this method does nothing.
         """
         return False
 

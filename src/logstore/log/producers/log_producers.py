@@ -1,7 +1,7 @@
 """Hold the producers of a log that this process writes, and list the snapshots on the disk.
 
-Invariant: if the log has a batch of a producer below its recovery point, it has a snapshot. So an
-open that finds no snapshot looks for producers only in the part of the log that recovery scans
+Invariant: if the log has a batch of a producer below its recovery point, the log has a snapshot. So
+an open that finds no snapshot looks for producers only in the part of the log that recovery scans
 anyway.
 """
 
@@ -21,7 +21,7 @@ class LogProducers:
             under `lock`.
         is_torn: the log may have a batch that `known` lacks, because an append was interrupted
             after the write and before `known` was changed. The next use of `known` first rebuilds
-            it. Written under `lock`.
+            `known`. Written under `lock`.
         snapshots: the offsets of the snapshots on the disk, in order. Written under `flush_lock`.
     """
 

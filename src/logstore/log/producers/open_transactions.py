@@ -19,7 +19,7 @@ class Ended(NamedTuple):
     """A transaction that a marker ended; the transaction index lists the aborted transactions.
 
     Attributes:
-        last_offset: the offset of its marker.
+        last_offset: the offset of the marker.
         last_stable_offset: the first offset of the oldest transaction that was still open after
             the marker; if there was none, the offset after the marker.
     """
@@ -63,8 +63,8 @@ class OpenTransactions:
     ) -> None:
         self.open = OrderedDict(sorted(begun, key=lambda each: each[1]))
         # Pairs of first offset and marker offset; both rise from each pair to the next. A
-        # transaction is left out if another one began before it and ended after it: that one holds
-        # the last stable offset back further, and for longer.
+        # transaction is left out if another one began before it and ended after it: that
+        # transaction keeps the last stable offset lower, and for longer.
         self._undecided = deque(undecided)
         self._verifications: dict[int, Verification] = {}
 

@@ -91,7 +91,8 @@ class Producers:
     Args:
         expiration_ms: a producer that was not used for this time is forgotten (KIP-98).
         producers_max: if there are more producers, the least recently used are forgotten. A
-            producer with an open transaction is not forgotten, so there may be more.
+            producer with an open transaction is not forgotten, so there may be more producers than
+            that.
     """
 
     def __init__(
@@ -137,7 +138,7 @@ class Producers:
 
         Raises:
             OutOfOrderSequenceError, ProducerFencedError, InvalidTransactionStateError: see
-                `rules.after`. The caller must write none of the batches.
+                `rules.after`. Then the caller must not write any of the batches.
         """
         if len(headers) == 1:  # the usual case, in as few steps as possible
             _, _, _, magic, attributes, _, _, _, _, _, producer_id, epoch, sequence, _ = headers[0]
@@ -225,7 +226,7 @@ class Producers:
         """Check a marker before it is written; see `rules`.
 
         Raises:
-            ProducerFencedError, CoordinatorFencedError: the marker is of an earlier epoch.
+            ProducerFencedError, CoordinatorFencedError: the marker belongs to an earlier epoch.
         """
         known, place = self._known(producer_id), self._places.get(producer_id)
         if known is None or place is None:
@@ -301,7 +302,7 @@ class Producers:
         That is the first offset of the oldest transaction that is open, or whose marker is not
         below the high watermark. If there is no such transaction, it is the high watermark. It is
         never below the log start. Deleting records does not end a transaction, because its later
-        records and its marker are not appended yet. A later call must not have a lower high
+        records and its marker are not appended yet. A later call must not pass a lower high
         watermark.
         """
         return self._transactions.last_stable_offset(high_watermark, log_start_offset)

@@ -91,7 +91,7 @@ def forget(state: LogState) -> None:
     """Forget all producers of an empty log that will begin at a later offset; both locks are held.
 
     The markers of open transactions may be among the records that the log skips. Without these
-    markers, the log would stay undecided forever.
+    markers, the last stable offset would never rise again.
 
     Raises:
         LogStoreError: the disk failed.

@@ -15,7 +15,7 @@ def kept_last_stable_offset(state: Replica) -> int | None:
     """
     if not isinstance(state, LogState) or state.refusal:
         return None
-    # This is read before the producers: a batch that is appended later is not below this offset.
+    # The high watermark is read before the producers: a later batch is not below this offset.
     end = state.high_watermark
     if not state.producers.are_known:
         return end

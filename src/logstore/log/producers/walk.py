@@ -32,7 +32,7 @@ def marker_of(data: Buffer, at: int, header: BatchHeader) -> Marker | None:
 
 
 def batches_of_producers(state: Replica, start: int, end: int) -> Iterator[Found]:
-    """Yield the headers of the batches that producers sent, in order; markers are read.
+    """Yield, in order, the headers of the batches that producers sent, each with its marker.
 
     The first batch may begin before `start`, and the last batch may end after `end`. Records that
     are deleted meanwhile are skipped.

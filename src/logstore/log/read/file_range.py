@@ -148,9 +148,9 @@ def _empty(state: Replica, offset: int) -> FileRange:
 def _verified(
     state: Replica, segment: Segment, fd: int, offset: int, max_bytes: int, end: int
 ) -> Place | None:
-    """Find a range of sound batches; None if the first batch is not sound or not wanted."""
+    """Find a range of sound batches from `offset` on; None if there is no such range."""
     base, end_offset, size_bytes = segment.base_offset, segment.end_offset, segment.size_bytes
-    growing = segment.index  # made by this process; a sealed segment has its index in a file
+    growing = segment.index  # None if the index is only in a file
     index = segment.offset_index(state.environment) if growing is None else growing
     offsets, positions = index.offsets, index.positions
     entry = bisect_right(offsets, offset - base) - 1
@@ -256,7 +256,7 @@ def _verify(
     """
     taken = _Taken(offset, max_bytes, end)
     _take_sound_run(state, segment, fd, taken)
-    if not taken.size_bytes:  # the first batch is after a gap, is damaged, or the index is wrong
+    if not taken.size_bytes:  # the first batch follows a gap or is damaged, or the index is wrong
         taken = _Taken(offset, max_bytes, end)
         try:
             for _, start, run in Cursor(segment, offset, state.environment).runs(WINDOW_BYTES):

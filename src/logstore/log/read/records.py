@@ -30,7 +30,7 @@ def record_in(state: Replica, block: Block, offset: int) -> Record:
 
 
 def segment_at(state: Replica, offset: int) -> Segment:
-    """Return the segment that contains an offset; if there is none, look twice before an error."""
+    """Return the segment with an offset; if there is none, check again before raising an error."""
     while True:
         seen = state.view
         try:
@@ -73,7 +73,9 @@ def batches_of(
     window_bytes: int | None = None,
     zero_copy: bool = False,
 ) -> Iterator[RecordBatch]:
-    """Check a range of offsets at the call, and yield its records; later appends are left out.
+    """Check a range of offsets at the call, and yield its records as batches.
+
+    Records that are appended after the call are left out.
 
     Args:
         offset: the first offset of the range; None means the log start.

@@ -118,7 +118,7 @@ class AppendFuture:
 
             sent, loop = asyncio.Event(), asyncio.get_running_loop()
             self._batch.wakers.append(lambda: loop.call_soon_threadsafe(sent.set))
-            if not self.done():  # else the thread that sent the batch may have missed the function
+            if not self.done():  # otherwise, the sender may have missed the new function
                 yield from sent.wait().__await__()
         return self.result()
 
@@ -192,7 +192,7 @@ class Appender:
         if key is None and state.rules.requires_keys:
             raise MissingKeyError(number=0)
         if size > state.rules.gathered_bytes_max:
-            appending.build(state, [value], [key], timestamp, [pairs])  # too large: raises
+            appending.build(state, [value], [key], timestamp, [pairs])  # raises: it is too large
         with self._mutex:
             full = batch = self._batch
             bytes_max = min(self._max_bytes, state.rules.gathered_bytes_max)
@@ -306,7 +306,7 @@ class Appender:
             raise TimeoutError(f"the record was not appended within {timeout} s")
 
     def flush(self) -> None:
-        """Append all waiting records; return when all records added before are in the log.
+        """Append all waiting records; return when all of them are in the log.
 
         If the appender was made with `durable=True`, these records are then on the disk. Otherwise,
         `Log.flush` makes them durable.

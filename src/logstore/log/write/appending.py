@@ -167,7 +167,7 @@ def append_payload(state: LogState, payload: AnyPayload, receipt: list[int] | No
 
     Args:
         receipt: a list whose first item is set to the base offset as soon as the records are in the
-            log. So a caller that is interrupted after that knows the offset.
+            log. So a caller that is interrupted later still has the offset.
     """
     size = payload.size_bytes
     with state.lock:

@@ -1,7 +1,7 @@
 """Append several whole batches in one operation: all of them, or none.
 
-    plan    which batches go into the active segment, and which begin segments of their own
-    write   one call for each segment; no reader sees any of it yet
+    plan    which batches go into the active segment, and which go into new segments
+    write   with one call for each segment; readers do not see the written bytes yet
     publish the new end of the log, when every byte is in its file
 
 If a write fails or is interrupted, the written bytes are cut off again, and new files are removed.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def flush_to(state: LogState, offset: int) -> None:
-    """Sync, in order of offset, all that is unflushed below `offset`; share a running sync."""
+    """Sync, in order of offset, all unflushed bytes below `offset`, or let a running sync do it."""
     if state.recovery_point < offset or state.names_changed:
         _flush_to(state, offset)
 
@@ -69,7 +69,10 @@ def flush_appended(state: LogState, offset: int) -> None:
 
 
 def flush_if_due(state: LogState, now_ms: int) -> bool:
-    """Flush if `flush_ms` has passed or a sealed segment is unflushed; True if it flushed."""
+    """Flush if `flush_ms` has passed or a sealed segment is unflushed.
+
+    Return whether the log was flushed.
+    """
     flush_ms = state.config.flush_ms
     is_due = flush_ms is not None and now_ms - state.flushed_ms >= flush_ms
     if not state.unflushed and not (is_due and state.writer is not None):
@@ -146,7 +149,7 @@ def _flush(state: LogState, outer: BaseException | None) -> None:
 
 
 def _snapshot_due(state: LogState) -> Snapshot | None:
-    from logstore.log.producers import snapshots  # only logs with producers need it
+    from logstore.log.producers import snapshots  # only logs with producers need this module
 
     return snapshots.due(state)
 

@@ -30,8 +30,8 @@ from logstore.log.state import LogState
 from logstore.log.write import appending, encode, flush
 from logstore.log.write.hung_locks import NOT_WRITING, keeping, reclaim
 
-# The longest time that a leader waits for the previous group. It waits so long only if a thread of
-# that group was interrupted.
+# The longest time that a leader waits for the previous group. The leader waits so long only if a
+# thread of that group was interrupted.
 PATIENCE_SECONDS = 0.005
 
 
@@ -51,7 +51,7 @@ class _Leaving:
         self.is_over.acquire()
 
     def lower(self) -> None:
-        """Count one more thread as passed."""
+        """Record that one more thread has passed the gate."""
         self.count -= 1
         if not self.count:
             self.is_over.release()
@@ -141,7 +141,7 @@ class GroupCommit:
             raise MissingKeyError(number=0)
         size = encode.size_max(value, key, pairs)
         if size > state.rules.gathered_bytes_max:
-            appending.build(state, [value], [key], timestamp, [pairs])  # too large: raises
+            appending.build(state, [value], [key], timestamp, [pairs])  # raises: it is too large
         group, is_leader = None, False
         try:
             with self._mutex:

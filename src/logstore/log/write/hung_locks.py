@@ -105,7 +105,7 @@ class keeping:  # noqa: N801 - it is used as a statement
 
 
 class held(call):  # noqa: N801 - it is used as a statement
-    """Work on a log's files under the log's locks: use `keeping`, and register a disk call."""
+    """Declare work on a log's files under its locks: `keeping`, plus a registered disk call."""
 
     __slots__ = ("_keeping",)
 
@@ -136,7 +136,7 @@ def reclaim(owner: Owner, names: Iterable[str]) -> None:
 
 
 def is_kept(owner: Owner, name: str) -> bool:
-    """Check whether the holder of a lock is keeping the lock, so that it will check for custody."""
+    """Check whether the holder of a lock is keeping it, and so will check for custody later."""
     keepers = [entry() for entry in tuple(owner.keepers)]
     is_appending = name == "lock" and owner.writing != NOT_WRITING
     return (
@@ -163,9 +163,10 @@ def is_free(log: LockedLog) -> bool:
 class Relief:
     """Frees the threads that wait for locks in a SUSPECT log dir; `look` is called repeatedly.
 
-    A lock counts as stuck if it is locked at two looks in a row: in a SUSPECT dir, a thread that
-    gets a lock releases it at once. A log's locks are freed one after the other, the innermost lock
-    first, because the holder of an outer lock may only be waiting for the inner lock.
+    A lock counts as stuck if two calls of `look` in a row find it locked. Any other thread that
+    gets a lock in a SUSPECT dir releases the lock at once. A log's locks are freed one after the
+    other, the innermost lock first, because the holder of an outer lock may only be waiting for the
+    inner lock.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Derive the encoding, the sizes and the bounds that an append needs from a configuration."""
+"""Derive, from a configuration, the encoding, the sizes and the bounds that an append needs."""
 
 from __future__ import annotations
 
