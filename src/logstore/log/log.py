@@ -234,7 +234,7 @@ class Log(ReplicatedLog, ReadableLog):
         truncate_to(self._state, whole(offset, "offset"))
 
     def delete_records_before(self, offset: int) -> None:
-        """Durably drop every record before `offset`. Only dropped whole segments free space.
+        """Durably drop every record before `offset`; this frees the space of whole segments only.
 
         Raises:
             OffsetOutOfRangeError: the offset is after the log end.
@@ -257,7 +257,7 @@ class Log(ReplicatedLog, ReadableLog):
 
         Raises:
             ValueError: `cleanup_policy` does not include "compact".
-            CorruptRecordBatchError: a batch is damaged; nothing from that batch on was replaced.
+            CorruptRecordBatchError: a batch is damaged; no segment from that batch on was replaced.
             LogDirFullError: there is no room for a new segment beside the old ones.
         """
         from logstore.log.compaction.compaction import compact

@@ -195,7 +195,7 @@ class PartitionMetadata(NamedTuple):
         return self._replace(extra=extra)
 
     def with_lowered_end(self, directory_id: str, at: Generation | None) -> Self:
-        """Return the metadata of a log that was created or truncated in the generation `at`."""
+        """Return the metadata of a log, created or truncated in the generation `at` of its dir."""
         if at is None:
             return self
         return self._replace(
@@ -203,7 +203,7 @@ class PartitionMetadata(NamedTuple):
         )
 
     def is_lowered_since(self, directory_id: str, seen: Generation) -> bool:
-        """Check whether the log was created or truncated in the generation `seen`, or later."""
+        """Check whether the log was created or truncated in generation `seen`, or later."""
         whose, *at = self.extra.get(END_LOWERED_AT, ("", -1, -1))
         return bool(whose == directory_id and at >= [seen.number, seen.step])
 
@@ -269,7 +269,7 @@ def _checked(kind: type[PartitionMetadata], document: dict[str, Any]) -> Partiti
         read_mark(Moving, fields.mapping(moving, "moving")) if moving is not None else None,
         {key: value for key, value in document.items() if key not in known},
     )
-    _ = metadata.move_record, metadata.superseded_by  # raise if a part is missing
+    _ = metadata.move_record, metadata.superseded_by  # these raise an error if a part is missing
     extra = metadata.extra
     for name in (RECOVERY_POINT_LIMIT, HIGH_WATERMARK):
         fields.number(extra.get(name, 0), name, fields.OFFSET_MAX)

@@ -226,7 +226,7 @@ class ReadableLog:
                 high watermark. "read_committed" reads up to the last stable offset, where the first
                 open transaction of Kafka's producers begins, and leaves out aborted transactions.
             max_bytes: the most bytes of stored batches to read; the first batch may be larger.
-                Decompressed, the batches may have 64 MiB in total, or `max_bytes` if that is more.
+                Decompressed, the batches may have up to 64 MiB in total, or `max_bytes` if more.
 
         Raises:
             OffsetOutOfRangeError: the offset is before the log start or after the log end.

@@ -106,7 +106,7 @@ def _check_order(state: LogState, batches: Found, expected: int) -> None:
 
 
 def _check_epochs(state: LogState, batches: Found, leader_epoch: int | None) -> None:
-    """Refuse a batch whose epoch is below that of the batch before it, or above its leader's.
+    """Refuse a batch if its epoch is lower than the epoch before it, or higher than its leader's.
 
     A leader sends batches of its predecessors, too. If the leader's own epoch is not given, a batch
     with a lower epoch than the log's may come from a leader that was replaced.

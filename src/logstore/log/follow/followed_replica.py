@@ -246,7 +246,7 @@ class FollowedReplica(Replica):
         return Cut(replaced[0], is_sure=False) if replaced else None
 
     def _forget_known(self, stayed: list[Segment]) -> None:
-        """Release the files of all known segments, except those of the segments that stayed."""
+        """Release the files of all known segments that are not in `stayed`."""
         ids = set(map(id, stayed))
         for one in self._known.values():
             if id(one.segment) not in ids:

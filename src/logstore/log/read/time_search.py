@@ -16,8 +16,8 @@ def first_offset_at(state: Replica, timestamp: int) -> int | None:
     """Give the first offset whose timestamp is at or after `timestamp`; None if there is none.
 
     Timestamps need not be in order. A segment is skipped if its largest timestamp is before
-    `timestamp`. Index entries are used in the same way to skip the beginning of a segment. The rest
-    of the segment is read batch by batch.
+    `timestamp`. The time index also shows which records at the beginning of a segment are too
+    early, and these are skipped. The rest of the segment is read batch by batch.
     """
     while True:
         state.check()
