@@ -5,7 +5,8 @@
     with Broker.start(["/disk1/logs", "/disk2/logs"]) as broker:
         print(broker.bootstrap_servers)
 
-Needs the extra `broker`. `Broker.start()` without log dirs serves a temporary directory, for tests.
+The package needs the extra `broker`. For tests, `Broker.start()` without log dirs serves a
+temporary directory.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ __all__ = ["Broker", "BrokerConfig"]
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
-        """Load the server when it is first used (PEP 562)."""
+        """Import the class `Broker` when it is first used (PEP 562)."""
         if name != "Broker":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from broker.server import Broker

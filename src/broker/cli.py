@@ -103,7 +103,7 @@ def broker(
 
 
 class _Wish(NamedTuple):
-    """What the options and the file ask for, and where each part is said."""
+    """Hold the settings that the user gives, and for each setting where it was given."""
 
     found: ServerProperties
     log_dirs: list[str]
@@ -114,7 +114,7 @@ class _Wish(NamedTuple):
 def _wish(
     log_dirs: tuple[str, ...], config_file: BinaryIO | None, options: dict[str, str]
 ) -> _Wish:
-    """Read the file, if there is one; options win over it, and it wins over the environment."""
+    """Read the settings: options override the file, and the file overrides the environment."""
     entries, file_name = {}, ""
     if config_file is not None:
         file_name = config_file.name
@@ -151,7 +151,7 @@ def _metrics(running: Broker, port: int | None) -> AbstractContextManager[object
 
 
 def _serve(paths: list[str], config: BrokerConfig, metrics_port: int | None) -> None:
-    """Open the store and serve it until a signal."""
+    """Open the store, and serve it until a signal comes."""
     with held() as interrupts:
         with interrupts.allowed(), progress_bar("recovering", None, is_bytes=False) as show:
             store = LogStore.open(
@@ -173,4 +173,4 @@ def _serve(paths: list[str], config: BrokerConfig, metrics_port: int | None) -> 
                 except KeyboardInterrupt:
                     notify("STOPPING=1")
                     note("stopping: answering what is under way, then closing the store")
-        interrupts.asked = 0  # it ended in order, as the signal asked
+        interrupts.asked = 0  # the command has stopped as the signal asked: no error

@@ -1,7 +1,8 @@
 """Configure a broker with Kafka's keys in snake case.
 
 A size is a whole number of bytes, or text like "64MiB". A duration is a whole number of
-milliseconds, or text like "30s". An unknown key is refused, and the error names the nearest one.
+milliseconds, or text like "30s". An unknown key is refused, and the error names the most similar
+key.
 """
 
 from __future__ import annotations
@@ -20,17 +21,18 @@ LISTENER = re.compile(r"(?P<name>[A-Za-z0-9_.-]+)://(?P<host>\[[^\]]*\]|[^:/\[\]
 PROTOCOL = "PLAINTEXT"
 PROTOCOLS_WITH_SECURITY = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
 SIZES_MAX = 2**31 - 1
-# Kafka's defaults where they differ from this library's. Records are kept in Kafka's own layout.
+# These defaults of Kafka differ from the defaults of this library. Records are stored in Kafka's
+# own layout.
 KAFKA_LOG_CONFIG = LogConfig(
     record_format="kafka", max_message_bytes=1_048_588, retention_ms=7 * DAY_MS
 )
 
-# After this time, requests to a disk that hangs are answered with an error, and no longer wait.
+# If a disk hangs for `log_dir_suspect_ms`, requests to this disk get an error instead of waiting.
 STORE_CONFIG = StoreConfig(log_dir_suspect_ms=1_000)
 
 
 class Endpoint(NamedTuple):
-    """Name one listener: its name, and an address; port 0 means a free port."""
+    """Hold the name, the host and the port of one listener; port 0 means a free port."""
 
     name: str
     host: str
@@ -63,36 +65,44 @@ class BrokerConfig:
         listeners: the addresses at which clients connect.
         advertised_listeners: the addresses that clients are given for the same listeners; "" means
             the addresses of `listeners`.
-        num_partitions: the number of partitions of a topic that is created without a number.
+        num_partitions: the number of partitions of a new topic, if its creator gives no number.
         auto_create_topics_enable: whether a client that asks for an unknown topic creates it.
         delete_topic_enable: whether clients are allowed to delete topics.
-        max_connections, max_connections_per_ip: of all listeners together.
+        max_connections: the largest number of connections, at all listeners together.
+        max_connections_per_ip: the largest number of connections from one IP address, at all
+            listeners together.
         connections_max_idle_ms: a connection without a request for this time is closed.
         socket_request_max_bytes: the size of the largest request.
         queued_max_request_bytes: the memory for all requests larger than 64 KiB together.
-        request_arrival_ms: how long a request may take to arrive, once its first byte is there, in
-            addition to its size at 64 KiB a second.
+        request_arrival_ms: how long a request may take to arrive after its first byte. For each
+            64 KiB of its size, a request gets one second more.
         response_progress_ms: a connection that takes no byte of an answer for this time is closed.
             So a client that stopped reading does not keep deleted segments on the disk.
-        request_stuck_ms: if a request runs longer than this, its disk hangs, and its connection is
-            closed.
-        slow_request_ms: a request that takes longer than this, apart from the time that it waits,
-            is logged.
-        max_worker_threads: the number of requests that run at the same time.
-        num_replica_alter_log_dirs_threads: the number of moves between log dirs at the same time.
-        max_incremental_fetch_session_cache_slots: the number of fetch sessions.
-        fetch_max_bytes: the most bytes of records in one answer.
+        request_stuck_ms: if a request runs longer than this, the broker assumes that a disk hangs,
+            and closes the request's connection.
+        slow_request_ms: a request that takes longer than this is logged. The time in which the
+            request waits for records or members does not count.
+        max_worker_threads: the largest number of requests that run at the same time.
+        num_replica_alter_log_dirs_threads: the largest number of moves between log dirs that run at
+            the same time.
+        max_incremental_fetch_session_cache_slots: the largest number of fetch sessions.
+        fetch_max_bytes: the largest number of bytes of records in one answer to Fetch.
         group_initial_rebalance_delay_ms: how long an empty group waits for further members after
             the first one. Kafka's default is 3 s, which is long for tests.
-        group_min_session_timeout_ms, group_max_session_timeout_ms: what a member may ask for.
-        group_max_size: the number of members of one group.
-        max_groups_per_partition: the number of groups of one partition of `__consumer_offsets`.
-        offsets_topic_num_partitions: of `__consumer_offsets`; cannot be changed once it exists.
+        group_min_session_timeout_ms, group_max_session_timeout_ms: the shortest and the longest
+            session timeout that a member may ask for.
+        group_max_size: the largest number of members of one group.
+        max_groups_per_partition: the largest number of groups in one partition of
+            `__consumer_offsets`.
+        offsets_topic_num_partitions: the number of partitions of `__consumer_offsets`. It cannot be
+            changed once the topic exists.
         offsets_retention_minutes: how long offsets are kept after their group became empty.
-        offsets_retention_check_interval_ms: the time between two looks for such offsets.
-        offset_metadata_max_bytes: the text that a client may keep with an offset.
+        offsets_retention_check_interval_ms: the time between two searches for expired offsets.
+        offset_metadata_max_bytes: the size of the longest text that a client may store with an
+            offset.
         log_config: the configuration of topics that are created without settings of their own.
-        store_config: of a store that the broker opens itself, apart from its `log_config`.
+        store_config: the configuration of a store that the broker opens itself. The broker's own
+            `log_config` replaces the `log_config` in it.
     """
 
     listeners: str = "PLAINTEXT://127.0.0.1:0"
@@ -148,18 +158,18 @@ class BrokerConfig:
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
-        """The listeners."""
+        """The name and the address of each listener."""
         return parse_endpoints(self.listeners, "listeners")
 
     @property
     def advertised(self) -> tuple[Endpoint, ...]:
-        """The listeners with an address for clients of its own."""
+        """The listeners in `advertised_listeners`, each with its address for clients."""
         text = self.advertised_listeners
         return parse_endpoints(text, "advertised_listeners") if text else ()
 
     @classmethod
     def of(cls, given: BrokerConfig | Mapping[str, Any] | None) -> BrokerConfig:
-        """Make a configuration of what a caller gave: nothing, a mapping of keys, or itself."""
+        """Make a configuration from None, from a mapping of keys, or from a `BrokerConfig`."""
         if isinstance(given, BrokerConfig):
             return given
         settings = dict(given or {})
@@ -173,7 +183,7 @@ class BrokerConfig:
 
     @classmethod
     def checked(cls, name: str, value: object) -> object:
-        """Check one setting by the type of its default; return it as a number if it is text."""
+        """Check that a value has the type of its setting; convert the text of a number."""
         default = getattr(cls, name)
         if isinstance(default, bool | str | LogConfig | StoreConfig):
             if type(value) is not type(default):

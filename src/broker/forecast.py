@@ -16,7 +16,7 @@ from logstore.store.start.roster import Found
 
 
 class Line(NamedTuple):
-    """One fact: its kind, the thing, what will be, what is usual, and who says so."""
+    """Hold one line of the forecast: its kind, a name, the value, the default, and the source."""
 
     kind: str
     name: str
@@ -28,13 +28,15 @@ class Line(NamedTuple):
 def forecast(
     found: ServerProperties, log_dirs: list[str], source: str, sources: Mapping[str, str]
 ) -> list[Line]:
-    """List what a start would do; lines of the kind "problem" would stop it, or a part of it.
+    """List what a start of the broker would do.
+
+    A line of the kind "problem" reports what would prevent the start, or a part of it.
 
     Args:
-        found: what the file and the options say.
+        found: the settings from the file and the options.
         log_dirs: the log dirs.
-        source: who names the log dirs.
-        sources: who set each field.
+        source: where the user gave the log dirs: the option, the file or the environment.
+        sources: where the user gave each field.
     """
     lines = [Line("problem", problem, None) for problem in found.problems]
     lines += _log_dirs(log_dirs, source, found.config.store_config.broker_id)
@@ -83,7 +85,7 @@ def _listeners(config: BrokerConfig, sources: Mapping[str, str]) -> Iterator[Lin
 
 
 def _flat(config: BrokerConfig) -> Iterator[tuple[str, Any]]:
-    """List all settings, those of topics and of the store too, with a name for each."""
+    """Yield the name and the value of each setting, also the settings of topics and the store."""
     for one in fields(config):
         value = getattr(config, one.name)
         if isinstance(value, LogConfig | StoreConfig):

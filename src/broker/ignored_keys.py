@@ -1,11 +1,12 @@
-"""List Kafka's keys that set nothing here: those without a meaning, and those that are refused.
+"""List the keys of Kafka's `server.properties` that this broker ignores or refuses.
 
-The list has the keys of Kafka 4.1, and those of earlier releases that files still have.
+The lists have the keys of Kafka 4.1, and the keys of earlier releases that files still contain.
 """
 
 from __future__ import annotations
 
-# Parts of Kafka that one broker without replicas does not have, or does in another way.
+# Keys that begin with these prefixes configure parts of Kafka that a single broker without replicas
+# does not have, or implements in another way.
 PREFIXES = (
     "alter.log.dirs.replication.quota.", "broker.heartbeat.", "broker.session.",
     "controlled.shutdown.", "controller.", "delegation.token.", "group.consumer.",
@@ -43,7 +44,7 @@ IGNORED = frozenset({
     "unstable.feature.versions.enable",
 })  # fmt: skip
 
-# A user who sets one of them relies on a protection that this broker does not give.
+# A user who sets one of these keys relies on a protection that this broker does not give.
 REFUSED_PREFIXES = ("config.providers", "sasl.", "ssl.")
 REFUSED = frozenset({
     "alter.config.policy.class.name", "authorizer.class.name", "client.quota.callback.class",
@@ -53,12 +54,12 @@ REFUSED = frozenset({
 
 
 def is_refused(key: str) -> bool:
-    """Check for a key of TLS, SASL, access control, policies or secrets."""
+    """Report whether a key belongs to TLS, SASL, access control, policies or secrets."""
     if key.startswith("listener.name."):
         return any(f".{prefix}" in key for prefix in ("sasl.", "ssl."))
     return key in REFUSED or key.startswith(REFUSED_PREFIXES)
 
 
 def is_ignored(key: str) -> bool:
-    """Check for a key of Kafka that has no meaning for one broker."""
+    """Report whether a key is a key of Kafka that has no meaning for a single broker."""
     return key in IGNORED or key.startswith(PREFIXES)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import accumulate
 
-# `logstore.metrics` raises an ImportError that names the extra if this is not installed.
+# This import fails if the extra `metrics` is not installed.
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -51,11 +51,11 @@ class Collector(Collecting):
         self._broker = broker
 
     def describe(self) -> list[Metric]:
-        """Return nothing, because the metrics are read only at a scrape."""
+        """Return an empty list, because the metrics are read only at a scrape."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Take one snapshot."""
+        """Yield every metric with its present value."""
         yield from self._requests()
         yield from self._topics()
         counts = self._broker.counts()
@@ -111,7 +111,9 @@ def _buckets(found: ApiTimes) -> list[tuple[str, float]]:
 
 
 def serve(broker: Broker, port: int, host: str = "127.0.0.1") -> store_metrics.Endpoint:
-    """Serve the metrics of a broker and its store at `http://HOST:PORT/metrics`, until closed.
+    """Serve the metrics of a broker and its store at `http://HOST:PORT/metrics`.
+
+    The returned endpoint serves until it is closed.
 
     Args:
         port: the port to listen on. 0 chooses a free port; `Endpoint.port` shows which one.

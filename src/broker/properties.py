@@ -6,7 +6,7 @@ r"""Read the text of Java's properties files, as `java.util.Properties.load` doe
     escapes    \t \n \r \f \uXXXX; any other escaped character stands for itself
     key twice  the last one counts
 
-A blank is a space, a tab or a form feed. Blanks at the end of a value belong to it.
+A blank is a space, a tab or a form feed. Blanks at the end of a value belong to the value.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ LETTERS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 def parse_properties(data: bytes) -> dict[str, str]:
     r"""Read keys and values.
 
-    Bytes that are not UTF-8 are ISO-8859-1. Java reads every file as ISO-8859-1; the two differ
-    only if the file has characters above 127.
+    A file that is not valid UTF-8 is read as ISO-8859-1. Java reads every file as ISO-8859-1. The
+    results differ only if the file has characters above 127.
 
     Raises:
-        ValueError: four hexadecimal digits do not follow `\u`, or they are half of a character.
+        ValueError: `\u` is not followed by four hexadecimal digits, or the escape is only one half
+            of a surrogate pair.
     """
     try:
         text = data.decode("utf-8-sig")
@@ -46,7 +47,7 @@ def parse_properties(data: bytes) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Join continued lines; yield each with the number of its first line, without comments."""
+    """Skip comments, join continued lines, and yield each result with its first line number."""
     line, first = "", 0
     for number, natural in enumerate(NATURAL_LINE.split(text), 1):
         part = natural.lstrip(BLANKS)
@@ -66,7 +67,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _is_continued(part: str) -> bool:
-    """Check for an odd number of backslashes at the end."""
+    """Report whether a line ends with an odd number of backslashes."""
     return (len(part) - len(part.rstrip("\\"))) % 2 == 1
 
 

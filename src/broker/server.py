@@ -1,4 +1,4 @@
-"""Define `Broker`, the face of this package: a store that Kafka's clients can use.
+"""Define `Broker`, the main class of this package: it serves a store to Kafka's clients.
 
     with Broker.start() as broker:
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
@@ -26,17 +26,20 @@ from logstore import LogStore, StoreEvent, StoreEventKind
 
 StrPath = str | PathLike[str]
 STOP_SECONDS = 10.0
-# If a log dir becomes SUSPECT, requests that have run for this long are assumed to hang in it.
+# If a log dir becomes SUSPECT, a request that has run longer than this is assumed to hang in it.
 STUCK_SECONDS = 0.1
 EXTRA = ("crc32c", "cramjam")
 
 
 class Broker:
-    """One broker over one store; made by `start`. Close it, or use a `with` block.
+    """Serve one store to Kafka's clients.
+
+    `Broker.start` makes a broker. Close the broker, or use it in a `with` block.
 
     Attributes:
-        config: its configuration.
-        store: the store that it serves. Programs in this process may use it at the same time.
+        config: the configuration of the broker.
+        store: the store that the broker serves. Other code of this process may use the store at the
+            same time.
         bootstrap_servers: the value of `bootstrap.servers` for clients.
     """
 
@@ -73,15 +76,15 @@ class Broker:
         config: BrokerConfig | Mapping[str, Any] | None = None,
         store: LogStore | None = None,
     ) -> Self:
-        """Start a broker; when this returns, clients can connect.
+        """Start a broker; when this method returns, clients can connect.
 
         Args:
-            log_dirs: the directories of the records, one for each disk. None: a temporary
-                directory, which is removed when the broker is closed.
-            config: a `BrokerConfig`, or a mapping of its keys. By default, the broker listens at a
-                free port of 127.0.0.1.
-            store: an open store of this process to serve. It stays open when the broker is closed.
-                If the store is closed first, the broker stops.
+            log_dirs: the directories for the records, one for each disk. If it is None, the broker
+                uses a temporary directory, and removes this directory when the broker is closed.
+            config: a `BrokerConfig`, or a mapping from its keys to values. By default, the broker
+                listens at a free port of 127.0.0.1.
+            store: an open store of this process to serve. The store stays open when the broker is
+                closed. If the store is closed first, the broker stops.
 
         Raises:
             ImportError: the extra `broker` is not installed.
@@ -146,7 +149,7 @@ class Broker:
         return self._server.running_count
 
     def request_times(self) -> dict[int, ApiTimes]:
-        """Return how long requests took so far, by the number of their API."""
+        """Return how long requests have taken so far, for each API by its number."""
         return self._server.request_times.snapshot()
 
     def traffic(self) -> dict[str, TopicTraffic]:
@@ -179,7 +182,7 @@ class Broker:
             self._services.close()
 
     def close(self, timeout: float = STOP_SECONDS) -> None:
-        """Stop serving, then close the store if the broker opened it; it can be called twice."""
+        """Stop serving, then close the store if the broker opened it; a second call is harmless."""
         self.stop(timeout)
         self._withdraw()
         if self._owns_store:
@@ -190,8 +193,8 @@ class Broker:
     def _on_event(self, event: StoreEvent) -> None:
         """If a disk hangs, disconnect the clients whose requests hang in it.
 
-        The clients connect again at once. Their next requests to this disk are refused with error
-        56.
+        The clients connect again at once. Their next requests to this disk are refused with
+        KAFKA_STORAGE_ERROR (56).
         """
         if event.kind is StoreEventKind.LOG_DIR_SUSPECT:
             self._server.cut_stuck(STUCK_SECONDS)

@@ -1,9 +1,9 @@
 """Translate Kafka's `server.properties` to a `BrokerConfig`.
 
-A key is one of four kinds: it has a meaning here; it has none for one broker, and is ignored; it
-would promise a protection that this broker does not give, and is refused; or nobody knows it. All
-keys are read, so that the user sees every problem at once. The values of refused keys may be
-secrets, so no message shows them.
+There are four kinds of keys. Some keys set something in this broker. Some have no meaning for a
+single broker, and are ignored. Some ask for a protection that this broker does not give, and are
+refused. All other keys are unknown. All keys are read, so that the user sees every problem at once.
+The values of refused keys may be secrets, so no message shows them.
 """
 
 from __future__ import annotations
@@ -38,13 +38,18 @@ NO_PROTECTION = (
 
 
 class Default(NamedTuple):
-    """A broker's default of a topic setting, and the unit of its number in that of the setting."""
+    """Name the topic setting whose default a broker's key sets.
+
+    Attributes:
+        unit: the factor from the key's unit to the setting's unit, such as 60,000 from minutes to
+            milliseconds.
+    """
 
     topic_key: str
     unit: int = 1
 
 
-# If several keys set the same default, the last one in this order counts, as in Kafka.
+# If a file has several keys for one default, the last of them in this dict counts, as in Kafka.
 TOPIC_DEFAULTS = {
     "compression.type": Default("compression.type"),
     "log.cleaner.delete.retention.ms": Default("delete.retention.ms"),
@@ -69,13 +74,14 @@ TOPIC_DEFAULTS = {
     "log.segment.bytes": Default("segment.bytes"),
     "message.max.bytes": Default("max.message.bytes"),
 }
-# Handled together, because they depend on one another.
+# These keys are handled together, because they depend on one another.
 TOGETHER = frozenset({
     "advertised.listeners", "broker.id", "controller.listener.names",
     "listener.security.protocol.map", "listeners", "log.dir", "log.dirs", "node.id",
     "process.roles", "security.inter.broker.protocol",
 })  # fmt: skip
-# -1 is no limit in Kafka. The largest number here is 2 GiB, or 24 days.
+# In Kafka, -1 means that these keys set no limit. This broker then uses its largest number instead:
+# 2 GiB, or 24 days.
 UNLIMITED = frozenset({"connections_max_idle_ms", "queued_max_request_bytes"})
 
 
@@ -92,14 +98,14 @@ KNOWN = sorted({*TOPIC_DEFAULTS, *TOGETHER, *BROKER_KEYS, *STORE_KEYS})
 
 
 class ServerProperties(NamedTuple):
-    """What a file says.
+    """Hold the configuration from a `server.properties` file, and the problems of the file.
 
     Attributes:
         config: the configuration; a setting with a problem has its default.
-        log_dirs: the log dirs; empty if the file names none.
-        sources: the key of the file that set each field, such as `log_config.retention_ms`.
-        ignored: the keys without a meaning here.
-        unknown: a sentence for each key that nobody knows.
+        log_dirs: the log dirs; empty if the file has no log dir.
+        sources: for each field, such as `log_config.retention_ms`, the key of the file that set it.
+        ignored: the keys that have no meaning for a single broker.
+        unknown: a sentence for each unknown key.
         problems: a sentence for each value that is wrong, and each key that is refused.
     """
 
@@ -133,7 +139,7 @@ def server_properties(entries: Mapping[str, str]) -> ServerProperties:
 
 
 class _Reader:
-    """Reads the keys of one file, and collects what they say."""
+    """Read the keys of one file, and collect the settings and the problems."""
 
     def __init__(self, entries: dict[str, str]) -> None:
         self.entries = entries
@@ -146,7 +152,7 @@ class _Reader:
         self.problems: list[str] = []
 
     def attempt(self, key: str, field: str, read: Callable[[str], None]) -> None:
-        """Read one key, if it is there; an error becomes a problem that names the key."""
+        """Read one key, if the file has it; turn an error into a problem that names the key."""
         text = self.entries.get(key)
         if text is None:
             return
@@ -158,11 +164,11 @@ class _Reader:
             self.sources[field] = key
 
     def read_topic_default(self, default: Default, text: str) -> None:
-        """Read a setting of topics that have none of their own."""
+        """Read the default of a topic setting; it applies to topics that do not set it."""
         key = default.topic_key
         if KEYS[key].type in (INT, LONG):
             number = _whole(text) * default.unit
-            if key == "retention.ms" and number == 0:  # Kafka allows it for a topic only
+            if key == "retention.ms" and number == 0:  # Kafka allows 0 for a topic only
                 raise ValueError("must be at least 1, or -1 for no limit")
             text = str(max(number, -1) if key == "retention.ms" else number)
         self.log_config = self.log_config.replace(**{field_of(key): value_of(key, text)})
@@ -180,7 +186,7 @@ class _Reader:
         self.settings[field] = BrokerConfig.checked(field, value)
 
     def read_listeners(self, field: str, text: str) -> None:
-        """Read addresses for clients, without those for controllers; refuse TLS and SASL."""
+        """Read the listeners for clients; ignore those for controllers, and refuse TLS and SASL."""
         protocols = {}
         for entry in self.listed("listener.security.protocol.map"):
             name, _, protocol = entry.upper().partition(":")
@@ -189,7 +195,7 @@ class _Reader:
         kept = []
         for one in parse_endpoints(text, field):
             name = one.name.upper()
-            # A name that the map lacks is wrong in Kafka: the map may misspell it.
+            # Kafka refuses a name that the map lacks, because the map may misspell the name.
             is_plain = name == PROTOCOL or not protocols
             protocol = protocols.get(name, PROTOCOL if is_plain else "no protocol")
             if name in controllers:
@@ -200,11 +206,11 @@ class _Reader:
                 kept.append(str(one._replace(name=name)))
         if not kept:
             raise ValueError("there is none for clients")
-        BrokerConfig(**self.settings | {field: ",".join(kept)})  # raises if it is wrong
+        BrokerConfig(**self.settings | {field: ",".join(kept)})  # raises if it is not valid
         self.settings[field] = ",".join(kept)
 
     def compare(self) -> None:
-        """Find keys that contradict one another, or what this program is."""
+        """Find keys that contradict one another or do not fit a broker; set the request memory."""
         one, other = self.entries.get("broker.id"), self.entries.get("node.id")
         if one is not None and other is not None and one != other:
             self.problems.append(f"broker.id={one} and node.id={other} must be the same number")
@@ -222,7 +228,7 @@ class _Reader:
                 self.sources["queued_max_request_bytes"] = "socket.request.max.bytes"
 
     def sort_the_others(self) -> None:
-        """Sort the keys that set nothing: refused, ignored, unknown."""
+        """Sort the keys that set nothing into refused, ignored and unknown keys."""
         for key, text in self.entries.items():
             if key in KNOWN:
                 continue
@@ -237,11 +243,11 @@ class _Reader:
                 self.unknown.append(f"{key} is unknown{hint}")
 
     def listed(self, key: str) -> list[str]:
-        """Split a list at its commas."""
+        """Return the elements of a key whose value is a list with commas."""
         return [part.strip() for part in self.entries.get(key, "").split(",") if part.strip()]
 
     def result(self) -> ServerProperties:
-        """Build the configuration from what was read."""
+        """Build the configuration from the keys that were read."""
         settings = self.settings | {
             "log_config": self.log_config, "store_config": self.store_config,
         }  # fmt: skip
@@ -261,7 +267,7 @@ class _Reader:
 
 
 def _named(key: str, field: str, text: str, reason: str) -> str:
-    """Say what is wrong with a key: begin with its name, where the reason begins with another."""
+    """Describe the problem of a key; if the reason begins with a field, put the key there."""
     names = [field.rpartition(".")[2]]
     if key in TOPIC_DEFAULTS:
         names.append(TOPIC_DEFAULTS[key].topic_key)
@@ -278,7 +284,7 @@ def _whole(text: str) -> int:
 
 
 def _value_like(default: object, text: str) -> object:
-    """Read a value of the same type as a default; text that is no number may have a unit."""
+    """Convert text to the type of a default; return other text, such as "64MiB", unchanged."""
     if isinstance(default, bool):
         if text.lower() not in ("true", "false"):
             raise ValueError("is neither true nor false")

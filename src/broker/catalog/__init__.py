@@ -1,1 +1,1 @@
-"""Keep the facts that this broker serves: topics, their settings, leaders, and producer ids."""
+"""Keep the topics, their settings, their leaders and the producer ids of this broker."""

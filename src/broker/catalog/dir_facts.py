@@ -1,4 +1,4 @@
-"""Remember a number in every log dir, so that it survives the loss of a disk."""
+"""Store a number or a list in every log dir, so that it survives the loss of a disk."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 
 from logstore import LogStore, LogStoreError
 
-WRITE_SECONDS_MAX = 2.0  # a write does not wait longer for a slow log dir
+WRITE_SECONDS_MAX = 2.0  # how long a write waits for a slow log dir
 
 
 def largest(store: LogStore, fact: str) -> int:
-    """Return the largest number that a log dir which serves remembers; 0 if none does."""
+    """Return the largest number that a serving log dir stores; return 0 if there is no number."""
     found = [value for value in values(store, fact) if isinstance(value, int)]
     return max(found, default=0)
 
 
 def newest(store: LogStore, fact: str) -> tuple[int, int]:
-    """Return the pair (time, number) with the latest time; (0, 0) if no log dir has a pair."""
+    """Return the pair (time, number) with the latest time; return (0, 0) if there is no pair."""
     pairs = [
         (value[0], value[1])
         for value in values(store, fact)
@@ -29,19 +29,21 @@ def newest(store: LogStore, fact: str) -> tuple[int, int]:
 
 
 def values(store: LogStore, fact: str) -> list[Any]:
-    """Return what each log dir that serves remembers."""
+    """Return the value of each log dir that serves, or None if that log dir stores no value."""
     found = []
     for path in store.log_dirs:
-        with suppress(LogStoreError):  # it does not serve
+        with suppress(LogStoreError):  # the log dir does not serve
             found.append(store.facts(path).get(fact))
     return found
 
 
 def spread(store: LogStore, fact: str, number: int) -> None:
-    """Write a number to log dirs that lack it, if it is certain: one has it, or all serve.
+    """Write a number to all log dirs, if a log dir lacks the number and the number is certain.
+
+    The number is certain if a log dir stores it, or if every log dir serves.
 
     Raises:
-        LogStoreError: no log dir has written it.
+        LogStoreError: no log dir has written the number.
     """
     known = values(store, fact)
     is_certain = number in known or len(known) == len(store.log_dirs)
@@ -50,10 +52,10 @@ def spread(store: LogStore, fact: str, number: int) -> None:
 
 
 def remember(store: LogStore, fact: str, value: int | list[Any]) -> None:
-    """Write a number, or a list, to all log dirs at once; one is enough.
+    """Write a value to all log dirs at the same time; it is enough if one log dir writes it.
 
     Raises:
-        LogStoreError: no log dir has written it.
+        LogStoreError: no log dir has written the value.
     """
     failures: dict[str, LogStoreError] = {}
     done: list[str] = []

@@ -1,9 +1,9 @@
-"""Hold the settings of the broker that clients may change while it runs.
+"""Hold the settings that clients may change while the broker runs.
 
     replica.alter.log.dirs.io.max.bytes.per.second   the rate of all moves (KIP-113)
     cordoned.log.dirs                                log dirs that take no new partitions
 
-Both are durable. Every log dir stores the rate. A cordoned log dir stores its own cordon.
+Both settings are durable. Every log dir stores the rate. A cordoned log dir stores its own cordon.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from mover import ReplicaMover
 
 RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 CORDONED = "cordoned.log.dirs"
-# They limit the replication between brokers, which one broker does not have. Kafka's tool sets them
-# with every throttle.
+# These settings limit the replication between brokers, which a single broker does not have. Kafka's
+# tool for reassignments sets them with every throttle.
 IGNORED = frozenset({"leader.replication.throttled.rate", "follower.replication.throttled.rate"})
-FACT = "broker.alter_log_dirs_rate"  # the time of the change, and the rate; 0: no limit
+FACT = "broker.alter_log_dirs_rate"  # the time of the change, and the rate; 0 means no limit
 UNLIMITED = 2**63 - 1
-DIGITS_MAX = 100  # far above any rate; Python reads no number of thousands of digits
+DIGITS_MAX = 100  # enough for any rate; Python refuses to read thousands of digits
 
 
 class FixedSettingError(InvalidSettingError):
@@ -33,7 +33,7 @@ class FixedSettingError(InvalidSettingError):
 
 
 class DynamicSettings:
-    """The settings of one broker.
+    """Hold the settings of one broker that clients may change.
 
     Threads: `_changing` is held during a change.
     """
@@ -45,7 +45,7 @@ class DynamicSettings:
         self._rate = 0
 
     def start(self) -> None:
-        """Apply the rate that was set last, and resume the moves that an earlier process left."""
+        """Apply the rate that was set last, and resume unfinished moves of an earlier process."""
         _, self._rate = dir_facts.newest(self._store, FACT)
         mover = ReplicaMover.of(self._store, self._move_threads)
         if self._rate:
@@ -76,7 +76,7 @@ class DynamicSettings:
                 self._apply(rate, cordoned)
 
     def _wanted(self, changes: Iterable[Change]) -> tuple[int, set[str]]:
-        """Return what the settings would be after some changes."""
+        """Return the rate and the cordoned log dirs as they would be after some changes."""
         rate, cordoned = self._rate, set(self.cordoned)
         for change in changes:
             if change.key == RATE:

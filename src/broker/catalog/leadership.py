@@ -1,7 +1,7 @@
 """Report leaders, replicas and leader epochs for a broker that runs without a cluster.
 
-A broker of a cluster needs a class with the same methods that asks the controller. The handlers of
-requests need no other facts about other brokers.
+For a broker of a cluster, a class with the same methods would ask the controller. The handlers of
+requests need to know nothing else about other brokers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ NO_EPOCH = -1
 
 
 class SoleBroker:
-    """The only broker: it leads every partition, and it is the only replica."""
+    """Describe a broker without a cluster: it leads every partition and has the only replica."""
 
     def __init__(self, broker_id: int, cluster_id: str) -> None:
         self.broker_id = broker_id
@@ -21,11 +21,11 @@ class SoleBroker:
 
     @property
     def replica_ids(self) -> tuple[int, ...]:
-        """The brokers that have a replica."""
+        """The ids of the brokers that have a replica of each partition."""
         return (self.broker_id,)
 
     def fault_of_epoch(self, log: Log, epoch: int) -> ErrorCode:
-        """Compare the leader epoch that a client knows with the log's epoch; -1 is not compared."""
+        """Return an error if a client's leader epoch is not the log's epoch; -1 is no error."""
         if epoch == NO_EPOCH or epoch == (current := log.leader_epoch):
             return ErrorCode.NONE
         if epoch < current:

@@ -1,11 +1,11 @@
 """Give each producer an id that no other producer ever gets.
 
-Ids come in blocks. Before the first id of a block is given, the block's end is durable in the facts
-of every log dir that serves. After a restart, ids continue after the largest end that any log dir
-remembers. They also continue after every id in the logs, because logs may come from another broker.
-If a log dir is away while a block is given, this log dir does not know the block. So an id could be
-given twice if only this log dir is present at a later start. Ids from 2^62 on belong to programs
-that append to the store themselves.
+Ids are given in blocks. Before the first id of a block is given, the end of the block is written
+durably to every log dir that serves. After a restart, new ids are larger than the largest end that
+any log dir stores. They are also larger than every id in the logs, because a log may come from
+another broker. If a log dir does not serve while a block is given, it does not store the end of
+this block. So an id could be given twice if only this log dir is present at a later start. Ids from
+2^62 on are left to programs that append to the store without this broker.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FACT = "broker.producer_id_block_end"
 
 
 class ProducerIds:
-    """The ids of a store.
+    """Give the producer ids of a store.
 
     Threads: `_lock` guards all fields. It is held while a block is written. A log dir that hangs
     delays this write by two seconds at most.
@@ -31,7 +31,7 @@ class ProducerIds:
         self._store = store
         self._lock = threading.Lock()
         self._next = self._end = 0
-        self._is_known = False  # False: logs must be asked for their largest id
+        self._is_known = False  # if False, the largest id in the logs must be read first
         store.add_listener(self._on_event)
 
     def close(self) -> None:

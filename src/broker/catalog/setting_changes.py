@@ -31,7 +31,7 @@ class Operation(enum.IntEnum):
 
 
 class Change(NamedTuple):
-    """One change; `text` is the value in Kafka's form, None for DELETE."""
+    """Hold one change of a setting; `text` is the value in Kafka's form, or None for DELETE."""
 
     key: str
     operation: int
@@ -39,11 +39,11 @@ class Change(NamedTuple):
 
 
 def altered(changes: Iterable[Change], config: LogConfig, defaults: LogConfig) -> dict[str, object]:
-    """Return the changes for `store.set_config`.
+    """Return the new values of a log's settings, in the form that `store.set_config` takes.
 
     Args:
         config: the present configuration of the log.
-        defaults: has the value that a setting gets by DELETE.
+        defaults: the configuration from which DELETE takes the new value of a setting.
 
     Raises:
         InvalidSettingError: a setting is unknown or not supported, or its value is not valid.
@@ -75,12 +75,12 @@ def altered(changes: Iterable[Change], config: LogConfig, defaults: LogConfig) -
 
 
 def check_known(key: str, defaults: LogConfig, text: str | None = None) -> None:
-    """Raise InvalidSettingError if a new topic cannot have this setting, or this value of it."""
+    """Raise InvalidSettingError if a new topic cannot have this setting with this value."""
     config_of([(key, text)], defaults)
 
 
 def _joined(key: str, operation: int, old: str, text: str) -> str:
-    """Add elements to a list, or remove them."""
+    """Return the value of a list setting after elements were added or removed."""
     if key not in KEYS or KEYS[key].type != LIST:
         raise InvalidSettingError(f"{key} is no list, so nothing can be added or taken away")
     given = [part.strip() for part in text.split(",")]
@@ -93,7 +93,7 @@ def _joined(key: str, operation: int, old: str, text: str) -> str:
 
 
 def replacing(settings: Iterable[tuple[str, str | None]]) -> list[Change]:
-    """Return the changes after which a topic has only these settings (AlterConfigs)."""
+    """Return changes that set the given settings and reset all other settings (AlterConfigs)."""
     given = dict(settings)
     changes = [Change(key, Operation.DELETE, None) for key in KEYS if given.get(key) is None]
     return changes + [

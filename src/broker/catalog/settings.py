@@ -1,7 +1,8 @@
 """Translate Kafka's topic settings to settings of a log, and back.
 
 The settings in `KEYS` have a meaning for a log. The settings in `FIXED` have no meaning here, so
-only their defaults are accepted. Kafka knows no other settings. An error names the refused setting.
+only their defaults are accepted. Kafka has no other topic settings. An error names the refused
+setting.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = 1, 2, 3, 5, 6, 7  # the types of Desc
 
 
 class Setting(NamedTuple):
-    """One of Kafka's settings: its type, and Kafka's value for "no limit"."""
+    """Describe a topic setting of Kafka: its type, and its value for "no limit"."""
 
     type: int
     unlimited: int | None = None
@@ -84,7 +85,7 @@ def config_of(settings: Iterable[tuple[str, str | None]], defaults: LogConfig) -
     """Return a log's configuration with some of Kafka's settings changed.
 
     Args:
-        settings: names and values; None means the default.
+        settings: the names and values of settings; the value None means the default.
 
     Raises:
         InvalidSettingError: a setting is unknown or not supported, or its value is not valid.
@@ -116,7 +117,7 @@ def _nearest(key: str) -> str:
 
 
 def value_of(key: str, text: str) -> object:
-    """Read a value in Kafka's form."""
+    """Convert a setting's value from Kafka's form to the form of a `LogConfig`."""
     kind = KEYS[key].type
     if key == "compression.type":
         if text != "producer":

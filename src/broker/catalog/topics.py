@@ -1,8 +1,8 @@
-"""Keep a list of topics for requests, which name a topic by its name or by its id.
+"""Keep a list of all topics, in which requests find a topic by its name or by its id.
 
-The store knows partitions, each with a topic id. Kafka's clients know topics. The id of a topic is
-the id of its first partition that serves. The list is made again after partitions were created or
-deleted, or after a log dir returned. Until then, requests use the same list.
+The store lists partitions, each with a topic id, but Kafka's clients ask for topics. The id of a
+topic is the topic id of its first partition that serves. The list is made again after partitions
+were created or deleted, or after a log dir returned. Until then, requests use the same list.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from logstore import (
 )
 
 NO_ID = bytes(16)
-CHANGE_SECONDS = 1.0  # a thread does not wait longer for another one that changes the same topic
-# Kafka keeps the state of groups and transactions in topics of these names.
+CHANGE_SECONDS = 1.0  # how long a thread waits for another thread that changes the same topic
+# Kafka stores the state of groups and transactions in the topics with these names.
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 CHANGES = {
     StoreEventKind.REPLICA_CREATED,
@@ -44,7 +44,7 @@ CHANGES = {
 
 
 class Topic(NamedTuple):
-    """One topic: its name, its id, and the numbers of its partitions in order."""
+    """Hold one topic: its name, its id, and the numbers of its partitions in ascending order."""
 
     name: str
     id: bytes
@@ -57,7 +57,7 @@ class Topic(NamedTuple):
 
 
 class Topics(NamedTuple):
-    """All topics at one moment; never changed."""
+    """Hold all topics at one moment; the object is never changed."""
 
     by_name: dict[str, Topic]
     by_id: dict[bytes, Topic]
@@ -68,7 +68,7 @@ class TopicCatalog:
 
     Threads: any thread may call any method. A change sets `_is_stale`. A reader clears `_is_stale`
     before it makes the list, so it misses no change. While a topic is created, extended or
-    deleted, its name is in `_changing`: a disk that hangs then holds this topic, and no other.
+    deleted, its name is in `_changing`. If a disk hangs meanwhile, only changes of this topic wait.
     """
 
     def __init__(self, store: LogStore) -> None:
@@ -129,10 +129,11 @@ class TopicCatalog:
         return Topic(name, topic.id, tuple(range(partitions)))
 
     def _create(self, topic: UnfinishedTopic, config: LogConfig) -> None:
-        """Create all partitions, or none if one cannot be created."""
+        """Create all partitions of a topic; if one cannot be created, delete the others."""
         name, partitions, topic_id = topic
         try:
-            # Also while a log dir is offline: the store knows which partitions are on it.
+            # `is_new` permits the creation also while a log dir is offline. The store has a record
+            # of the partitions of that log dir, so it refuses a topic that exists there.
             self.store.create_topic(name, partitions, config=config, is_new=True, topic_id=topic_id)
         except LogStoreError:
             for log in logs_of(self.store, topic):
@@ -140,7 +141,7 @@ class TopicCatalog:
             raise
 
     def finish(self) -> None:
-        """Finish the creations and deletions of topics that a crash has cut."""
+        """Finish the creations and deletions of topics that a crash has interrupted."""
         self._notes.finish()
         self._is_stale = True
 
@@ -174,7 +175,7 @@ class TopicCatalog:
 
     @contextmanager
     def _change(self, name: str) -> Iterator[None]:
-        """Be the only one that changes a topic; raises LogStoreError if another one takes long."""
+        """Let one thread at a time change a topic; raise LogStoreError if another takes long."""
         with self._changed:
             if not self._changed.wait_for(lambda: name not in self._changing, CHANGE_SECONDS):
                 raise LogStoreError(f"the topic {name!r} is still being changed; try again")
@@ -210,7 +211,7 @@ class TopicCatalog:
         return Topics(by_name, by_id)
 
     def _id_of(self, name: str, partitions: list[int]) -> bytes | None:
-        """Return the id of the first partition that serves; None if no partition serves."""
+        """Return the topic id of the first partition that serves; None if no partition serves."""
         for partition in partitions:
             try:
                 return self.store.log(name, partition).topic_id

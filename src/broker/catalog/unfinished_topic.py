@@ -1,9 +1,10 @@
-"""Remember which topic is being created or deleted, so that a crash leaves it whole or not at all.
+"""Note which topics are being created or deleted, so that a start after a crash can finish them.
 
-The note is in every log dir while a topic with several partitions is created or deleted. The next
-start does the rest: it creates the missing partitions, or deletes the remaining ones. If there is
-no partition yet, the topic was not created at all. A note that a log dir kept because it was away
-does no harm: the topic is whole, or it is gone, or it has another id.
+While a topic with several partitions is created or deleted, every log dir stores a note about it.
+After a crash, the next start creates the missing partitions, or deletes the remaining partitions.
+If the crash came before the first partition was created, the topic is not created. A log dir that
+did not serve for a time may still store an old note. This note does no harm, because the topic is
+complete by then, or deleted, or a new topic with the same name has another id.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ class UnfinishedTopic(NamedTuple):
 
 
 class UnfinishedTopics:
-    """The notes of a store.
+    """Write and read a store's notes about unfinished topics.
 
-    Threads: any thread may call any method. `_lock` guards the topics that are being changed; it is
-    held while the notes are written, which a log dir that hangs delays by two seconds at most.
+    Threads: any thread may call any method. `_lock` guards the topics that are being changed. It is
+    held while the notes are written. A log dir that hangs delays this write by two seconds at most.
     """
 
     def __init__(self, store: LogStore) -> None:
@@ -45,8 +46,8 @@ class UnfinishedTopics:
     def noting(self, fact: str, topic: UnfinishedTopic) -> Iterator[None]:
         """Keep a note while a topic is created (`CREATED`) or deleted (`DELETED`).
 
-        If that fails, the note stays in the log dirs until the next change of this kind. A topic
-        with one partition needs none.
+        If the creation or deletion fails, the note stays in the log dirs until the next change of
+        the same kind. A topic with one partition needs no note.
 
         Raises:
             LogStoreError: no log dir keeps the note.
@@ -80,7 +81,7 @@ class UnfinishedTopics:
         dir_facts.remember(self._store, fact, rows)
 
     def finish(self) -> None:
-        """Do what a crash has left undone; what cannot be done now is logged, and left."""
+        """Finish the changes that a crash interrupted; if that fails, log it and keep the notes."""
         for fact, change in ((CREATED, _create_rest), (DELETED, _delete_rest)):
             topics = _noted(self._store, fact)
             try:
@@ -108,7 +109,7 @@ def _delete_rest(store: LogStore, topic: UnfinishedTopic) -> None:
 
 
 def _noted(store: LogStore, fact: str) -> list[UnfinishedTopic]:
-    """Read the notes of all log dirs; what is no note is left out."""
+    """Read the notes of all log dirs; leave out rows that are not valid notes."""
     found = set()
     for rows in dir_facts.values(store, fact):
         for row in rows if isinstance(rows, list) else ():
@@ -119,7 +120,7 @@ def _noted(store: LogStore, fact: str) -> list[UnfinishedTopic]:
 
 
 def logs_of(store: LogStore, topic: UnfinishedTopic) -> list[Log]:
-    """Return the partitions that exist and serve, without those of another topic of this name."""
+    """Return a topic's logs that serve; leave out logs of another topic with the same name."""
     logs = []
     for number in range(topic.partitions):
         with suppress(LogStoreError, ValueError):

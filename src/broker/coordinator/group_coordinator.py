@@ -2,7 +2,7 @@
 
 For each request, the coordinator takes the lock of the group and lets `broker.groups` decide. Then
 it writes the group, if the group has changed, and sends the answers that are ready. A request that
-has to wait is a `Waiter`: it holds no thread. A group has one timer, for its first deadline.
+has to wait is a `Waiter`, which holds no thread. A group has one timer, set to its first deadline.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def draw_member_id(prefix: str) -> str:
 
 
 class GroupCoordinator:
-    """All groups of a broker.
+    """Coordinate all groups of a broker.
 
     Threads: any thread may call any method.
 
@@ -67,19 +67,19 @@ class GroupCoordinator:
         self._scheduler: Scheduler | None = None
 
     def start(self, scheduler: Scheduler) -> None:
-        """Begin to load the groups that the store has."""
+        """Begin to load the groups that the store contains."""
         self._scheduler = scheduler
         for shard in self.shards():
             shard.begin_loading()
 
     def now(self) -> Now:
-        """Return the time."""
+        """Return the present time of both clocks."""
         return Now(self._clock(), time.time_ns() // 1_000_000)
 
     # --- finding groups -------------------------------------------------------------------------
 
     def shards(self) -> list[Shard]:
-        """Return all partitions of `__consumer_offsets`; none if there is no such topic."""
+        """Return a shard for each partition of `__consumer_offsets`; [] if the topic is missing."""
         return [self._shard(number) for number in range(self.topic.partition_count)]
 
     @property
@@ -95,11 +95,11 @@ class GroupCoordinator:
                 partial(self.topic.log, number), self._settings, self._draw_id, self.now,
                 self._scheduler.submit, self._watch_all,
             )  # fmt: skip
-            shard = self._shards.setdefault(number, made)  # atomic: the first shard stays
+            shard = self._shards.setdefault(number, made)  # atomic: of two shards, the first stays
         return shard
 
     def shard_of(self, name: str) -> Shard:
-        """Find the partition that keeps a group.
+        """Find the shard for the partition that stores a group.
 
         Raises:
             CoordinatorError: `__consumer_offsets` does not exist and cannot be created.
@@ -117,7 +117,7 @@ class GroupCoordinator:
             is_new: whether to create the group if it does not exist.
 
         Raises:
-            CoordinatorError: there is no such group (GROUP_ID_NOT_FOUND), or it is not available.
+            CoordinatorError: the group does not exist (GROUP_ID_NOT_FOUND) or is not available.
         """
         shard = self.shard_of(name)
         hosted = shard.get_or_add(name, self._groups_max) if is_new else shard.get(name)
@@ -130,10 +130,10 @@ class GroupCoordinator:
                 yield shard, hosted
                 self._settle(shard, hosted)
             except CoordinatorError:
-                if hosted.is_unused:  # it was begun for this request
+                if hosted.is_unused:  # the group was created for this request
                     self._forget(shard, hosted)
                 raise
-            except Exception:  # nobody knows how far the change went: the log does
+            except Exception:  # the group may be half changed: read it from the log again
                 shard.leave("an unexpected error")
                 raise
 
@@ -149,19 +149,19 @@ class GroupCoordinator:
     # --- the protocol ---------------------------------------------------------------------------
 
     def join(self, name: str, asked: Joining, waiter: Any) -> None:
-        """Let a member join; its answer goes to `waiter`."""
+        """Let a member join a group; `waiter` gets the answer."""
         with self.using(name, is_new=not asked.member_id) as (_, hosted):
             joining.join(hosted.group, asked, waiter, self.now())
 
     def sync(self, name: str, asked: Syncing, waiter: Any) -> None:
-        """Let a member ask for its assignment; its answer goes to `waiter`."""
+        """Let a member ask for its assignment; `waiter` gets the answer."""
         with self.using(name) as (_, hosted):
             assignment.sync(hosted.group, asked, waiter, self.now())
 
     def heartbeat(
         self, name: str, member_id: str, instance_id: str | None, generation: int
     ) -> ErrorCode:
-        """Note that a member lives."""
+        """Note that a member is alive."""
         shard = self.shard_of(name)
         hosted = shard.get(name)
         if hosted is None:
@@ -209,7 +209,7 @@ class GroupCoordinator:
         return ErrorCode.NONE
 
     def offsets_of(self, name: str) -> dict[Key, Committed]:
-        """Return the offsets that a group has committed; none if there is no such group.
+        """Return the offsets that a group has committed; {} if the group does not exist.
 
         Raises:
             CoordinatorError: the groups are not loaded.
@@ -280,7 +280,7 @@ class GroupCoordinator:
                 self._watch(shard, hosted)
 
     def _expire(self, shard: Shard, hosted: Hosted) -> None:
-        """Handle the deadlines of a group that have come; the group's timer calls this."""
+        """Handle a group's deadlines that have passed; the group's timer calls this method."""
         with hosted.lock:
             hosted.timer, hosted.timer_at = None, float("inf")
             if hosted.group.state is State.DEAD:

@@ -47,7 +47,7 @@ class Hosted:
             waiter.put(said)
 
     def refuse_answers(self, code: ErrorCode) -> None:
-        """Answer the same requests with an error instead of the answers that were decided."""
+        """Send an error to the requests for which the group has decided on an answer."""
         for waiter, said in self.group.take_replies():
             if isinstance(said, JoinAnswer):
                 waiter.put(JoinAnswer(code, said.member_id))

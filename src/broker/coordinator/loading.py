@@ -19,11 +19,12 @@ TRANSACTIONAL = 0x10  # bit of a batch's attributes
 
 
 def mend(log: Log) -> None:
-    """Repair a log whose only damage is in what was never flushed, as a power cut leaves it.
+    """Repair a log if only unflushed records are damaged, for example after a power cut.
 
-    Offsets are not flushed with each commit. If blocks of the unflushed part are missing, the log
-    stays read-only until a repair. Its groups need not wait for that: the repair keeps every whole
-    record, and moves the rest to another file. Damage of flushed records is left to the user.
+    A commit of offsets is not flushed at once. If a power cut destroys some unflushed records, the
+    log is read-only until it is repaired. The repair keeps every undamaged record, and moves the
+    rest to another file. So the groups need not wait until a user repairs the log. If flushed
+    records are damaged, the user must repair the log.
     """
     problems = log.recovery.problems
     if problems and all(one.offset >= log.recovery_point for one in problems):
@@ -31,10 +32,10 @@ def mend(log: Log) -> None:
 
 
 def batches_of(log: Log) -> Iterator[RecordBatch]:
-    """Yield the batches that count: without batches of aborted or open transactions.
+    """Yield the batches of a log, except the batches of aborted and open transactions.
 
-    After the beginning of the first open transaction, no transactional batch counts until this
-    transaction has ended.
+    After the beginning of the first open transaction, every transactional batch is left out, even
+    if its own transaction was committed.
     """
     stable = log.last_stable_offset
     yield from log.read_batches(end_offset=stable, isolation_level="read_committed")
@@ -46,12 +47,13 @@ def batches_of(log: Log) -> Iterator[RecordBatch]:
 def last_records(log: Log) -> tuple[dict[str, GroupRecord], dict[tuple[str, Key], OffsetRecord]]:
     """Read the log; of two records with the same key, the later one counts.
 
-    Only the last record of a key is parsed: a log has thousands of each key until it is compacted.
+    Only the last record of each key is parsed, because a log can have thousands of records of a key
+    until it is compacted.
     """
     last: dict[bytes | None, bytes | None] = {}
     for batch in batches_of(log):
         for key, value in zip(batch.keys, batch.values, strict=True):
-            last.pop(key, None)  # keys of two versions may name the same offset: keep their order
+            last.pop(key, None)  # two keys may mean the same offset: keep the records' order
             last[key] = value
     groups: dict[str, GroupRecord] = {}
     offsets: dict[tuple[str, Key], OffsetRecord] = {}

@@ -13,7 +13,7 @@ from broker.catalog.topics import Topic, TopicCatalog
 from logstore import Log, LogConfig, LogStoreError
 
 NAME = "__consumer_offsets"
-# The number of partitions. It decides which partition keeps a group, so it must never change.
+# The number of partitions decides which partition stores a group, so it must never change.
 FACT = "broker.offsets_partitions"
 RECORD_BYTES_MAX = 8 << 20  # enough for a group with thousands of members
 CONFIG = LogConfig(
@@ -23,7 +23,7 @@ CONFIG = LogConfig(
     max_message_bytes=RECORD_BYTES_MAX,
 )
 INT_MIN = -(2**31)
-LOCK_SECONDS = 1.0  # a thread does not wait longer for another one that creates the topic
+LOCK_SECONDS = 1.0  # how long a thread waits for another thread that creates the topic
 RETRY_SECONDS = 10.0  # the least time between two tries to create partitions that are missing
 
 
@@ -37,7 +37,7 @@ def java_hash(text: str) -> int:
 
 
 def partition_of(group: str, count: int) -> int:
-    """Return which of `count` partitions keeps a group; it is the same partition as in Kafka."""
+    """Return which of `count` partitions stores a group; it is the same partition as in Kafka."""
     value = java_hash(group)
     return 0 if value == INT_MIN else abs(value) % count
 
@@ -58,8 +58,8 @@ class OffsetsTopic:
         self._partitions = partitions
         self._clock = clock
         self._count = 0
-        self._retry_at = 0.0  # when partitions that are missing are next tried
-        self._spread_over: frozenset[str] = frozenset()  # log dirs that were told of the number
+        self._retry_at = 0.0  # no missing partition is created before this time
+        self._spread_over: frozenset[str] = frozenset()  # log dirs at the last write of the number
         self._creating = threading.Lock()
 
     @property
@@ -68,18 +68,19 @@ class OffsetsTopic:
         topic = self._topics.get(NAME)
         if topic is None:
             return 0
-        if not self._count:  # a partition may be in a log dir that is away
+        if not self._count:  # a partition may be in a log dir that does not serve
             remembered = dir_facts.largest(self._topics.store, FACT)
             self._count = max(remembered, topic.partitions[-1] + 1)
         return self._count
 
     def ensure(self) -> int:
-        """Create the topic, or the partitions that it lacks; returns how many it has to have.
+        """Create the topic or its missing partitions; return the number that it must have.
 
-        It may lack some after a crash or a full disk, and all if a client deleted it.
+        Partitions may be missing after a crash, or because a disk was full. All partitions are
+        missing if a client deleted the topic.
 
         Raises:
-            LogStoreError: no log dir takes it, or a disk that hangs holds its creation.
+            LogStoreError: no log dir accepts the topic, or a disk that hangs delays its creation.
         """
         topic = self._topics.get(NAME)
         if topic is None or len(topic.partitions) < self.partition_count:
@@ -88,7 +89,7 @@ class OffsetsTopic:
         return self._count
 
     def _create(self, topic: Topic | None) -> None:
-        """Create what is missing; if some partitions exist, nobody waits for the others."""
+        """Create the missing partitions; if some exist, do not wait for another thread."""
         if topic is not None and self._clock() < self._retry_at:
             return
         if not self._creating.acquire(timeout=LOCK_SECONDS if topic is None else 0.0):
@@ -114,15 +115,15 @@ class OffsetsTopic:
     def _create_missing(self, topic: Topic) -> None:
         self._retry_at = self._clock() + RETRY_SECONDS
         for number in sorted(set(range(self.partition_count)) - set(topic.partitions)):
-            with suppress(LogStoreError):  # it is on a log dir that is away, or the disk is full
+            with suppress(LogStoreError):  # its log dir does not serve, or the disk is full
                 self._topics.store.create(NAME, number, config=CONFIG, topic_id=topic.id)
 
     def _spread(self) -> None:
-        """Have the number remembered by log dirs that were added later, too."""
+        """Write the number of partitions also to log dirs that were added later."""
         log_dirs = frozenset(self._topics.store.log_dirs)
         if log_dirs != self._spread_over:
             self._spread_over = log_dirs
-            with suppress(LogStoreError):  # those that have it are enough
+            with suppress(LogStoreError):  # one log dir with the number is enough
                 dir_facts.spread(self._topics.store, FACT, self._count)
 
     def log(self, partition: int) -> Log:

@@ -5,7 +5,7 @@
     READY     requests are answered
     LEAVING   the log has failed: a thread ends the groups; then the shard is NEW
 
-The groups in memory are always the groups of the log. If an append fails, the contents of the log
+The groups in memory always agree with the log. If an append fails, the contents of the log
 are not known. So the groups are read again as soon as the log can be read.
 """
 
@@ -26,7 +26,7 @@ from logstore import Log, LogClosedError, LogDirFullError, LogStoreError, Record
 
 LOG = logging.getLogger("broker")
 LOADING_SECONDS = 0.1  # how long a request waits for the loading; enough for a short log
-RETRY_SECONDS = 1.0  # how long no loading begins after a log could not be read
+RETRY_SECONDS = 1.0  # the shortest time between a failed loading and the next loading
 
 
 class Phase(enum.Enum):
@@ -70,7 +70,7 @@ class Shard:
         self._groups: dict[str, Hosted] = {}
         self._retry_at = 0.0
         self._log: Log | None = None
-        self._complaint = ""  # why the log could not be read, as it was last logged
+        self._complaint = ""  # the reason in the last warning that the log cannot be read
         self._loaded = threading.Event()  # set while nothing is being loaded
         self.phase = Phase.NEW
 
@@ -87,7 +87,7 @@ class Shard:
             return self._ready_groups().get(name)
 
     def get_or_add(self, name: str, groups_max: int) -> Hosted:
-        """Find a group, or begin a new one.
+        """Find a group, or create a group without members.
 
         Raises:
             CoordinatorError: the groups are not loaded, or there are too many groups.
@@ -125,7 +125,7 @@ class Shard:
             return list(self._ready_groups().values())
 
     def _ready_groups(self) -> dict[str, Hosted]:
-        """Return the groups; called with the lock, because the log may have failed meanwhile."""
+        """Return the groups, or raise CoordinatorError; the caller holds `_lock`."""
         if self.phase is not Phase.READY:
             raise CoordinatorError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return self._groups
@@ -133,7 +133,7 @@ class Shard:
     # --- the log --------------------------------------------------------------------------------
 
     def require(self) -> None:
-        """Load the groups if needed; raise CoordinatorError if this takes longer than a moment."""
+        """Load the groups if needed; raise CoordinatorError if they are not loaded soon."""
         if self._is_ready:
             return
         self.begin_loading()
@@ -149,7 +149,7 @@ class Shard:
         return self.phase is Phase.READY
 
     def begin_loading(self) -> None:
-        """Begin to load the groups, unless they are loaded, or the log failed a moment ago."""
+        """Begin to load the groups, unless they are loaded, or a loading has just failed."""
         with self._lock:
             if self.phase is not Phase.NEW or self._now().seconds < self._retry_at:
                 return
@@ -165,7 +165,7 @@ class Shard:
         except Exception as error:  # if LOADING never ended, all clients would wait
             if not isinstance(error, LogStoreError):
                 LOG.exception("groups could not be loaded")
-            elif str(error) != self._complaint:  # it is tried each second while the disk is away
+            elif str(error) != self._complaint:  # a failed loading is tried again each second
                 self._complaint = str(error)
                 LOG.warning("groups could not be loaded: %s", error)
             with self._lock:
@@ -188,17 +188,17 @@ class Shard:
         self.begin_loading()
 
     def append(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
-        """Append records as one batch, all or none.
+        """Append records as one batch: all of them or none.
 
         Raises:
-            CoordinatorError: the append failed. If the log may have the records nevertheless, the
-                groups are read again.
+            CoordinatorError: the append failed. If the log may contain the records nevertheless,
+                the groups are read again.
         """
         if self.phase is not Phase.READY:
             raise CoordinatorError(ErrorCode.NOT_COORDINATOR)
         try:
             log = self._find_log()
-            if log is not self._log:  # its log dir was away, and may have lost the last records
+            if log is not self._log:  # its log dir has returned, and may have lost records
                 raise LogClosedError(f"{log} was opened again")
             log.extend(values, keys=keys, timestamps=self._now().wall_ms)
         except RecordTooLargeError as error:

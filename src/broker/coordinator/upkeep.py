@@ -18,7 +18,7 @@ LOG = logging.getLogger("broker")
 
 
 class OffsetUpkeep:
-    """Delete old offsets of all groups at regular intervals.
+    """Delete expired offsets of all groups at regular intervals.
 
     Args:
         retention: for how many seconds an offset is kept after its last use.
@@ -74,7 +74,7 @@ class OffsetUpkeep:
         self._for_each(forget)
 
     def _for_each(self, change: Callable[[Shard, Hosted], None]) -> None:
-        """Change all groups that are loaded and can be changed now."""
+        """Call `change` for each loaded group; leave out groups that cannot be changed now."""
         for name in list(self._names()):
             try:
                 with self._coordinator.using(name) as (shard, hosted):

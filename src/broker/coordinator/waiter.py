@@ -12,9 +12,10 @@ class Waiter(Pending):
     """A request that a group answers, at once or later.
 
     Args:
-        deadline: when `late` is sent, if the group has not answered; usually it answers earlier.
+        deadline: when `late` is sent, if the group has not answered before.
         encode: makes the answer from the result that the group gives.
-        late: the result to send at the deadline, if the client hung up, or if the broker stops.
+        late: the result that is sent instead of the group's, if the deadline comes first, the
+            client hangs up or the broker stops.
     """
 
     def __init__(self, deadline: float, encode: Callable[[Any], Answer], late: Any) -> None:
@@ -31,7 +32,7 @@ class Waiter(Pending):
             self._wake()
 
     def watch(self, wake: Callable[[], None]) -> None:
-        """Keep the function that wakes the connection; `look` is called after this in any case."""
+        """Keep the function that wakes the connection; `look` is always called after `watch`."""
         self._wake = wake
 
     def look(self, *, is_last: bool) -> Answer | None:

@@ -1,4 +1,4 @@
-"""Give the members of a group what its leader assigned to them."""
+"""Give each member of a group the assignment that the group's leader has made for it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _sync(group: Group, asked: Syncing, waiter: Any, now: Now) -> ErrorCode:
     if group.state is State.STABLE:
         group.reply(waiter, group.sync_answer(member))
         return ErrorCode.NONE
-    if member.syncing is not None:  # its client does not wait for this answer any more
+    if member.syncing is not None:  # the client has given up the earlier request
         group.reply(member.syncing, SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS))
     member.syncing = waiter
     if member.id == group.leader_id:

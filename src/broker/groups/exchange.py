@@ -1,4 +1,4 @@
-"""Define the requests to a group, and its answers."""
+"""Define the requests that a group gets, and the answers that it returns."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ NO_GENERATION = -1
 
 
 class Now(NamedTuple):
-    """One moment, by both clocks."""
+    """Hold one moment as the time of two clocks."""
 
-    seconds: float  # of a clock that never goes back, for deadlines
-    wall_ms: int  # of the wall clock, for records in the log
+    seconds: float  # the time of a clock that never goes back, for deadlines
+    wall_ms: int  # the time of the wall clock, for records in the log
 
 
 class Joining(NamedTuple):
@@ -21,7 +21,7 @@ class Joining(NamedTuple):
 
     Attributes:
         member_id: "" for a new member.
-        instance_id: the name of a static member (KIP-345), which keeps its place over a restart.
+        instance_id: the name of a static member (KIP-345), which keeps its place when it restarts.
         protocols: the protocols that the member supports, in its order of preference: the name of
             each, and bytes for the leader.
         needs_known_id: whether a new member first gets an id, and then joins with it (KIP-394).
@@ -77,5 +77,5 @@ class SyncAnswer(NamedTuple):
     assignment: bytes = b""
 
 
-# The object that the caller gave with a request, and the answer to that request.
+# A reply is the object that the caller passed with a request, and the answer to that request.
 Reply = tuple[Any, JoinAnswer | SyncAnswer]

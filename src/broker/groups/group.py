@@ -31,7 +31,7 @@ NEVER = float("inf")
 
 
 class State(enum.Enum):
-    """The state of a group; the values are Kafka's words."""
+    """The state of a group; the values are Kafka's names for the states."""
 
     EMPTY = "Empty"
     PREPARING = "PreparingRebalance"
@@ -62,10 +62,10 @@ class Group:
 
     Attributes:
         since_ms: when the present state began.
-        leader_id: the member that assigns; None if there is no member.
-        instances: the member id of each static member.
+        leader_id: the member that makes the assignments; None if the group has no member.
+        instances: the member id of each static member, by its instance id.
         pending: ids of new members that have not joined yet, each with the time when it expires.
-        unsynced: members of this generation that have not sent a sync.
+        unsynced: members of this generation that have not sent a SyncGroup request.
         delay_left: by how many seconds the first rebalance of an empty group can still be delayed;
             None in any other rebalance.
         has_grown: whether a member joined during that delay.
@@ -101,18 +101,18 @@ class Group:
         self.state, self.since_ms = state, now.wall_ms
 
     def reply(self, waiter: Any, answer: JoinAnswer | SyncAnswer) -> None:
-        """Answer a request."""
+        """Add the answer to a request to `replies`."""
         self.replies.append((waiter, answer))
 
     def take_replies(self) -> list[Reply]:
-        """Return the answers that are due."""
+        """Return the answers in `replies`, and empty `replies`."""
         replies, self.replies = self.replies, []
         return replies
 
     # --- questions ------------------------------------------------------------------------------
 
     def fault_of_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """Report why a request cannot come from a member of this group."""
+        """Return an error if a request cannot come from a member of this group, or else NONE."""
         if instance_id is not None:
             known = self.instances.get(instance_id)
             if known is None:
@@ -124,13 +124,14 @@ class Group:
         return ErrorCode.NONE
 
     def fault_of(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
-        """Report why a request does not come from a member of the present generation."""
+        """Return an error if no member of the present generation sent a request, or else NONE."""
         if self.state is State.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         fault = self.fault_of_member(member_id, instance_id)
         if fault is ErrorCode.FENCED_INSTANCE_ID and generation > self.generation:
-            # A crash kept this generation, and the member's id in it, from the log. So this is the
-            # newer process: fenced, it would end; unknown, it joins again.
+            # A crash came before this generation and its member ids were written to the log. So the
+            # request comes from the newer process. If it were fenced, this process would end. If
+            # its member id is unknown, it joins again.
             return ErrorCode.UNKNOWN_MEMBER_ID
         if not fault and generation != self.generation:
             return ErrorCode.ILLEGAL_GENERATION
@@ -139,7 +140,10 @@ class Group:
     def fault_of_commit(
         self, member_id: str, instance_id: str | None, generation: int
     ) -> ErrorCode:
-        """Report why offsets cannot be committed; if the group has members, only they commit."""
+        """Return an error if a request is not allowed to commit offsets, or else NONE.
+
+        If the group has members, only its members are allowed to commit.
+        """
         if generation < 0 and self.state is State.EMPTY:
             return ErrorCode.NONE
         if generation < 0 and not member_id and instance_id is None:

@@ -10,7 +10,7 @@ from broker.groups.group import Group, State
 from broker.groups.member import Member
 from broker.wire.error_codes import ErrorCode
 
-NEW_MEMBER_SECONDS = 300.0  # how long a new member stays without a sign of its client
+NEW_MEMBER_SECONDS = 300.0  # how long a new member stays if its client sends nothing
 
 
 def join(group: Group, asked: Joining, waiter: Any, now: Now) -> None:
@@ -53,7 +53,7 @@ def _supports(group: Group, asked: Joining) -> bool:
 
 
 def _fits(group: Group, asked: Joining) -> bool:
-    """Report whether the log takes the group with this member, whose place it may have already."""
+    """Report whether the record of the group is still small enough for the log after a join."""
     old_id = asked.member_id or group.instances.get(asked.instance_id or "", "")
     member, old = Member(old_id, asked), group.members.get(old_id)
     if old is not None:
@@ -98,7 +98,7 @@ def _join_again(group: Group, member: Member, asked: Joining, waiter: Any, now: 
         member.hear(now.seconds)
         group.reply(waiter, group.join_answer(member))
         return
-    if member.joining is not None:  # its client does not wait for this answer any more
+    if member.joining is not None:  # the client has given up the earlier request
         group.reply(member.joining, JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID, member.id))
     member.update(asked)
     member.joining = waiter
@@ -107,7 +107,7 @@ def _join_again(group: Group, member: Member, asked: Joining, waiter: Any, now: 
 
 
 def _replace(group: Group, asked: Joining, waiter: Any, now: Now) -> None:
-    """Give the place of a static member to the same instance, which has restarted."""
+    """Replace a static member by the same instance after its restart; keep its assignment."""
     instance_id = asked.instance_id or ""
     old_id, member_id = group.instances[instance_id], group.draw_id(instance_id)
     old, member = group.members[old_id], Member(member_id, asked)

@@ -1,4 +1,4 @@
-"""Hold what a group knows of one member."""
+"""Hold the data of one member of a group."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ class Member:
     """One member of a group.
 
     Attributes:
-        deadline: when its session ends, unless it sends something earlier.
-        joining, syncing: its request that waits for the other members; None if no request waits.
-        is_new: whether it waits for its first generation.
+        deadline: when the member's session ends, unless the member sends a request before.
+        joining, syncing: the member's JoinGroup and SyncGroup requests that wait for other members;
+            None if no such request waits.
+        is_new: whether the member waits for its first generation.
     """
 
     __slots__ = (
@@ -52,14 +53,14 @@ class Member:
         self._asked_bytes = self._size()
 
     def hear(self, now: float) -> None:
-        """Note that the member lives; a new member keeps its longer deadline."""
+        """Note that the member is alive; a new member keeps its longer deadline."""
         if not self.is_new:
             self.deadline = now + self.session_timeout
 
     def has_expired(self, now: float) -> bool:
-        """Report whether its session has ended.
+        """Report whether the member's session has ended.
 
-        The session of a member does not end while a request waits, unless the member is new.
+        A session does not end while a request of the member waits, unless the member is new.
         """
         is_waiting = self.joining is not None or self.syncing is not None
         return self.deadline <= now and (self.is_new or not is_waiting)
@@ -74,10 +75,11 @@ class Member:
         return self._asked_bytes + len(self.assignment)
 
     def _size(self) -> int:
-        """Count the bytes of all but the assignment.
+        """Return the approximate size of the member without its assignment.
 
-        The record has one protocol. All are in memory, so a quarter of their sum counts if it is
-        more: else a member with a thousand protocols would be small.
+        The group's record contains only one protocol of the member, so the largest protocol counts.
+        But all protocols are in memory. So if a quarter of their total size is larger, that quarter
+        counts. Otherwise a member with a thousand protocols would count as small.
         """
         names = (self.id, self.instance_id or "", self.client_id, self.client_host)
         sizes = [len(name) + len(data) for name, data in self.protocols]

@@ -29,7 +29,7 @@ class Committed(NamedTuple):
     topic_id: bytes = NO_ID
 
     def is_of(self, topic_id: bytes) -> bool:
-        """Report whether it belongs to this topic, and not to a deleted one of the same name."""
+        """Report whether the offset is of this topic, not of a deleted topic with the same name."""
         return NO_ID in (topic_id, self.topic_id) or topic_id == self.topic_id
 
 
@@ -40,14 +40,14 @@ def expired(
     retention_ms: int,
     now_ms: int,
 ) -> list[Key]:
-    """Return the offsets that are no longer needed (KIP-211).
+    """Return the keys of the offsets that are no longer needed (KIP-211).
 
     The retention begins when the group becomes empty. If a program only commits and never joins the
     group, the retention begins with the commit. For a topic that no member has subscribed to, the
     retention also begins with the commit.
 
     Args:
-        subscribed: the topics of the members; None if they cannot be known.
+        subscribed: the topics that the members have subscribed to; None if they are not known.
     """
     is_simple = group.protocol_type is None
     if group.state is not State.EMPTY and subscribed is None:

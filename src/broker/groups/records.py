@@ -24,11 +24,11 @@ from broker.wire.messages import (
     OffsetCommitValue,
 )
 
-OFFSET_KEYS, GROUP_KEY = (0, 1), 2  # the first number of a key
-VALUE_VERSION = 3  # for both kinds of values; Kafka can read it since Kafka 2.3
+OFFSET_KEYS, GROUP_KEY = (0, 1), 2  # a key's version tells an offset from a group
+VALUE_VERSION = 3  # the version of both kinds of values; Kafka reads it since 2.3
 VALUE_VERSION_MAX = 4
 TOPIC_ID_VERSION = 4  # the only version of an offset with a topic id; Kafka 4.1 writes it
-ENDING_VERSION = 1  # the only version of an offset that says when it ends
+ENDING_VERSION = 1  # the only version of an offset with an expiry time
 MS = 1000
 _version = struct.Struct(">h")
 
@@ -106,7 +106,7 @@ def group_value(group: Group) -> bytes:
 
 
 def parse(key: bytes | None, value: bytes | None) -> OffsetRecord | GroupRecord | None:
-    """Read a record; None if it is of another kind.
+    """Read a record; return None for a record of another kind.
 
     Raises:
         WireError: the record is of a known kind, but its bytes are not valid.

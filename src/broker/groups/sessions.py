@@ -1,4 +1,4 @@
-"""Note which members of a group live, and remove members that leave or whose sessions end."""
+"""Note which members of a group are alive; remove members that leave or whose sessions end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from broker.wire.error_codes import ErrorCode
 def heartbeat(
     group: Group, member_id: str, instance_id: str | None, generation: int, now: Now
 ) -> ErrorCode:
-    """Note that a member lives; tell it to join again during a rebalance."""
+    """Note that a member is alive; during a rebalance, tell the member to join again."""
     fault = group.fault_of(member_id, instance_id, generation)
     if fault:
         return fault
@@ -52,7 +52,7 @@ def next_deadline(group: Group) -> float:
 
 
 def expire(group: Group, now: Now) -> None:
-    """Handle the deadlines that have come.
+    """Handle the deadlines that have passed.
 
     Members whose sessions have ended are removed. A rebalance that took too long continues without
     the missing members.

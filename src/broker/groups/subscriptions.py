@@ -8,13 +8,13 @@ from broker.groups.group import Group
 from broker.wire import codec
 from broker.wire.byte_cursor import Cursor, WireError
 
-CONSUMERS = "consumer"  # the protocol type whose members name topics
+CONSUMERS = "consumer"  # the protocol type whose members subscribe to topics
 VERSION_MAX = 3  # a later version only adds fields at the end
 _version = struct.Struct(">h")
 
 
 def topics_of(group: Group) -> set[str] | None:
-    """Return the topics of all members; None if the group's protocol does not name topics."""
+    """Return the topics that the members have subscribed to; None if they are not known."""
     if group.protocol_type != CONSUMERS or group.protocol is None:
         return None
     topics: set[str] = set()
@@ -27,7 +27,7 @@ def topics_of(group: Group) -> set[str] | None:
 
 
 def parse(metadata: bytes) -> list[str] | None:
-    """Return the topics in a consumer's metadata; None if the bytes are no such metadata."""
+    """Return the topics in a consumer's metadata; None if the bytes are not valid metadata."""
     if len(metadata) < _version.size:
         return None
     (version,) = _version.unpack_from(metadata)
