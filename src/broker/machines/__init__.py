@@ -1,5 +1,5 @@
-"""Decide without I/O: state machines whose callers pass the time and act on the answers.
+"""Hold state machines that do no I/O: their callers pass the time and act on the results.
 
-Nothing here has a thread, a clock or a socket. Where several threads use an object, its docstring
-says which lock the caller holds.
+Nothing in this package has a thread, a clock or a socket. If several threads use an object, its
+docstring says which lock the caller holds.
 """

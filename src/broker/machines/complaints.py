@@ -1,4 +1,4 @@
-"""Decide which warnings are logged, so that a client in a loop does not fill the log."""
+"""Decide which warnings are logged, so that a client that repeats an error cannot fill the log."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ INTERVAL_SECONDS = 10.0
 
 
 class Complaints:
-    """Warnings by kind; in each interval, one warning of a kind is logged, and others are counted.
+    """Count warnings by kind; in each interval, at most one warning of a kind is logged.
 
     The caller must hold a lock during each call.
     """
@@ -17,10 +17,10 @@ class Complaints:
         self._last: dict[str, tuple[float, int]] = {}
 
     def take(self, kind: str, now: float) -> int | None:
-        """Return how many warnings of a kind were left out; None if this warning is left out, too.
+        """Return how many warnings were left out; return None if this warning is left out, too.
 
         Args:
-            kind: one of a few texts, so that memory has a bound.
+            kind: one of a few texts, so that the memory is limited.
         """
         logged, left_out = self._last.get(kind, (now - self.interval_seconds, 0))
         if now - logged < self.interval_seconds:

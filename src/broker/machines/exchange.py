@@ -1,4 +1,4 @@
-"""Define the types that the sockets and the handlers of requests exchange.
+"""Define the types that the server of the sockets and the request handlers exchange.
 
     handler(frame, client) -> Answer | Pending
 
@@ -19,7 +19,8 @@ from broker.wire.fetch import FileRange
 
 # The file of a range has `fileno()`, `close()`, and `failed()`, which is called if a read fails.
 Piece = Data | FileRange
-Answer = list[Piece]  # sent one after another; an empty list: the client expects no answer
+# The pieces are sent one after another. An empty list means that the client expects no answer.
+Answer = list[Piece]
 
 
 class CloseConnectionError(Exception):
@@ -27,12 +28,12 @@ class CloseConnectionError(Exception):
 
 
 class Client:
-    """The facts about the client of one connection; only its own requests change them.
+    """Describe the client of one connection; only this client's requests change an attribute.
 
     Attributes:
         endpoint: the address at which this client reaches the broker.
         address: the client's own address.
-        software: name and version, as the client gave them; "" if it gave none.
+        software: the name and version of the client's software; "" if the client gave no name.
     """
 
     __slots__ = ("address", "endpoint", "software")
@@ -46,8 +47,9 @@ class Client:
 class Pending(abc.ABC):
     """A request that waits for its answer and holds no thread.
 
-    Its connection calls `watch` once. Then it calls `look`, and calls it again after each wake-up,
-    until `look` returns an answer. At the end the connection always calls `close`.
+    The request's connection calls `watch` once. Then the connection calls `look`, and calls `look`
+    again after each wake-up, until `look` returns an answer. At the end the connection always calls
+    `close`.
 
     Attributes:
         deadline: when the request must be answered, by the clock `time.monotonic`.
@@ -68,7 +70,7 @@ class Pending(abc.ABC):
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Stop watching; closing twice is allowed."""
+        """Stop calling `wake`; a second call of `close` is allowed."""
 
 
 class Scheduler(Protocol):
@@ -78,10 +80,10 @@ class Scheduler(Protocol):
         """Call a task soon."""
 
     def call_at(self, deadline: float, task: Callable[[], None]) -> object:
-        """Call a task at a time of `time.monotonic`; return an object for `cancel`."""
+        """Call a task at a time of `time.monotonic`; return a timer that `cancel` takes."""
 
     def cancel(self, timer: Any) -> None:
-        """Forget a task that was not called yet; None is allowed."""
+        """Forget the task of a timer, if it was not called yet; `timer` may be None."""
 
 
 Handler = Callable[[memoryview, Client], Answer | Pending]

@@ -7,9 +7,9 @@
                          answer leaves out the partitions that did not change
     id           -1      close the session; this request names every partition
 
-An answer with session id 0 is always allowed: after it, the client names every partition again. So
-a full cache can refuse a new session. But if the least recently used session was not used for
-`age_min` seconds, it is closed to make room.
+The broker may always answer with session id 0. Then the next request of the client names every
+partition again. So the broker can refuse a new session if the cache is full. But if the least
+recently used session was not used for `age_min` seconds, it is closed to make room.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Result = tuple[Key, Any]  # a partition, and the PartitionData of the answer
 
 
 class _Partition:
-    """What a session knows about one partition: the last request, and the last answer."""
+    """Hold the last request and the last answer of a session for one partition."""
 
     __slots__ = ("high_watermark", "log_start_offset", "wanted")
 
@@ -42,7 +42,7 @@ class _Partition:
 
 
 class Session:
-    """One client's partitions, in the order in which they are served next."""
+    """Hold the partitions of one client, in the order in which they are served next."""
 
     __slots__ = ("epoch", "id", "is_by_id", "partitions", "used")
 
@@ -54,10 +54,10 @@ class Session:
         self.used = now
 
     def take(self, result: Result) -> bool:
-        """Note the result of a partition; return whether the answer must have this result."""
+        """Note the result of a partition; return whether the answer must contain this result."""
         key, data = result
         known = self.partitions.get(key)
-        if known is None:  # the client forgot the partition meanwhile
+        if known is None:  # the client has removed the partition meanwhile
             return True
         is_changed = bool(
             data.error_code
@@ -68,7 +68,8 @@ class Session:
             or data.preferred_read_replica >= 0
         )
         has_records = data.records is not None and size_of(data.records) > 0
-        known.high_watermark = data.high_watermark  # -1 for an error: the error's end is a change
+        # An error sets -1 here. So the next result without an error counts as a change.
+        known.high_watermark = data.high_watermark
         known.log_start_offset = data.log_start_offset
         if has_records:
             self.partitions.move_to_end(key)  # the next answer begins with the other partitions
@@ -76,7 +77,7 @@ class Session:
 
 
 def size_of(records: Any) -> int:
-    """Return the size of records: bytes, or a range of a file."""
+    """Return the size of records, which are bytes or a range of a file."""
     size_bytes = getattr(records, "size_bytes", None)
     return len(records) if size_bytes is None else int(size_bytes)
 
@@ -85,9 +86,9 @@ class Opened(NamedTuple):
     """What to fetch for one request, and how to answer it.
 
     Attributes:
-        error: the error of the whole request; after an error, there are no partitions.
+        error: the error of the whole request. If there is an error, `partitions` is empty.
         is_full: whether the answer names every partition.
-        session: the session of the request; None if it has no session, or begins a session.
+        session: the session of the request; None if the request has no session, or begins one.
         is_new: whether the answer is to make a new session.
     """
 
@@ -147,7 +148,7 @@ class FetchSessions:
         if session.is_by_id != is_by_id:
             return Opened(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, ())
         if not self._change(session, wanted, forgotten):
-            self._close(session_id)  # the client asks again for all of its partitions
+            self._close(session_id)  # the next request of the client names all partitions
             return Opened(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ())
         if not session.partitions:
             self._close(session_id)
@@ -161,7 +162,7 @@ class FetchSessions:
     def answer(
         self, opened: Opened, results: Sequence[Result], now: float
     ) -> tuple[int, Sequence[Result]]:
-        """End a request: return the session id of the answer, and the results that it names."""
+        """End a request: return the session id and the results that the answer contains."""
         session = opened.session
         if session is not None:
             return session.id, [result for result in results if session.take(result)]

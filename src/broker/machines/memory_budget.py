@@ -14,7 +14,7 @@ Holder = TypeVar("Holder")
 
 
 class MemoryBudget(Generic[Holder]):
-    """Bytes for requests; the caller must hold a lock during each call.
+    """Reserve memory for requests; the caller must hold a lock during each call.
 
     Invariants: `taken_bytes` is the sum of `_held`, and at most `limit_bytes`. If the queue is not
     empty, its first entry does not fit.
@@ -27,7 +27,7 @@ class MemoryBudget(Generic[Holder]):
         self._queue: OrderedDict[Holder, int] = OrderedDict()
 
     def take(self, holder: Holder, size_bytes: int) -> bool:
-        """Reserve bytes; return False if the holder was queued: a `release` returns it later."""
+        """Reserve bytes; return False if the holder must wait until a `release` returns it."""
         assert 0 <= size_bytes <= self.limit_bytes
         assert holder not in self._held and holder not in self._queue
         if self._queue or self.taken_bytes + size_bytes > self.limit_bytes:
@@ -37,7 +37,7 @@ class MemoryBudget(Generic[Holder]):
         return True
 
     def release(self, holder: Holder) -> list[Holder]:
-        """Give the bytes of a holder back, or take it out of the queue.
+        """Give the bytes of a holder back, or take the holder out of the queue.
 
         Returns:
             The holders that have left the queue, because their bytes are reserved now.

@@ -12,20 +12,20 @@ import threading
 from bisect import bisect_left
 from typing import NamedTuple
 
-# Upper ends in seconds; requests that took longer are counted in one more bucket.
+# The upper ends of the buckets in seconds. One more bucket counts the requests that took longer.
 BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 PHASES = ("queue", "local", "remote", "send")
 
 
 class RequestClock:
-    """The times of one request, which is not answered yet.
+    """Hold the times of one request that is not answered yet.
 
     Attributes:
-        key: the number of its API.
-        arrived: when its last byte arrived.
-        begun: when a thread began to execute it.
-        decided: when its answer was known.
-        waiting_since: when it began to wait; 0.0 if it did not wait.
+        key: the number of the request's API.
+        arrived: when the last byte of the request arrived.
+        begun: when a thread began to execute the request.
+        decided: when the answer was known.
+        waiting_since: when the request began to wait; 0.0 if the request did not wait.
     """
 
     __slots__ = ("arrived", "begun", "decided", "key", "remote", "waiting_since")
@@ -53,10 +53,10 @@ class RequestClock:
 
 
 class ApiTimes(NamedTuple):
-    """What was counted for one API.
+    """Hold the number and the times of the requests of one API.
 
     Attributes:
-        counts: the number of requests in each bucket of `BOUNDS`, and of requests above them.
+        counts: the number of requests in each bucket of `BOUNDS`, and above the last bound.
         seconds: the total time in each of `PHASES`.
     """
 
@@ -65,7 +65,7 @@ class ApiTimes(NamedTuple):
 
 
 class RequestTimes:
-    """The times of all requests, by API.
+    """Add up the times of all requests, by API.
 
     Threads: any thread may call any method. `_lock` is held only briefly.
     """
@@ -97,9 +97,10 @@ class RequestTimes:
 
 
 def slowness_of(phases: tuple[float, float, float, float], limit_seconds: float) -> str:
-    """Describe a request that took longer than a limit; return "" if it did not.
+    """Describe a request that took longer than a limit; return "" for a faster request.
 
-    The phase `remote` does not count, because a client decides how long it waits for records.
+    The phase `remote` does not count, because the client decides how long a request waits for
+    records.
     """
     queue, local, _, send = phases
     if queue + local + send <= limit_seconds:

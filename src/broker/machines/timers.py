@@ -1,4 +1,4 @@
-"""Keep deadlines in order, and forget cancelled deadlines."""
+"""Keep deadlines sorted by time, and forget cancelled deadlines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ STALE_MIN = 64  # up to this number, cancelled entries stay in memory
 
 
 class Timer(Generic[Item]):
-    """One deadline, and the item for which it was set; if the item is None, it was cancelled."""
+    """Hold a deadline and its item; the item is None after the deadline was cancelled or due."""
 
     __slots__ = ("deadline", "item")
 
@@ -21,7 +21,7 @@ class Timer(Generic[Item]):
 
 
 class Timers(Generic[Item]):
-    """Deadlines; the caller must hold a lock during each call.
+    """Keep a set of deadlines; the caller must hold a lock during each call.
 
     Most deadlines are cancelled long before they are due. If there are more than `STALE_MIN`
     cancelled entries, and more cancelled entries than others, the cancelled entries are removed.
@@ -42,7 +42,7 @@ class Timers(Generic[Item]):
 
     @property
     def next_deadline(self) -> float | None:
-        """The earliest deadline; None if there is none."""
+        """The earliest deadline; None if no deadline is set."""
         while self._heap and self._heap[0][2].item is None:
             heapq.heappop(self._heap)
             self._stale -= 1
@@ -66,7 +66,7 @@ class Timers(Generic[Item]):
             self._stale = 0
 
     def due(self, now: float) -> list[Item]:
-        """Take the items whose deadline has come, the earliest first."""
+        """Remove and return the items whose deadline has passed, the earliest first."""
         items: list[Item] = []
         while self._heap and self._heap[0][0] <= now:
             timer = heapq.heappop(self._heap)[2]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class TopicTraffic(NamedTuple):
-    """What was counted for one topic."""
+    """Hold the counters of one topic."""
 
     bytes_in: int = 0
     messages_in: int = 0
@@ -19,7 +19,7 @@ class TopicTraffic(NamedTuple):
 
 
 class Traffic:
-    """The counters of all topics that were appended to or read; a deleted topic is forgotten.
+    """Hold the counters of all topics that clients appended to or read, except deleted topics.
 
     Threads: any thread may call any method. `_lock` is held only briefly.
     """
@@ -44,7 +44,7 @@ class Traffic:
             counts[4] += 1
 
     def refused(self, topic: str | None, *, is_fetch: bool) -> None:
-        """Count a partition that was refused, unless its topic has no counters yet."""
+        """Count a refused append or read of a partition; skip a topic without counters."""
         with self._lock:
             counts = None if topic is None else self._topics.get(topic)
             if counts is not None:

@@ -47,7 +47,7 @@ class Wakeup:
 
     def wake(self) -> bool:
         """Note a wake-up; return True if the caller must start a check of the request."""
-        if self.phase is Phase.AGAIN:  # usually another partition of the same request
+        if self.phase is Phase.AGAIN:  # usually, another partition has woken the request
             return False
         with self._lock:
             if self.phase is Phase.RESTING:

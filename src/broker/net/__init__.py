@@ -1,1 +1,1 @@
-"""Serve sockets: listeners, connections, threads (ADR 29). No other room of the broker does I/O."""
+"""Serve sockets: listeners, connections, threads (ADR 29). The broker does I/O only here."""

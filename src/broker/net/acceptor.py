@@ -13,17 +13,18 @@ from broker.machines.exchange import Client
 from broker.net.listener import Listener
 from broker.net.poller import READABLE, Poller
 
-ACCEPTED_MAX = 64  # clients of one listener, before parked connections get their turn
+# After so many clients of one listener, the poller serves other listeners and parked connections.
+ACCEPTED_MAX = 64
 REST_SECONDS = 0.2  # how long a listener rests if the process has no descriptors left
 
 
 class Acceptor:
-    """The listeners of a broker, and the count of its connections.
+    """Accept clients at the listeners of a broker, and count the connections.
 
     Threads: the poller's thread accepts. `_lock` guards the count.
 
     Args:
-        on_client: takes a new socket and its client; raises OSError if the client is gone already.
+        on_client: takes a new socket and its client; raises OSError if the client has hung up.
         complain: logs a warning of a kind.
     """
 
@@ -34,7 +35,7 @@ class Acceptor:
         on_client: Callable[[socket.socket, Client], None],
         complain: Callable[[str, str], None],
     ) -> None:
-        """Bind the listeners; raises OSError if an address is taken."""
+        """Bind the listeners; raise OSError if an address is taken."""
         self._poller = poller
         self._on_client = on_client
         self._complain = complain
@@ -63,7 +64,7 @@ class Acceptor:
             listener.close()
 
     def resume(self, listener: Listener) -> None:
-        """Accept again after a rest."""
+        """Let a listener accept clients again after its rest."""
         if not self._is_closed:
             self._poller.add(listener, READABLE)
 
@@ -86,7 +87,7 @@ class Acceptor:
             self._take(*accepted, listener)
 
     def _rest(self, listener: Listener, error: OSError) -> None:
-        """Let a listener rest after an error; otherwise the poller reports it again at once."""
+        """Let a listener rest after an error; otherwise it would fail again at once."""
         self._complain("accept", f"accepting a connection failed: {error}")
         self._poller.remove(listener)
         self._poller.set_timer(time.monotonic() + REST_SECONDS, listener)

@@ -1,4 +1,4 @@
-"""Log what clients do wrong, without letting a client in a loop fill the log."""
+"""Log errors of clients, so that a client that repeats an error cannot fill the log."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LOG = logging.getLogger("broker")
 
 
 class ComplaintLog:
-    """The warnings of a server.
+    """Log the warnings of a server.
 
     Threads: any thread may call any method. `_lock` is held only briefly.
     """

@@ -23,9 +23,9 @@ from broker.wire.fetch import FileRange
 from broker.wire.frames import FrameSplitter
 
 BLOCKED_SECONDS = 0.05
-RECEIVED_BYTES = 64 << 10  # how much is read at once if no frame is begun
-RECEIVED_BYTES_MAX = 1 << 20  # how much of a frame is read at once
-PIECES_MAX = 512  # in one call; Linux takes up to 1,024
+RECEIVED_BYTES = 64 << 10  # how much one call reads, unless a frame lacks more bytes than this
+RECEIVED_BYTES_MAX = 1 << 20  # how much of a large frame one call reads
+PIECES_MAX = 512  # how many pieces one call sends; Linux takes up to 1,024
 # Errors of sendfile that come from the socket. All other errors come from the file.
 SOCKET_ERRORS = {
     errno.EPIPE, errno.ECONNRESET, errno.ECONNABORTED, errno.ENOTCONN, errno.ETIMEDOUT,
@@ -53,16 +53,16 @@ class FileFailedError(Exception):
 
 
 class Connection:
-    """One client's socket, and the requests and answers that are under way on it.
+    """Hold the socket of one client, with its unfinished requests and answers.
 
     Threads: only the thread that owns the connection uses its fields. `claim` changes the owner,
     under `_lock`. Other threads may also read `busy_since`, `is_hung_up` and `phase`, because it
     does no harm if they see a slightly older value.
 
     Attributes:
-        phase: RUNNING while a thread owns it.
-        busy_since: when its running request began; 0.0 if none runs.
-        is_hung_up: whether the client sends no more; set while its request waits.
+        phase: RUNNING while a thread owns the connection.
+        busy_since: when the running request began; 0.0 if no request runs.
+        is_hung_up: whether the client has stopped sending; set only while a request waits.
         deadline: when the connection is closed, or its pending request answered, unless a thread
             claims the connection earlier.
         sent_bytes: how many bytes were sent to the client in all.
@@ -70,7 +70,7 @@ class Connection:
         arriving_since: when the first byte of an incomplete frame arrived.
         received_at: when bytes arrived last.
         clock: the times of the request that is not answered yet.
-        has_memory: whether it has reserved memory for a large request.
+        has_memory: whether the connection has reserved memory, or waits for it.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Connection:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeout)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeout)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # a client may lose its power
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # a client may lose power
 
     def __repr__(self) -> str:
         return f"<Connection of {self.client.address}, {self.phase.value}>"
@@ -108,10 +108,10 @@ class Connection:
         """Become the owner, if the connection is in one of the given phases.
 
         Args:
-            at: claim it only if its deadline is not later than this.
+            at: claim the connection only if its deadline is not later than this time.
 
         Returns:
-            The phase that the connection had; None if it was not claimed.
+            The phase that the connection had; None if the connection was not claimed.
         """
         with self._lock:
             phase = self.phase
@@ -121,14 +121,14 @@ class Connection:
             return phase
 
     def receive(self, *, is_hurried: bool = False) -> bool:
-        """Read the bytes that have arrived into `frames`; return False if none came for 50 ms.
+        """Read arrived bytes into `frames`; return False if no byte came for 50 ms.
 
         Args:
-            is_hurried: do not wait for the 50 ms. That costs more for a busy client, because its
-                connection is parked after each answer, but other clients need the thread.
+            is_hurried: do not wait for 50 ms, because other clients need the thread. Then a busy
+                client costs more, because its connection is parked after each answer.
 
         Raises:
-            EndOfStreamError: the client sends no more.
+            EndOfStreamError: the client sends no more bytes.
             WireError: a frame is too large. OSError: the connection is broken.
         """
         splitter = self.splitter
@@ -173,7 +173,7 @@ class Connection:
         return True
 
     def cut(self) -> None:
-        """End both directions of the socket, so that the thread that owns it closes it."""
+        """Shut down the socket, so that the thread that owns the connection closes it."""
         with suppress(OSError):  # it is closed already
             self.socket.shutdown(socket.SHUT_RDWR)
 
@@ -188,7 +188,7 @@ class Connection:
         self.socket.close()
 
     def _send_data(self) -> int:
-        """Send the data up to the next file, in one call."""
+        """Send the pieces before the next range of a file, in one call."""
         run: list[bytes | bytearray | memoryview] = []
         for piece in self.outgoing:
             if isinstance(piece, FileRange) or len(run) == PIECES_MAX:

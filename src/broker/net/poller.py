@@ -18,7 +18,7 @@ from typing import Protocol
 from broker.machines.timers import Timer, Timers
 
 LOG = logging.getLogger("broker")
-SECONDS_MAX = 1.0  # between two calls of `on_tick`
+SECONDS_MAX = 1.0  # the time between two calls of `on_tick`
 EVENTS_MAX = 256
 
 READABLE, WRITABLE, HUNG_UP = select.EPOLLIN, select.EPOLLOUT, select.EPOLLRDHUP
@@ -85,12 +85,12 @@ class Poller:
 
     def arm(self, polled: Polled, events: int) -> None:
         """Wait for the next event of a descriptor that was added with ONCE."""
-        with suppress(OSError, ValueError):  # its owner closed it, or the poller has ended
+        with suppress(OSError, ValueError):  # the descriptor is closed, or the poller has ended
             self._epoll.modify(polled.fd, events | ONCE)
 
     def remove(self, polled: Polled) -> None:
         """Forget a descriptor, before it is closed; a second call does nothing."""
-        if self._polled.get(polled.fd) is polled:  # another object may have this number by now
+        if self._polled.get(polled.fd) is polled:  # another object may have this descriptor by now
             del self._polled[polled.fd]
             with suppress(OSError, ValueError):  # the poller may have ended
                 self._epoll.unregister(polled.fd)
@@ -117,7 +117,7 @@ class Poller:
                 self._timers.cancel(timer)
 
     def _wake(self) -> None:
-        with self._lock:  # after the end, the number of the descriptor belongs to another file
+        with self._lock:  # after `end`, another file may have this descriptor
             if self._wake_fd >= 0:
                 with suppress(BlockingIOError):  # the counter is full, so the poller is awake
                     os.eventfd_write(self._wake_fd, 1)

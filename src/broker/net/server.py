@@ -1,13 +1,13 @@
-"""Serve connections: read requests, call their handlers in order, send the answers.
+"""Serve connections: read requests, handle them one after another, send the answers.
 
     epoll -> a thread claims the connection -> receive -> handle -> send -> receive ...
       ^                                             |          |
       |          nothing arrives for 50 ms          |          | the client takes nothing for 50 ms
       +---------------------------------------------+----------+
 
-A request that waits holds no thread either: its connection is in the phase WAITING until its
-`Pending` wakes it, its deadline comes or its client hangs up. A client that has only ended its own
-direction (`shutdown(SHUT_WR)`) gets the answers to all requests that it sent.
+A request that waits holds no thread: its connection is in the phase WAITING until the request's
+`Pending` wakes it, the deadline comes or the client hangs up. A client that has only shut down its
+sending direction (`shutdown(SHUT_WR)`) gets the answers to all requests that it sent.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Server:
     """
 
     def __init__(self, config: BrokerConfig, handler: Handler) -> None:
-        """Bind the listeners; raises OSError if an address is taken."""
+        """Bind the listeners; raise OSError if an address is taken."""
         self.config = config
         self._handler = handler
         self._lock = threading.Lock()
@@ -81,7 +81,7 @@ class Server:
 
     @property
     def thread_count(self) -> int:
-        """The number of threads that run requests, or wait for one."""
+        """The number of threads that run requests, or wait for requests."""
         return self._workers.count
 
     @property
@@ -121,7 +121,7 @@ class Server:
                 self._close(connection)
             else:
                 self._cut(connection, "the broker stops")
-        if self._connections:  # give their threads the time to notice
+        if self._connections:  # give their threads the time to close them
             with self._all_closed:
                 self._all_closed.wait(CUT_SECONDS)
         self._workers.end()
@@ -129,7 +129,7 @@ class Server:
         return is_clean
 
     def _hurry(self, connection: Connection) -> None:
-        """Close a connection that is idle; if its request waits, answer the request now."""
+        """Close an idle connection; if a request of the connection waits, answer it now."""
         if connection.phase is Phase.WAITING:
             self._wake(connection)
         elif connection.claim(Phase.INPUT, Phase.MEMORY) is not None:
@@ -182,7 +182,7 @@ class Server:
         self.cut_stuck(self.config.request_stuck_ms / 1000, now)
 
     def cut_stuck(self, seconds: float, now: float | None = None) -> None:
-        """Cut connections whose request has run for long, because it hangs in a call to a disk."""
+        """Cut connections whose request has run for `seconds`: it hangs in a call to a disk."""
         since = (time.monotonic() if now is None else now) - seconds
         for connection in self._snapshot():
             if 0.0 < connection.busy_since < since:
@@ -190,7 +190,7 @@ class Server:
                 self._cut(connection, "a disk does not answer")
 
     def _take(self, sock: socket.socket, client: Client) -> None:
-        """Serve a new client; raises OSError if it is gone already."""
+        """Serve a new client; raise OSError if the client has hung up."""
         limit = self.config.socket_request_max_bytes
         connection = Connection(sock, client, limit, time.monotonic())
         with self._lock:
@@ -234,7 +234,7 @@ class Server:
             self._workers.submit(partial(self._run, connection))
 
     def _run(self, connection: Connection) -> None:
-        """Serve a connection until it waits for something; the thread owns it."""
+        """Serve a connection that this thread owns, until the connection waits for something."""
         try:
             self._poller.cancel(connection.timer)
             while self._step(connection):
@@ -353,7 +353,7 @@ class Server:
     def _reserve(self, connection: Connection, size_bytes: int) -> bool:
         """Reserve memory for a request; return False if the connection must wait for memory."""
         with self._lock:
-            connection.has_memory = True  # from here on, a release takes it out of the queue
+            connection.has_memory = True  # so that `_close` takes it out of the queue
             is_taken = self._memory.take(connection, size_bytes)
             if not is_taken:
                 connection.deadline = math.inf  # the client does not cause this delay

@@ -1,4 +1,4 @@
-"""Call tasks of other rooms in the threads of the server, now or later."""
+"""Call tasks of other packages in the threads of the server, now or later."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Tasks:
         self._workers.submit(task)
 
     def call_at(self, deadline: float, task: Task) -> object:
-        """Call a task at a time of `time.monotonic`; return an object for `cancel`."""
+        """Call a task at a time of `time.monotonic`; return a timer that `cancel` takes."""
         return self._poller.set_timer(deadline, task)
 
     def cancel(self, timer: Any) -> None:
-        """Forget a task that was not called yet; None is allowed."""
+        """Forget the task of a timer, if it was not called yet; `timer` may be None."""
         self._poller.cancel(timer)

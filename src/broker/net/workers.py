@@ -46,7 +46,7 @@ class Workers:
         self.waiting = 0
         self._call_later = call_later
         self._ended = 0  # how many tasks have ended
-        # `_ended` at the last check for a stall; None: no check is due.
+        # The value of `_ended` at the last check for a stall; None means that no check is due.
         self._seen: int | None = None
         self._relief = 1  # how many threads the next stall starts
         self._is_ended = False
@@ -55,7 +55,7 @@ class Workers:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether tasks wait for a thread, so that none should wait for its client."""
+        """Whether tasks wait for a thread; if so, no thread should wait for its client."""
         return bool(self._tasks)
 
     def submit(self, task: Task) -> None:
@@ -108,7 +108,7 @@ class Workers:
         while task is not None:
             task()
             self._ended += 1  # not atomic; it does no harm if a count is lost
-            del task  # it refers to a connection, and the thread may wait for long
+            del task  # a task refers to a connection, and the thread may wait for long
             task = self._next()
 
     def _next(self) -> Task | None:

@@ -1,5 +1,5 @@
-"""Answer requests: one module for each API, or for a family of them; `dispatcher` lists them all.
+"""Answer requests: one module for each API or family of APIs; `dispatcher` lists all handlers.
 
-A handler takes the services of the broker and a request, and returns an answer or a `Pending`. It
-does I/O only through the store. The error of one partition is part of the answer.
+A handler takes the services of the broker and a request, and returns an answer or a `Pending`. A
+handler does I/O only through the store. If one partition fails, its error is part of the answer.
 """

@@ -1,4 +1,4 @@
-"""Answer ApiVersions (18): which requests this broker accepts. Every client sends it first."""
+"""Answer ApiVersions (18), which every client sends first: list the APIs of this broker."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from broker.wire.frames import encode_response
 from broker.wire.messages import ApiVersionsResponse
 from broker.wire.versions import API_VERSIONS
 
-SOFTWARE = 3  # the first version in which clients name themselves
+SOFTWARE = 3  # the first version in which clients send the name of their software
 SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -19,7 +19,7 @@ def answer(call: Call) -> Answer:
     """List the announced APIs."""
     request, announced = call.request, call.services.apis.announced
     Api = ApiVersionsResponse.ApiVersion  # noqa: N806 - a class
-    if request.is_unknown_version:  # the client tries again with a version of this list
+    if request.is_unknown_version:  # the client tries again with a version in this range
         rows = [Api(*row) for row in announced if row.key == API_VERSIONS]
         message = ApiVersionsResponse(ErrorCode.UNSUPPORTED_VERSION, rows)
         return [encode_response(API_VERSIONS, 0, request.correlation_id, message)]

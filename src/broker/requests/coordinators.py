@@ -18,7 +18,7 @@ Row = FindCoordinatorResponse.Coordinator
 
 
 def answer(call: Call) -> Answer:
-    """Name the coordinator of each key."""
+    """Return the coordinator of each key."""
     asked = call.request.message()
     if call.request.version >= BATCHED:
         rows = [_row(call, asked.key_type, key) for key in asked.coordinator_keys]

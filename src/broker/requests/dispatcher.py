@@ -61,7 +61,7 @@ HANDLERS: dict[int, Callable[[Call], Answer | Pending]] = {
 
 
 class Dispatcher:
-    """Answer the requests of all connections; called in many threads at once."""
+    """Answer the requests of all connections, in many threads at the same time."""
 
     def __init__(self, services: Services) -> None:
         self.services = services

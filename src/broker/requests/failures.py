@@ -2,7 +2,7 @@
 
 A client retries after some codes, and gives up after others (`broker.wire.error_codes`). So each
 error has a code after which the client does the right thing. If a disk is offline, slow or full,
-the code is 56: the client fetches metadata and tries again.
+the code is KAFKA_STORAGE_ERROR (56): the client fetches metadata and tries again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from logstore import (
 )
 
 LOG = logging.getLogger("broker")
-# The first class that an error is an instance of gives the code.
+# The first row whose class matches the error gives the code.
 CODES: tuple[tuple[type[Exception], ErrorCode], ...] = (
     (UnknownPartitionError, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     (OffsetOutOfRangeError, ErrorCode.OFFSET_OUT_OF_RANGE),

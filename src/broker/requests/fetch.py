@@ -1,11 +1,12 @@
-"""Answer Fetch (1): give records as ranges of files, and wait if there are too few.
+"""Answer Fetch (1): return records as ranges of files, and wait if there are too few records.
 
     open the session -> read each partition -> enough? -> answer
                           ^                     |
                           +-- a log changes <---+ subscribe, wait
 
-The first partition with records gives at least one batch, even if it is larger than both limits.
-After that, both limits hold. No batch is ever cut.
+The first partition with records returns at least one batch, even if the batch is larger than the
+limits of the request and the partition. Both limits hold for all further batches. A batch is never
+cut.
 """
 
 from __future__ import annotations
@@ -175,7 +176,7 @@ class _Fetch:
         if diverging is not None:
             return data._replace(diverging_epoch=diverging)
         limit = min(wanted.partition_max_bytes, left)
-        # Without room for any byte, it is only checked whether the offset exists.
+        # If there is no room for any byte, the read only checks whether the offset exists.
         level = LEVELS.get(self._asked.isolation_level, LEVELS[0])
         found = log.read_range(wanted.fetch_offset, max(limit, 1), isolation_level=level)
         if not found.size_bytes or (found.size_bytes > limit and not is_first):
@@ -205,7 +206,7 @@ class _SentRange:
 
 
 def _diverging_epoch(log: Log, wanted: Any) -> Any:
-    """Compare the epoch of a reader's last record with the log; return None if they agree."""
+    """Return where a reader's last epoch ends in the log; return None if reader and log agree."""
     if wanted.last_fetched_epoch <= NO_EPOCH:
         return None
     epoch, end_offset = log.end_offset_for_epoch(wanted.last_fetched_epoch)
@@ -215,7 +216,7 @@ def _diverging_epoch(log: Log, wanted: Any) -> Any:
 
 
 def fault_of_log(services: Services, log: Log, epoch: int) -> ErrorCode:
-    """Check that clients may read a log, and that a client knows its present leader."""
+    """Return an error if clients cannot read a log, or a client's leader epoch is wrong."""
     if log.config.record_format != "kafka":
         return ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
     return services.leadership.fault_of_epoch(log, epoch)
@@ -226,7 +227,7 @@ def _failed(key: tuple[Any, int], code: ErrorCode) -> Any:
 
 
 class _WaitingFetch(Pending):
-    """A Fetch request that found too few records."""
+    """A Fetch request that waits, because it found too few records."""
 
     def __init__(self, fetch: _Fetch, deadline: float) -> None:
         super().__init__(deadline)
@@ -235,7 +236,7 @@ class _WaitingFetch(Pending):
         fetch.forget()
 
     def watch(self, wake: Callable[[], None]) -> None:
-        """Wake when one of the logs changes."""
+        """Call `wake` when one of the logs changes."""
 
         def on_event(_: object) -> None:
             wake()

@@ -41,7 +41,7 @@ def _described(call: Call, name: str) -> Any:
 
 
 def _row(group: Group) -> Any:
-    """Describe one group; it has metadata and assignments of members only if it is STABLE."""
+    """Describe one group; show metadata and assignments of members only if it is STABLE."""
     is_stable = group.state is State.STABLE
     members = [
         DescribeGroupsResponse.DescribedGroupMember(

@@ -66,7 +66,7 @@ def _fault_of(services: Services, key: Key, metadata: str) -> ErrorCode:
 
 
 def _topic_id_of(services: Services, key: Key) -> bytes:
-    """Return the topic id of a partition; NO_ID while its log dir does not serve."""
+    """Return the topic id of a partition; return NO_ID while its log dir does not serve."""
     try:
         return services.topics.log(*key).topic_id
     except LogStoreError:
@@ -86,7 +86,7 @@ def _commit(call: Call, asked: Any, wanted: dict[Key, Committed]) -> ErrorCode:
 
 
 def answer_fetch(call: Call) -> Answer:
-    """Return committed offsets; -1 for a partition without a committed offset."""
+    """Return committed offsets; return -1 for a partition without a committed offset."""
     asked = call.request.message()
     if call.request.version < GROUPS_FROM:
         Topic = OffsetFetchResponse.OffsetFetchResponseTopic  # noqa: N806 - a class
@@ -140,7 +140,8 @@ def _offsets_of(services: Services, group: str) -> tuple[ErrorCode, dict[Key, Co
         known = services.groups.offsets_of(group)
     except CoordinatorError as error:
         return error.code, {}
-    # A crash, or a disk that was away, may have kept offsets of a topic that was deleted since.
+    # If a topic was deleted, a crash or a disk that did not serve may have prevented the deletion
+    # of its offsets. So offsets with another topic id are left out.
     return ErrorCode.NONE, {
         key: one for key, one in known.items() if one.is_of(_topic_id_of(services, key))
     }

@@ -20,9 +20,9 @@ from broker.wire.messages import (
 
 MS = 1000
 REBALANCE_TIMEOUT_FROM = 1  # the first version of JoinGroup with a rebalance timeout
-KNOWN_IDS_FROM = 4  # the first version of JoinGroup whose clients know how to ask for an id
+KNOWN_IDS_FROM = 4  # from this version of JoinGroup on, clients join again with the id they get
 NULL_PROTOCOL_FROM = 7  # the first version of JoinGroup whose answer may lack a protocol
-SKIP_FROM = 9  # the first version of JoinGroup whose leader knows that it may skip the assignment
+SKIP_FROM = 9  # from this version of JoinGroup on, a leader can be asked to skip the assignment
 SYNC_PROTOCOL_FROM = 5  # the first version of SyncGroup that names the protocol
 LEAVE_MANY_FROM = 3  # the first version of LeaveGroup with several members
 LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -32,13 +32,13 @@ JoinMember = JoinGroupResponse.JoinGroupResponseMember
 
 
 def code_for_member(error: CoordinatorError) -> ErrorCode:
-    """Return the code for a member; if the group does not exist, the member is unknown."""
+    """Return the error code for a member; if its group does not exist, the member is unknown."""
     is_missing = error.code is ErrorCode.GROUP_ID_NOT_FOUND
     return ErrorCode.UNKNOWN_MEMBER_ID if is_missing else error.code
 
 
 def answer_join(call: Call) -> Answer | Pending:
-    """Let a member join; it waits until the other members have joined."""
+    """Let a member join a group; the request waits until the other members have joined."""
     asked, version, config = call.request.message(), call.request.version, call.services.config
     session = asked.session_timeout_ms / MS
     rebalance = asked.rebalance_timeout_ms / MS
@@ -121,8 +121,8 @@ def answer_sync(call: Call) -> Answer | Pending:
         call.services.groups.sync(asked.group_id, syncing, waiter)
     except CoordinatorError as error:
         code = code_for_member(error)
-        # Clients end if a sync gets 14. They are sent back to join, as Kafka did before its version
-        # 4, because a join may get 14.
+        # Some clients end if a SyncGroup gets 14. So the answer makes them join again, as in Kafka
+        # before version 4. A JoinGroup may get 14.
         return encode(SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS if code is LOADING else code))
     return waiter
 
@@ -142,7 +142,7 @@ def answer_heartbeat(call: Call) -> Answer:
         )
     except CoordinatorError as error:
         code = code_for_member(error)
-        if code is LOADING:  # as in Kafka: some clients end if a heartbeat gets 14
+        if code is LOADING:  # as in Kafka, because some clients end if a heartbeat gets 14
             code = ErrorCode.NONE
     return call.answer(HeartbeatResponse(error_code=code))
 

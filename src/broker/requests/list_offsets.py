@@ -77,7 +77,7 @@ def offset_of(log: Log, wanted: int, end: int) -> tuple[int, int]:
 
 
 def epoch_of(log: Log, offset: int) -> int:
-    """Return the leader epoch of the record at an offset; -1 if there is none."""
+    """Return the leader epoch of the record at an offset; return -1 if no epoch is known."""
     epochs = log.leader_epochs
     at = bisect_right(epochs, offset, key=lambda entry: entry[1]) - 1
     return epochs[at][0] if at >= 0 <= offset else -1

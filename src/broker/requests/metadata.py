@@ -19,7 +19,7 @@ from logstore import LogStoreError
 NULL_MEANS_ALL = 1  # the first version of Metadata in which an empty list names no topic
 NULL_NAMES = 12  # the first version of Metadata whose answer may have topics without a name
 NO_LEADER = -1
-PARTITIONS_MAX = 2000  # in one answer of DescribeTopicPartitions
+PARTITIONS_MAX = 2000  # the largest number of partitions in an answer to DescribeTopicPartitions
 
 
 class _PartitionFacts(NamedTuple):
@@ -54,7 +54,7 @@ def answer(call: Call) -> Answer:
 
 
 def _asked_row(call: Call, asked: Any, may_create: bool) -> Any:
-    """Describe one topic that the client named; create it if that is wanted and allowed."""
+    """Describe one topic that the client named; create it if the client and the broker allow."""
     services = call.services
     Row = MetadataResponse.MetadataResponseTopic  # noqa: N806 - a class
     if asked.name is None:
@@ -91,7 +91,7 @@ def _topic_row(services: Services, topic: Topic) -> Any:
 
 
 def _facts_of(services: Services, name: str, partition: int) -> _PartitionFacts:
-    """Return the leader and replicas of a partition; it has no leader if its log dir is away."""
+    """Return a partition's leader and replicas; no leader if its log dir does not serve."""
     replicas = services.leadership.replica_ids
     try:
         epoch = services.topics.log(name, partition).leader_epoch
@@ -123,9 +123,9 @@ def answer_cluster(call: Call) -> Answer:
 
 
 def answer_topic_partitions(call: Call) -> Answer:
-    """Describe topics in the order of their names, up to a number of partitions.
+    """Describe topics in the order of their names, up to a limit of partitions.
 
-    If partitions are left over, the answer has a cursor, with which the client asks for more.
+    If partitions are left over, the answer has a cursor. The client sends it to ask for the rest.
     """
     services, asked = call.services, call.request.message()
     known = services.topics.current().by_name

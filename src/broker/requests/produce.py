@@ -1,7 +1,7 @@
 """Answer Produce (0): append the batches of each partition, as the client encoded them.
 
-The engine checks every batch. This module checks only the header fields that a client must not set.
-One partition's error does not affect the others.
+The log checks every batch. This module checks only the header fields that a client must not set.
+An error of one partition does not affect the other partitions.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from broker.wire.produce import decode_produce
 from logstore import Log, LogStoreError, MissingKeyError, Subscription
 
 BY_ID = 13  # the first version that names topics by their ids
-ZSTD_FROM = 7  # the first version that is allowed to have batches of this codec
+ZSTD_FROM = 7  # the first version in which batches are allowed to use zstd
 NO_ACKS, LEADER_ACKS, ALL_ACKS = 0, 1, -1
-# The header of Kafka's record batch. After the base offset: length, leader epoch, magic, checksum
-# and attributes.
+# This struct reads the header of a record batch after its base offset: length, leader epoch, magic,
+# checksum and attributes.
 HEADER = struct.Struct(">8xiiBIH")
 HEADER_BYTES, CHECKED_FROM, LENGTH_END, MAGIC = 61, 21, 12, 2
 CODEC_MASK, ZSTD, TRANSACTIONAL, CONTROL = 0x07, 4, 0x10, 0x20
@@ -36,7 +36,7 @@ Leader = ProduceResponse.LeaderIdAndEpoch
 
 
 class _Appended(NamedTuple):
-    """One partition after its append: the row of the answer, and where its records end."""
+    """Hold the result of one append: the answer's row, and the end offset of the records."""
 
     row: Any
     log: Log | None = None
@@ -87,7 +87,7 @@ def _append(
 
 
 def _fault_of_request(name: str | None, acks: int) -> tuple[ErrorCode, str] | None:
-    """Check the parts of a request besides the records; return None if nothing is wrong."""
+    """Check the topic and the acks of a request; return None if nothing is wrong."""
     if name is None:
         return UNKNOWN_ID
     if acks not in (NO_ACKS, LEADER_ACKS, ALL_ACKS):
@@ -98,7 +98,7 @@ def _fault_of_request(name: str | None, acks: int) -> tuple[ErrorCode, str] | No
 
 
 def _refused(index: int, records: Any, error: Exception) -> _Appended:
-    """Translate the error of an append."""
+    """Build the answer's row for an append that failed."""
     if isinstance(error, MissingKeyError):
         row = RecordError(error.number, str(error))
         return _failed(index, ErrorCode.INVALID_RECORD, str(error), [row])
@@ -135,7 +135,7 @@ def fault_of_batch(
 
 
 def _code_of_bytes(records: Any) -> ErrorCode:
-    """Choose the code for refused records: a retriable code if they were damaged on their way."""
+    """Choose the code for refused records; the code for a wrong checksum lets clients retry."""
     crc = HEADER.unpack_from(records)[3]
     if crc32c(records[CHECKED_FROM:]) != crc:
         return ErrorCode.CORRUPT_MESSAGE
@@ -151,7 +151,7 @@ def _rows_of(topics: list[tuple[Any, list[_Appended]]]) -> list[_Appended]:
 
 
 def _is_early(appended: _Appended) -> bool:
-    """Report whether some replicas do not have the records yet."""
+    """Report whether some in-sync replicas do not have the records yet."""
     log = appended.log
     return log is not None and log.high_watermark < appended.end_offset
 
@@ -195,7 +195,7 @@ class _WaitingProduce(Pending):
         self._subscriptions: list[Subscription] = []
 
     def watch(self, wake: Callable[[], None]) -> None:
-        """Wake when a high watermark rises."""
+        """Call `wake` when the high watermark of a partition rises."""
         for appended in _rows_of(self._topics):
             if appended.log is not None and _is_early(appended):
                 try:
@@ -204,9 +204,10 @@ class _WaitingProduce(Pending):
                     wake()
 
     def look(self, *, is_last: bool) -> Answer | None:
-        """Answer if all replicas have the records.
+        """Answer if all in-sync replicas have the records.
 
-        At the deadline, a partition gets error 7 if some replicas do not have its records.
+        If some of them lack the records of a partition at the deadline, this partition gets the
+        error REQUEST_TIMED_OUT (7).
         """
         early = [one for one in _rows_of(self._topics) if _is_early(one)]
         if early and not is_last:

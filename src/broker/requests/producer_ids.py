@@ -1,4 +1,4 @@
-"""Answer InitProducerId (22): an id for an idempotent producer.
+"""Answer InitProducerId (22): give an id to an idempotent producer.
 
 Without a transactional id, a producer always gets a new id with epoch 0, even if it names its
 present id (KIP-360). So old batches cannot be confused with batches of the new id.
@@ -18,7 +18,8 @@ NO_PRODUCER = -1
 def answer(call: Call) -> Answer:
     """Return a new id, or an error."""
     asked = call.request.message()
-    if asked.transactional_id is not None:  # after this code, the client looks for no coordinator
+    # After this code, the client of a transactional producer does not search for a coordinator.
+    if asked.transactional_id is not None:
         return call.answer(_failed(ErrorCode.INVALID_REQUEST))
     if (asked.producer_id == NO_PRODUCER) != (asked.producer_epoch == NO_PRODUCER):
         return call.answer(_failed(ErrorCode.INVALID_REQUEST))

@@ -67,7 +67,7 @@ class Services:
         )
 
     def start(self, scheduler: Scheduler) -> None:
-        """Begin what is done without a request."""
+        """Begin the work that needs no request, such as moves and the loading of groups."""
         self.topics.finish()
         self.settings.start()
         self.groups.start(scheduler)
@@ -80,7 +80,7 @@ class Services:
 
 
 class Call(NamedTuple):
-    """One request for a handler."""
+    """Hold one request for a handler, with the services and the client."""
 
     services: Services
     request: Request

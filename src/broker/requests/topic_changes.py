@@ -1,4 +1,4 @@
-"""Answer CreateTopics (19) and DeleteTopics (20), and create topics that a client asks for."""
+"""Answer CreateTopics (19) and DeleteTopics (20), and create topics automatically."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from logstore.names import validate_topic
 
 BY_ID = 6  # the first version of DeleteTopics that names topics by their ids, too
 TOPIC_SOURCE, DEFAULT_SOURCE = 1, 5
-PARTITIONS_MAX = 100_000  # of one topic that a client creates
+PARTITIONS_MAX = 100_000  # the largest number of partitions of a topic that a client creates
 
 
 class _RefusedError(Exception):
@@ -36,7 +36,7 @@ class _Plan(NamedTuple):
 
 
 def fault_of_name(name: str) -> ErrorCode:
-    """Compare a name with Kafka's rules."""
+    """Return an error if a topic name breaks Kafka's rules, or else NONE."""
     try:
         validate_topic(name)
     except ValueError:
@@ -45,7 +45,7 @@ def fault_of_name(name: str) -> ErrorCode:
 
 
 def auto_create(services: Services, name: str) -> tuple[ErrorCode, Topic | None]:
-    """Create a topic with the broker's defaults; return the topic, or a code without a topic."""
+    """Create a topic with the broker's defaults; return an error code, and the topic or None."""
     fault = fault_of_name(name)
     if fault or name in INTERNAL_TOPICS:  # coordinators create these topics, in their own layout
         return fault or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None
@@ -119,7 +119,7 @@ def _plan_of(services: Services, asked: Any) -> _Plan:
 
 
 def _partition_count(services: Services, asked: Any) -> int:
-    """Return how many partitions a topic is to have; raise `_RefusedError` if it is refused."""
+    """Return how many partitions a new topic has; raise `_RefusedError` if that is refused."""
     replicas = list(services.leadership.replica_ids)
     if asked.assignments:
         if asked.num_partitions != -1 or asked.replication_factor != -1:

@@ -26,7 +26,7 @@ _OUT_OF_BYTES = (struct.error, IndexError)  # raised when a number is read past 
 
 
 class Step(NamedTuple):
-    """Hold one field, or several of a fixed size: the slot in the message, and the functions."""
+    """Hold the slot and the functions of one field, or of several fields of a fixed size."""
 
     name: str
     slot: int | slice
@@ -52,7 +52,7 @@ def decode(name: str, version: int, data: Data) -> Any:
 
 
 def decode_by(plan: Kind, data: Data) -> Any:
-    """Decode a message with a compiled plan."""
+    """Use a compiled plan to decode bytes that hold one message and nothing else."""
     cursor = Cursor(memoryview(data))
     message = plan.read(cursor)
     cursor.finish()
@@ -72,12 +72,12 @@ def encode(message: Any, version: int) -> bytearray:
 
 
 def write(out: bytearray, message: Any, version: int) -> None:
-    """Append the bytes of a message."""
+    """Encode a message, and append the bytes to `out`."""
     write_by(plan_of(type(message).__name__, version), out, message)
 
 
 def write_by(plan: Kind, out: bytearray, message: Any) -> None:
-    """Append the bytes of a message with a compiled plan."""
+    """Use a compiled plan to encode a message, and append the bytes to `out`."""
     try:
         plan.write(out, message)
     except (struct.error, TypeError, AttributeError) as error:
@@ -86,12 +86,12 @@ def write_by(plan: Kind, out: bytearray, message: Any) -> None:
 
 @functools.cache
 def plan_of(name: str, version: int) -> Kind:
-    """Compile a version of a message; raise ValueError if the schema lacks this version."""
+    """Compile the plan for one version of a message; raise ValueError for an unknown version."""
     return compile_plan(name, version, {})
 
 
 def compile_plan(name: str, version: int, by_hand: Mapping[str, Kind]) -> Kind:
-    """Compile a version of a message; for some structs, the caller passes the functions."""
+    """Compile the plan for one version of a message; `by_hand` has the plans of some structs."""
     schema = schema_of(name)
     if version not in schema.versions:
         raise ValueError(f"{name} has no version {version}")
@@ -99,7 +99,7 @@ def compile_plan(name: str, version: int, by_hand: Mapping[str, Kind]) -> Kind:
 
 
 def _struct(schema: Schema, name: str, version: int, by_hand: Mapping[str, Kind]) -> Kind:
-    """Compile a struct: the steps in the order of the fields, then the tagged fields."""
+    """Compile a struct's plan: the steps in the order of the fields, then the tagged fields."""
     if name in by_hand:
         return by_hand[name]
     fields = schema.structs[name]
@@ -122,14 +122,14 @@ def _struct(schema: Schema, name: str, version: int, by_hand: Mapping[str, Kind]
 
 
 def field_kind(name: str, struct: str, field: str, version: int) -> Kind:
-    """Compile the type of one field of a struct of a message."""
+    """Compile the plan for one field of a struct in a message."""
     schema = schema_of(name)
     (found,) = (one for one in schema.structs[struct] if one.name == field)
     return _kind(schema, found, version, {})
 
 
 def tagged_fields(name: str, struct: str, version: int) -> list[Tagged]:
-    """Return the tagged fields of a struct of a message, in ascending order of their tags."""
+    """Return the tagged fields of a struct in a message, sorted by tag."""
     schema = schema_of(name)
     kinds = {
         field.name: _kind(schema, field, version, {})
@@ -195,7 +195,7 @@ def _run(layout: struct.Struct) -> tuple[Read, Write]:
 
 
 def _kind(schema: Schema, field: Field, version: int, by_hand: Mapping[str, Kind]) -> Kind:
-    """Compile the type of a field in a version."""
+    """Compile the plan for a field in one version of its message."""
     is_nullable = version in field.nullable
     is_compact = version in (schema.flexible if field.flexible is None else field.flexible)
     letter = primitives.LETTERS.get(field.type)
@@ -263,7 +263,7 @@ def _struct_reader(
 
 
 def _refuse(cursor: Cursor, error: Exception, name: str) -> NoReturn:
-    """Raise a `WireError` that names the field of a struct in which the decoder stopped."""
+    """Raise a `WireError` that names the field at which the decoder stopped."""
     if not isinstance(error, WireError):
         error = WireError(cursor.at, "the bytes end inside a field")
     error.inside(name)

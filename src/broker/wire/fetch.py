@@ -1,4 +1,4 @@
-"""Decode Fetch requests, and cut Fetch responses into pieces between their records.
+"""Decode Fetch requests, and cut Fetch responses into pieces: bytes, records, bytes, and so on.
 
     pieces = split_response(13, correlation_id, response)
 
@@ -28,7 +28,7 @@ FLEXIBLE = 12
 
 
 class FileRange(NamedTuple):
-    """Describe records in a file: the file, as the sender knows it, and the range of bytes."""
+    """Describe records in a file: the sender's object for the file, and the range of bytes."""
 
     file: Any
     position: int
@@ -75,7 +75,7 @@ def _size_of(records: Data | FileRange) -> int:
 
 @functools.cache
 def _request_plan(version: int) -> Kind:
-    """Compile a version of the request; a function here reads partitions of current versions."""
+    """Compile the plan for a version; from version 12 on, a function here reads the partitions."""
     cls = messages.FetchRequest.FetchPartition
     generic = codec.plan_of("FetchRequest", version)
     if version < FLEXIBLE:
@@ -103,7 +103,7 @@ def _request_plan(version: int) -> Kind:
 
 @functools.cache
 def _response_plan(version: int) -> Kind:
-    """Compile a version of the response; a function in this module writes the partitions."""
+    """Compile the plan for a version; a function in this module writes the partitions."""
     cls = messages.FetchResponse.PartitionData
     generic = codec.plan_of("FetchResponse", version)
     partition = Kind(generic.read, _partition_writer(cls, version), 1, PARTITION_BYTES)

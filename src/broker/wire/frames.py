@@ -23,20 +23,20 @@ SIZE = struct.Struct(">i")
 
 
 class FrameSplitter:
-    """Collect the bytes of a socket and cut them into frames, without the size before each frame.
+    """Collect the bytes of a socket and cut them into frames; remove the size before each frame.
 
     Memory grows with the bytes that arrived, not with the size that a frame declares. If a whole
     frame arrives in one piece, it is returned as a view of that piece. Otherwise its pieces are
     joined once. Small pieces are gathered, so that a slow sender costs little memory.
 
     Attributes:
-        declared_bytes: the size of the incomplete frame; 0 if none is begun, or its size is not
-            known yet.
+        declared_bytes: the size of the incomplete frame; 0 if no frame is begun, or if the size is
+            not known yet.
     """
 
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self._frame_bytes_max = frame_bytes_max
-        self._head = bytearray()  # the size of the incomplete frame, as far as it has arrived
+        self._head = bytearray()  # the bytes of the size that have arrived
         self._pieces: list[Data] = []  # the bytes after the size
         self._held_bytes = 0  # the number of bytes in `_pieces`
         self.declared_bytes = 0
@@ -108,14 +108,14 @@ class Request(NamedTuple):
     def is_unknown_version(self) -> bool:
         """Report whether this is an ApiVersions request of an unknown version.
 
-        Answer such a request with error 35, in version 0 of the response.
+        Answer such a request with UNSUPPORTED_VERSION (35), in version 0 of the response.
         """
         return self.key == API_VERSIONS and self.version not in _versions(API_VERSIONS)
 
     def message(self) -> Any:
         """Decode the body; ignore bytes after its end, as Kafka does.
 
-        librdkafka 2.16 has three such bytes in a Metadata request for all topics.
+        librdkafka 2.16 sends three such bytes in a Metadata request for all topics.
         """
         return codec.read(api_names()[self.key] + "Request", self.version, Cursor(self.body))
 
@@ -178,7 +178,7 @@ def decode_response(key: int, version: int, frame: Data) -> tuple[int, Any]:
 
 
 def _response_header_version(key: int, version: int) -> int:
-    """Return 1 for a flexible version, but 0 for ApiVersions, which any client must read."""
+    """Return 1 for a flexible version, but 0 for ApiVersions: every client must read its answer."""
     if key == API_VERSIONS:
         return 0
     return int(schema_of(api_names()[key] + "Response").is_flexible(version))

@@ -67,7 +67,9 @@ def number(letter: str) -> Kind:
 
 @functools.cache
 def length(letter: str, is_nullable: bool) -> tuple[Read, Write, int]:
-    """Return functions that read and write a length, and its least size; None means null.
+    """Return a function that reads a length, one that writes it, and the length's least size.
+
+    The functions use None as the length of a null value.
 
     Args:
         letter: `h` or `i` if the length has a fixed size; "" if the length is compact.
@@ -136,7 +138,7 @@ def text(is_compact: bool, is_nullable: bool) -> Kind:
 
 
 def binary(is_compact: bool, is_nullable: bool, as_view: bool) -> Kind:
-    """Return the kind of bytes: a copy, or with `as_view` a view of the frame."""
+    """Return the kind of bytes; reading gives a copy, or a view of the frame if `as_view`."""
     read_length, write_length, size = length("" if is_compact else "i", is_nullable)
     convert: Callable[[memoryview], bytes | memoryview] = memoryview if as_view else bytes
 
@@ -166,7 +168,7 @@ def array(element: Kind, is_compact: bool, is_nullable: bool) -> Kind:
         elements: list[Any] = []
         try:
             for _ in range(count):
-                elements.append(read_element(cursor))  # noqa: PERF401 - its length is in the path
+                elements.append(read_element(cursor))  # noqa: PERF401 - an error's path uses its length
         except WireError as error:
             error.inside(f"[{len(elements)}]")
             raise

@@ -28,7 +28,7 @@ def decode_produce(data: Data, version: int) -> Any:
 
 @functools.cache
 def _plan(version: int) -> Kind:
-    """Compile a version of the request; functions in this module read the partitions."""
+    """Compile the plan for a version; functions in this module read the partitions."""
     is_flexible = schema_of("ProduceRequest").is_flexible(version)
     cls = messages.ProduceRequest.PartitionProduceData
     generic = codec.compile_plan("ProduceRequest", version, {})

@@ -1,6 +1,6 @@
 """Read the schemas of Kafka's messages: which version has which fields, and their types.
 
-scripts/wire_schemas.py makes `schemas.json` from the jars of kafka-clients.
+The script scripts/wire_schemas.py makes `schemas.json` from jars of Kafka.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ LAST = 1 << 15  # the end of an open range such as `3+`: one above the largest i
 
 
 class Versions(NamedTuple):
-    """Hold a range of versions, half-open."""
+    """Hold a range of versions; `end` is the first version after the range."""
 
     first: int
     end: int

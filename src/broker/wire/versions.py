@@ -1,8 +1,8 @@
 """List the versions of each API that this broker announces and accepts, by milestone.
 
 An API is announced only when its milestone is done. If a broker lacks an API that it announced,
-clients refuse to start, or hang. FindCoordinator belongs to the base: without it, librdkafka's
-`close` hangs.
+clients refuse to start, or hang. FindCoordinator belongs to the milestone "base", because
+librdkafka's `close` hangs if a broker does not announce it.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class ApiRange(NamedTuple):
     last: int
 
 
-# The versions that Kafka 4.1 announces, without its unstable versions (OffsetCommit and OffsetFetch
-# 10, InitProducerId 6). The ranges of keys 4 to 7 come from Kafka 3.9. Brokers use these APIs only
-# among themselves.
+# These are the versions that Kafka 4.1 announces, except its unstable versions (OffsetCommit and
+# OffsetFetch 10, InitProducerId 6). The ranges of the keys 4 to 7 come from Kafka 3.9. Only brokers
+# use these four APIs, among themselves.
 MILESTONES: dict[str, tuple[ApiRange, ...]] = {
     name: tuple(ApiRange(*row) for row in rows)
     for name, rows in {
@@ -72,8 +72,8 @@ class ApiVersions:
         }
 
     def accepts(self, key: int, version: int) -> bool:
-        """Report whether a request is allowed to be decoded.
+        """Report whether this broker accepts requests of an API in a version.
 
-        If not, the broker closes the connection.
+        If it does not accept a request, it closes the connection.
         """
         return version in self._accepted.get(key, ())

@@ -1,1 +1,1 @@
-"""Answer what administrators ask: settings, log dirs, partitions, reassignments."""
+"""Answer requests of administrators about settings, log dirs, partitions and reassignments."""

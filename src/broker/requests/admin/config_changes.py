@@ -22,8 +22,9 @@ from broker.wire.messages import (
 )
 from logstore import LogStoreError, UnknownPartitionError
 
-LISTED = frozenset({TOPIC, BROKER, 8, 16, 32})  # loggers, metrics and groups: always empty here
-TYPES_FROM = 1  # the first version of ListConfigResources that knows resources besides metrics
+# 8, 16 and 32 are loggers, metrics and groups: this broker has no resources of these types.
+LISTED = frozenset({TOPIC, BROKER, 8, 16, 32})
+TYPES_FROM = 1  # the first version of ListConfigResources that lists more than metrics
 
 
 def answer_alter(call: Call) -> Answer:
@@ -54,7 +55,7 @@ def answer_incremental(call: Call) -> Answer:
 def _alter_all(
     call: Call, changes_of: Callable[[Any], list[Change]]
 ) -> list[tuple[ErrorCode, str | None, int, str]]:
-    """Change each resource separately; return the fields of its row, for both kinds of answers."""
+    """Change each resource separately; return the fields of each resource's row in the answer."""
     asked = call.request.message()
     named = Counter((one.resource_type, one.resource_name) for one in asked.resources)
     rows = []
@@ -91,7 +92,7 @@ def _alter(
 def _refusal_of(
     services: Services, kind: int, name: str, changes: Sequence[Change]
 ) -> tuple[ErrorCode, str] | None:
-    """Check a change, except for the keys and values of its settings; None if nothing is wrong."""
+    """Check a change, but not its keys and values; return None if nothing is wrong."""
     keys = [change.key for change in changes]
     if len(set(keys)) < len(keys):
         return ErrorCode.INVALID_REQUEST, "the request changes a setting twice"
@@ -107,7 +108,11 @@ def _refusal_of(
 
 
 def _alter_topic(services: Services, name: str, changes: Sequence[Change], is_dry: bool) -> None:
-    """Change all partitions of a topic; lists are changed from the first partition's value."""
+    """Change the settings of all partitions of a topic.
+
+    If a change adds elements to a list or removes elements, it begins with the list of the first
+    partition.
+    """
     topic = services.topics.get(name)
     if topic is None:
         raise UnknownPartitionError(topic=name, partition=0)

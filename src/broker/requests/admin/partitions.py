@@ -12,7 +12,7 @@ from broker.wire.error_codes import ErrorCode
 from broker.wire.messages import CreatePartitionsResponse, DeleteRecordsResponse
 from logstore import LogStoreError
 
-HIGH_WATERMARK = -1  # as the offset of a request: delete all records
+HIGH_WATERMARK = -1  # this offset in a request means: delete all records
 NO_OFFSET = -1
 
 Refusal = tuple[ErrorCode, str]
@@ -55,7 +55,7 @@ def _fault_of_count(services: Services, asked: Any) -> Refusal | None:
 
 def _create(services: Services, asked: Any) -> Refusal | None:
     topic = services.topics.get(asked.name)
-    if topic is None:  # another client has just deleted it
+    if topic is None:  # another client has just deleted the topic
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {asked.name!r}"
     try:
         services.topics.add_partitions(topic, asked.count)
@@ -65,7 +65,7 @@ def _create(services: Services, asked: Any) -> Refusal | None:
 
 
 def answer_delete_records(call: Call) -> Answer:
-    """Delete the records before an offset; the log start moves at once."""
+    """Delete the records before an offset; the log start offset changes at once."""
     asked = call.request.message()
     Topic = DeleteRecordsResponse.DeleteRecordsTopicResult  # noqa: N806 - a class
     topics = [

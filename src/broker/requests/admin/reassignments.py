@@ -17,7 +17,7 @@ from broker.wire.messages import (
     ListPartitionReassignmentsResponse,
 )
 
-ELECTIONS = (0, 1)  # preferred, and unclean: the new leader may lack records
+ELECTIONS = (0, 1)  # preferred; or unclean, where the new leader may lack records
 
 
 def _has(call: Call, name: str, partition: int) -> bool:
@@ -26,7 +26,7 @@ def _has(call: Call, name: str, partition: int) -> bool:
 
 
 def answer_alter(call: Call) -> Answer:
-    """Accept the present replicas; refuse other brokers, and cancelling, because nothing runs."""
+    """Accept the present replicas; refuse other brokers, and refuse to cancel a reassignment."""
     Topic = AlterPartitionReassignmentsResponse.ReassignableTopicResponse  # noqa: N806 - a class
     topics = [
         Topic(topic.name, [_altered(call, topic.name, one) for one in topic.partitions])
