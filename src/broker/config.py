@@ -95,14 +95,14 @@ class BrokerConfig:
         max_groups_per_partition: the largest number of groups in one partition of
             `__consumer_offsets`.
         offsets_topic_num_partitions: the number of partitions of `__consumer_offsets`. It cannot be
-            changed once the topic exists.
+            changed after the topic was created.
         offsets_retention_minutes: how long offsets are kept after their group became empty.
         offsets_retention_check_interval_ms: the time between two searches for expired offsets.
         offset_metadata_max_bytes: the size of the longest text that a client may store with an
             offset.
         log_config: the configuration of topics that are created without settings of their own.
         store_config: the configuration of a store that the broker opens itself. The broker's own
-            `log_config` replaces the `log_config` in it.
+            `log_config` replaces the `log_config` of this configuration.
     """
 
     listeners: str = "PLAINTEXT://127.0.0.1:0"

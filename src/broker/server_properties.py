@@ -1,9 +1,9 @@
 """Translate Kafka's `server.properties` to a `BrokerConfig`.
 
-There are four kinds of keys. Some keys set something in this broker. Some have no meaning for a
-single broker, and are ignored. Some ask for a protection that this broker does not give, and are
-refused. All other keys are unknown. All keys are read, so that the user sees every problem at once.
-The values of refused keys may be secrets, so no message shows them.
+There are four kinds of keys. Some keys set something in this broker. Some keys have no meaning for
+a single broker, and are ignored. Some keys ask for a protection that this broker does not give, and
+are refused. All other keys are unknown. All keys are read, so that the user sees every problem at
+once. The values of refused keys may be secrets, so no message shows these values.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class _Reader:
             self.sources[field] = key
 
     def read_topic_default(self, default: Default, text: str) -> None:
-        """Read the default of a topic setting; it applies to topics that do not set it."""
+        """Read the default of a topic setting, for topics that do not set it themselves."""
         key = default.topic_key
         if KEYS[key].type in (INT, LONG):
             number = _whole(text) * default.unit
@@ -206,7 +206,7 @@ class _Reader:
                 kept.append(str(one._replace(name=name)))
         if not kept:
             raise ValueError("there is none for clients")
-        BrokerConfig(**self.settings | {field: ",".join(kept)})  # raises if it is not valid
+        BrokerConfig(**self.settings | {field: ",".join(kept)})  # raises if an address is bad
         self.settings[field] = ",".join(kept)
 
     def compare(self) -> None:
@@ -243,7 +243,7 @@ class _Reader:
                 self.unknown.append(f"{key} is unknown{hint}")
 
     def listed(self, key: str) -> list[str]:
-        """Return the elements of a key whose value is a list with commas."""
+        """Return the elements of a key whose value is a list, separated by commas."""
         return [part.strip() for part in self.entries.get(key, "").split(",") if part.strip()]
 
     def result(self) -> ServerProperties:
@@ -267,7 +267,7 @@ class _Reader:
 
 
 def _named(key: str, field: str, text: str, reason: str) -> str:
-    """Describe the problem of a key; if the reason begins with a field, put the key there."""
+    """Describe the problem of a key; in the reason, the key replaces the name of the field."""
     names = [field.rpartition(".")[2]]
     if key in TOPIC_DEFAULTS:
         names.append(TOPIC_DEFAULTS[key].topic_key)
@@ -291,6 +291,6 @@ def _value_like(default: object, text: str) -> object:
         return text.lower() == "true"
     if WHOLE.fullmatch(text):
         return min(int(text), MS_MAX)
-    if DECIMAL.fullmatch(text):  # Kafka's log.cleaner.io.max.bytes.per.second is such a number
+    if DECIMAL.fullmatch(text):  # Kafka's log.cleaner.io.max.bytes.per.second is decimal
         return int(min(float(text), MS_MAX))
     return text

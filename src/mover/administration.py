@@ -2,11 +2,11 @@
 
 The store's first `ReplicaMover` registers the commands. If a client asks for a command before there
 is a mover, that request registers all commands. If a store has no mover, the first request for a
-move makes a mover. A client that only reads starts no mover. `mover.registration` names the class
-of the mover that a request makes.
+move makes a mover. A request that only reads makes no mover. `mover.registration` chooses the class
+of the mover.
 
-Results and progress are plain documents. Their field `moves` has one entry for each move.
-`facts_of` makes an entry.
+Results and progress are plain documents. The field `moves` of a document has one entry for each
+move. The function `facts_of` makes an entry.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class RunningMover(Protocol):
         """Limit all moves, or only the moves of one log dir, to a rate."""
 
 
-# Its arguments are the store, the number of threads and the rate.
+# The arguments of this function are the store, the number of threads and the rate.
 MakeMover = Callable[[LogStore, int, Rate], RunningMover]
 
 # Both references are weak, so they keep neither the store nor its commands in memory. A store
@@ -193,8 +193,8 @@ class MoveCommands:
             is_followed: bool = False,
         ) -> Row:
             is_new = self.mover is None or self.mover.is_closed
-            # A new mover resumes moves at once. Here it begins at `HOLD_RATE`, so that no move ends
-            # before this request cancels or pauses the move.
+            # A new mover resumes moves at once. Here the new mover begins at `HOLD_RATE`, so that
+            # no move ends before this request cancels or pauses the move.
             is_held = is_new and verb in ("cancel", "pause")
             rate = rate_left(self.store)
             mover = self.running(rate=HOLD_RATE if is_held else None)

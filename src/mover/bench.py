@@ -24,9 +24,9 @@ class MovePhase(Phase):
     """Measure how long appends wait while a replica is moved off their disk.
 
     A writer appends every 5 ms: first alone (worker 0 of the trace), then during the move (worker
-    1). The move itself is worker 2. It has one sample, with the bytes of the move and no records.
-    If the case is "throttled", the rate of the move is half of one disk's rate. Otherwise the rate
-    is "auto". The round reports the bytes, records and seconds of the move.
+    1). The move itself is worker 2. Worker 2 has one sample, with the bytes of the move and no
+    records. If the case is "throttled", the rate of the move is half of one disk's rate. Otherwise
+    the rate is "auto". The round reports the bytes, records and seconds of the move.
     """
 
     name = "move"
@@ -71,7 +71,7 @@ class MovePhase(Phase):
         waiter.start()
         deadline = time.monotonic() + SECONDS_FACTOR_MAX * self.case.seconds
         self._append(moving, lambda: done.is_set() or time.monotonic() > deadline)
-        # A cancelled move has no copy any more, and its `bytes_done` is 0. So read it before.
+        # A cancelled move has no copy any more, and its `bytes_done` is 0. So read it first.
         copied_bytes, stopped_ns = move.bytes_done, time.perf_counter_ns()
         move.cancel()  # no effect on a move that is done
         waiter.join()

@@ -2,12 +2,11 @@
 
 marks     first the field `moving` in the live copy's metadata, then the `.move` directory with its
           record of the move
-give up   the `.move` directory is removed, but only after the live copy no longer names it. The
+give up   the `.move` directory is removed, but only after the mark in the live copy is cleared. The
           directory is kept while its copy may be better than the source: if the source's disk is
-          gone, or if a swap stopped half way. If the move failed, the live copy still names the
-          directory, and the move is resumed when the source is back. If the move was cancelled,
-          the directory gets a move id that no source names, and the next start removes the
-          directory
+          gone, or if a swap stopped half way. If the move failed, the live copy keeps the mark, and
+          the move is resumed when the source is back. If the move was cancelled, the directory gets
+          a move id that no mark has, and the next start removes the directory
 """
 
 from __future__ import annotations
@@ -42,7 +41,8 @@ def check_fit(move: Move, target: LogDir) -> None:
     """Check that the target of a move accepts new replicas now.
 
     Raises:
-        LogDirOfflineError, LogDirSuspectError, LogDirFullError: the target is in that state.
+        LogDirOfflineError, LogDirSuspectError, LogDirFullError: the target is OFFLINE, SUSPECT or
+            full.
         LogDirError: the target is an old copy of the log dir.
         TargetUnfitError: the target is cordoned.
     """
@@ -127,7 +127,7 @@ class Job:
                 self._claim()
 
     def _forget_left(self) -> None:
-        """Purge the copies of earlier moves; the replica's live copy names none of these."""
+        """Purge the copies of earlier moves, to which the live copy's mark does not refer."""
         copies, key = self.replicas.copies, self.move.key
         left = copies.moves.pop(key, None)
         others = {} if left is None else {left.path: left.log_dir}
@@ -182,7 +182,7 @@ class Job:
     # --- giving up --------------------------------------------------------------------------------
 
     def give_up(self, *, is_cancelled: bool) -> None:
-        """Remove the copy and its marks, if that is safe, and as far as the disks allow."""
+        """Remove the copy and its marks, if this is safe and if the disks allow it."""
         self.target.let_go()
         if self._swap is not None and self._swap.is_undecided:
             return

@@ -38,7 +38,7 @@ class Wanted(enum.Enum):
 
 
 class MoveProgress(NamedTuple):
-    """Report how far a move is.
+    """Report the progress of a move.
 
     Attributes:
         bytes_done: bytes of record batches that were copied.
@@ -109,7 +109,7 @@ class Move:
         self.waits_for_room = False
         self.cancel_reason = ""
         self.wanted: Wanted | None = None
-        # Whether the move is paused because a log dir hangs. False if a caller paused the move.
+        # Whether the move is paused because a log dir hangs, and not because a caller paused it.
         self.is_held_up = False
         self._controller = controller
         self._pid = os.getpid()
@@ -156,7 +156,7 @@ class Move:
         return self.lag_bytes
 
     def progress(self) -> MoveProgress:
-        """Report how far the move is."""
+        """Report the progress of the move."""
         rate = self._rate()
         lag = self.lag_bytes
         eta = 0.0 if not lag else lag / rate if rate else None
@@ -195,7 +195,7 @@ class Move:
 
     @uninterruptible
     def _wait_until(self, deadline: float) -> bool:
-        """Wait briefly, because Ctrl-C is blocked meanwhile; return whether the wait is over."""
+        """Wait up to `LOOK_SECONDS`, because Ctrl-C is blocked; return True to end `wait`."""
         seconds = max(0.0, deadline - time.monotonic())
         with self._changed:
             is_over = self._changed.wait_for(
@@ -263,7 +263,7 @@ class Move:
 
     @uninterruptible
     def cancel(self, reason: str = "by its user") -> None:
-        """Give the move up, and remove its copy before returning; a move that ended is unchanged.
+        """Give the move up, and remove its copy before returning; leave an ended move unchanged.
 
         A FAILED move stays FAILED, but its copy is never resumed.
 
@@ -320,7 +320,7 @@ class Move:
             raise LogClosedError(reason=REASON)
 
     def stop(self, reason: str) -> None:
-        """Cancel the move for a reason that its user did not give, such as a deleted partition."""
+        """Cancel the move, because its replica is deleted or gets another move."""
         self.cancel(reason)
 
     @uninterruptible
@@ -363,7 +363,7 @@ class Move:
             )
 
     def go(self, state: MoveState, error: LogStoreError | None = None) -> None:
-        """Change the state; the caller is the thread that runs the move."""
+        """Change the state; while a thread runs the move, only that thread calls this method."""
         with self._changed:
             check_transition(self._state, state)
             self._state = state

@@ -74,7 +74,7 @@ class ReplicaMover:
         self._order = ORDERS[order]
         self._moves_per_disk_max = moves_per_disk_max
         self._taking = threading.Lock()
-        self._is_to_look = False  # whether a log dir answers again or came back since the last look
+        self._is_to_look = False  # whether `_take` must look for moves that can be resumed
         self._pool: ReplicaMoveThreadPool[Move] = ReplicaMoveThreadPool(
             num_replica_move_threads,
             self._take,
@@ -96,10 +96,11 @@ class ReplicaMover:
     def of(cls, store: LogStore, num_replica_move_threads: int | None = None) -> Self:
         """Return the mover that all users of a store share; if there is none, make a mover.
 
-        A new mover gets the rate that was set last. It is closed when the store is closed.
+        A new mover gets the rate that was set last. When the store is closed, its mover is closed.
 
         Args:
-            num_replica_move_threads: for a new mover; an existing mover keeps its number.
+            num_replica_move_threads: the number of threads of a new mover; an existing mover keeps
+                its number.
         """
         if num_replica_move_threads is not None:
             whole(num_replica_move_threads, "num_replica_move_threads", 1)
@@ -140,8 +141,8 @@ class ReplicaMover:
     ) -> Move:
         """Move a replica to another log dir; first cancel its running move to a different log dir.
 
-        If a disk refuses (the target is full, cordoned or offline), the move is FAILED and has the
-        error. If the replica is already in the log dir, the move is DONE.
+        If the target is full, cordoned or offline, the move is FAILED, and `Move.error` has the
+        reason. If the replica is already in the log dir, the move is DONE.
 
         Args:
             throttled_rate: bytes per second for this move alone.
@@ -158,7 +159,7 @@ class ReplicaMover:
         """Run the moves of a plan in its order; a move waits until earlier moves free enough room.
 
         Raises:
-            The errors of `move`. The moves that were requested before the error continue.
+            The errors that `move` raises. The moves that were requested before the error continue.
         """
         return [
             self._submit(one.topic, one.partition, one.target, None, waits_for_room=True)
@@ -171,8 +172,9 @@ class ReplicaMover:
     ) -> ChangeReplicaDirResponse:
         """Carry out a ChangeReplicaDirRequest (KIP-113).
 
-        If a source or target is offline, or a move is cancelled, the partition's result says so.
-        If a partition does not exist yet, its log dir is remembered, as in `store.prefer_dir`.
+        If a source or target is offline, or a move is cancelled, the partition's result is an
+        error. If a partition does not exist yet, its log dir is remembered, as in
+        `store.prefer_dir`.
         """
         return change_replica_dirs(assignment, self.move, self.store.prefer_dir)
 
@@ -305,7 +307,7 @@ class ReplicaMover:
     def close(self) -> None:
         """Pause the running moves and end the threads; the next mover resumes the moves.
 
-        Calling it again has no effect.
+        A second call has no effect.
         """
         if self._pid != os.getpid():
             return  # a forked child: the moves and the threads belong to its parent

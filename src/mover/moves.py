@@ -1,7 +1,7 @@
-"""Hold the moves of one mover, the queue of moves that wait for a thread, and their reservations.
+"""Hold the moves of one mover, the queue of moves that wait for a thread, and the reserved room.
 
-A `ReplicaMover` owns one `Moves`. Admission and resumption take the `Moves` as an argument, and
-each `Move` calls it as its controller.
+A `ReplicaMover` owns one `Moves`. The modules `admission` and `resume` take this `Moves` as an
+argument. Each `Move` calls the `Moves` as its controller.
 
 Threads: `changed` guards the queue, `is_closed` and the state of every move. The list of all moves
 only grows. A thread copies this list before it walks over the moves.
@@ -66,12 +66,12 @@ class Moves:
             return list(self._queue)
 
     def add(self, move: Move) -> None:
-        """Add a move that was requested or is resumed, without queueing the move."""
+        """Add a requested or resumed move to the list of moves; do not queue the move."""
         self._all.append(move)
         self._newest[move.key] = move
 
     def newest(self, key: TopicPartition) -> Move | None:
-        """Find the move of a partition that was requested or resumed last."""
+        """Return the newest move of a partition, or None if the partition has no move."""
         return self._newest.get(key)
 
     def close(self) -> None:
@@ -123,7 +123,7 @@ class Moves:
 
     @contextmanager
     def letting_in(self, move: Move) -> Iterator[None]:
-        """Fail a move if admitting it raises (Ctrl-C too), because no thread would ever run it."""
+        """Fail a move if an error or Ctrl-C stops its admission: no thread would ever run it."""
         try:
             yield
         except BaseException as error:

@@ -1,6 +1,7 @@
 """Register the commands of moves in a store when a client first asks for one of the commands.
 
-The admin socket of a store imports this module by its name, because a store does not know movers.
+The admin socket of a store imports this module by its name, because the package `logstore` is not
+allowed to depend on the package `mover`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reserve room at the targets of moves, because two moves may fit alone but not together.
+"""Reserve room at the targets of moves, because there may be room for one move but not for two.
 
 Log dirs on one file system share its room. A reservation covers only the bytes that a move still
 has to write, because the bytes that the move has written are not free any more.
@@ -20,7 +20,7 @@ INDEX_SHARE = 256  # this many bytes of batches need one byte of index files (an
 
 
 class Occupant(Protocol):
-    """Hold the facts of a move that decide how much room it needs."""
+    """List the attributes of a move that decide how much room the move needs."""
 
     topic: str
     partition: int
@@ -31,12 +31,12 @@ class Occupant(Protocol):
 
 
 def need_of(size_bytes: int) -> int:
-    """Compute how many bytes of room the move of a replica with this size needs."""
+    """Compute how many bytes of room a move needs, if its replica has `size_bytes`."""
     return size_bytes + size_bytes // INDEX_SHARE + ALLOWANCE_BYTES
 
 
 def device_of(target: LogDir) -> int:
-    """Find the file system of a log dir; raise OSError if the disk fails."""
+    """Return the device number of a log dir's file system; raise OSError if the disk fails."""
     return files.stat(target.path).st_dev
 
 
@@ -44,10 +44,10 @@ class Reservations:
     """Record how many bytes each move still has to write, and to which file system."""
 
     def __init__(self) -> None:
-        # Never held during a disk call, so that `release` never waits for a disk.
+        # This lock is never held during a disk call, so that `release` never waits for a disk.
         self._lock = threading.Lock()
         self._held: dict[Occupant, int] = {}  # the file system of each move that has room
-        # One lock for each file system. Only one move at a time reserves room on a file system.
+        # The lock of each file system. Only one move at a time reserves room on a file system.
         self._asking: dict[int, threading.Lock] = {}
 
     def reserve(self, occupant: Occupant, target: LogDir) -> None:

@@ -1,18 +1,19 @@
 """Handle moves that no thread runs: at a start, and when a log dir answers again or is back.
 
-The metadata of a live copy names its unfinished move. What is done depends on the `.move` copy:
+The metadata of a live copy has the mark `moving`, which refers to an unfinished move of the
+replica. What is done depends on the `.move` copy:
 
 | the `.move` copy | what is done |
 |---|---|
 | exists | the move is resumed |
 | is in a log dir that does not serve or is missing | the move is FAILED for that reason |
-| does not exist, because it was not begun yet or was given up | the name is cleared |
-| is in a log dir that no longer belongs to the store | the name is cleared |
+| does not exist, because it was not begun yet or was given up | the mark is cleared |
+| is in a log dir that no longer belongs to the store | the mark is cleared |
 
 If a move failed because its source or its target did not serve, a new move continues its copy. The
 old move cannot continue, because it was already reported as failed (KIP-113, section 3). A move
-that failed for another reason waits for its `retry`. If a move was cancelled while its source was
-unreachable, its copy is deleted here.
+that failed for another reason waits for a call of its method `retry`. If a move was cancelled while
+its source was unreachable, its copy is deleted here.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ AWAY = (LogDirOfflineError, LogDirSuspectError, ReplicaOfflineError)
 
 
 class Left(NamedTuple):
-    """Describe a move that a live copy names and that no thread runs; `target` may be missing."""
+    """Describe an unfinished move that no thread runs; `target` is None if it is missing."""
 
     key: TopicPartition
     log: Log
@@ -56,7 +57,7 @@ class Left(NamedTuple):
 
 
 def resume_left(moves: Moves) -> None:
-    """Resume the moves that the live copies name, and remove the copies of cancelled moves."""
+    """Resume the moves that are marked in live copies; remove the copies of cancelled moves."""
     replicas = moves.replicas
     for over in _unremoved(replicas, moves.all()):
         with suppress(LogStoreError), replicas.reserved(over.key):
@@ -126,7 +127,7 @@ def _left_moves(replicas: Replicas, moves: Iterable[Move]) -> Iterator[Left]:
 
 
 def _stands(replicas: Replicas, key: TopicPartition, mark: Moving, target: LogDir) -> bool:
-    """Report whether a live copy's `.move` copy exists."""
+    """Report whether the `.move` copy of the move with this mark exists."""
     found = replicas.copies.moves.get(key)
     path = os.path.join(target.path, move_dir_name(*key, mark.move_id))
     return found is not None and found.path == path

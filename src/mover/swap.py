@@ -12,11 +12,12 @@
                       directory
 
 If a crash comes before step 2 is durable, the source stays live, and the `.move` directory is still
-only a copy, whether or not it is marked. If a crash comes between steps 2 and 3, no directory has
-the live name, and the next start finishes the swap. The start finishes it only if the source's
-`.delete` name, its intent and the mark agree. This is safe, because the source is renamed only for
-a complete copy. No order of syncs leaves two live names with one generation (KIP-113 section 3; ADR
-7).
+only a copy, whether or not it has the caught-up mark. If a crash comes between steps 2 and 3, no
+directory has the live name, and the next start finishes the swap. The start finishes the swap only
+if the source's `.delete` name, the intent in the source's metadata and the caught-up mark of the
+copy agree. This is safe, because the source is renamed only when the copy is complete. In whatever
+order the disks sync, two directories with a live name never have the same generation (KIP-113
+section 3; ADR 7).
 
 If a call fails before step 2, the source stays live. If the rename of step 2 fails, the source's
 disk shows which name the source has. If step 3 fails, the source gets its live name back, with a
@@ -97,7 +98,7 @@ class Swap:
         self._follow()
 
     def _follow(self) -> int:
-        """Copy and sync until little is missing; return the end offset of the copy."""
+        """Copy and sync until few bytes are missing; return the end offset of the copy."""
         for _ in range(FLUSHES_MAX):
             end_offset = self.log.log_end_offset
             missing = copy_all(self.log, self.target, self.ends)
@@ -109,10 +110,12 @@ class Swap:
     # --- under the lock ---------------------------------------------------------------------------
 
     def run(self) -> bool:
-        """Swap; return False if the log grew or changed so much that the copy must catch up again.
+        """Put the copy in the source's place; return False if the copy must catch up again.
+
+        The copy must catch up again if the log has grown or changed too much.
 
         Raises:
-            LogStoreError: a disk failed. Unless `is_undecided` is True, the log is still the
+            LogStoreError: a disk failed. Unless `is_undecided` is True, the log still uses the
                 source.
         """
         self.prepare()
@@ -146,7 +149,7 @@ class Swap:
 
     def _take_the_rest(self) -> bool:
         """Copy and sync the last bytes; return False if they are too many or the log changed."""
-        self.ends.target.check_current()  # a target that came back may be an old copy of itself
+        self.ends.target.check_current()  # a target that came back may be an old copy of the disk
         segments = relocation.segments_of(self.log)
         if relocation.metadata_of(self.log) != self._metadata:
             return False  # the log was truncated, or the metadata of the copy is out of date
@@ -217,7 +220,7 @@ class Swap:
             return False
 
     def _lose(self, cause: LogStoreError) -> LogStoreError:
-        """Stop serving the log, because only the next start can find out its directories' names."""
+        """Stop serving the log, because only the next start can see which directory it is in."""
         error = ReplicaOfflineError(
             topic=self.key.topic,
             partition=self.key.partition,

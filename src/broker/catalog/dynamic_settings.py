@@ -21,7 +21,7 @@ from mover import ReplicaMover
 RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 CORDONED = "cordoned.log.dirs"
 # These settings limit the replication between brokers, which a single broker does not have. Kafka's
-# tool for reassignments sets them with every throttle.
+# tool for reassignments sets both settings with every throttle.
 IGNORED = frozenset({"leader.replication.throttled.rate", "follower.replication.throttled.rate"})
 FACT = "broker.alter_log_dirs_rate"  # the time of the change, and the rate; 0 means no limit
 UNLIMITED = 2**63 - 1

@@ -2,10 +2,10 @@
 
 Ids are given in blocks. Before the first id of a block is given, the end of the block is written
 durably to every log dir that serves. After a restart, new ids are larger than the largest end that
-any log dir stores. They are also larger than every id in the logs, because a log may come from
-another broker. If a log dir does not serve while a block is given, it does not store the end of
-this block. So an id could be given twice if only this log dir is present at a later start. Ids from
-2^62 on are left to programs that append to the store without this broker.
+any log dir stores. New ids are also larger than every id in the logs, because a log may come from
+another broker. If a log dir does not serve while a block is given, that log dir does not store the
+end of the block. So an id could be given twice if only this log dir is present at a later start.
+Ids from 2^62 on are left to programs that append to the store without this broker.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ FACT = "broker.producer_id_block_end"
 class ProducerIds:
     """Give the producer ids of a store.
 
-    Threads: `_lock` guards all fields. It is held while a block is written. A log dir that hangs
-    delays this write by two seconds at most.
+    Threads: `_lock` guards all fields, and is held while the end of a block is written. A log dir
+    that hangs delays this write by two seconds at most.
     """
 
     def __init__(self, store: LogStore) -> None:

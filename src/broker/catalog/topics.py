@@ -2,7 +2,8 @@
 
 The store lists partitions, each with a topic id, but Kafka's clients ask for topics. The id of a
 topic is the topic id of its first partition that serves. The list is made again after partitions
-were created or deleted, or after a log dir returned. Until then, requests use the same list.
+were created or deleted, or after a log dir returned. Until such a change, requests use the same
+list of topics.
 """
 
 from __future__ import annotations
@@ -67,8 +68,9 @@ class TopicCatalog:
     """The topics of a store.
 
     Threads: any thread may call any method. A change sets `_is_stale`. A reader clears `_is_stale`
-    before it makes the list, so it misses no change. While a topic is created, extended or
-    deleted, its name is in `_changing`. If a disk hangs meanwhile, only changes of this topic wait.
+    before it makes the list, so the list misses no change. While a topic is created, extended or
+    deleted, its name is in `_changing`. If a disk hangs during a change, only other changes of the
+    same topic wait.
     """
 
     def __init__(self, store: LogStore) -> None:
@@ -153,7 +155,7 @@ class TopicCatalog:
         """
         with self._change(topic.name):
             now = self.get(topic.name)
-            if now is None or now.id != topic.id:  # another caller has deleted it
+            if now is None or now.id != topic.id:  # another caller has deleted the topic
                 raise UnknownPartitionError(topic=topic.name, partition=0)
             config = self.log(now.name, now.partitions[0]).config
             for number in range(now.partitions[-1] + 1, count):
@@ -175,7 +177,7 @@ class TopicCatalog:
 
     @contextmanager
     def _change(self, name: str) -> Iterator[None]:
-        """Let one thread at a time change a topic; raise LogStoreError if another takes long."""
+        """Let only one thread change a topic; raise LogStoreError after `CHANGE_SECONDS`."""
         with self._changed:
             if not self._changed.wait_for(lambda: name not in self._changing, CHANGE_SECONDS):
                 raise LogStoreError(f"the topic {name!r} is still being changed; try again")

@@ -33,8 +33,9 @@ class UnfinishedTopic(NamedTuple):
 class UnfinishedTopics:
     """Write and read a store's notes about unfinished topics.
 
-    Threads: any thread may call any method. `_lock` guards the topics that are being changed. It is
-    held while the notes are written. A log dir that hangs delays this write by two seconds at most.
+    Threads: any thread may call any method. `_lock` guards the topics that are being changed, and
+    is held while the notes are written. A log dir that hangs delays this write by two seconds at
+    most.
     """
 
     def __init__(self, store: LogStore) -> None:
@@ -81,7 +82,7 @@ class UnfinishedTopics:
         dir_facts.remember(self._store, fact, rows)
 
     def finish(self) -> None:
-        """Finish the changes that a crash interrupted; if that fails, log it and keep the notes."""
+        """Finish the changes that a crash interrupted; if one fails, warn and keep the notes."""
         for fact, change in ((CREATED, _create_rest), (DELETED, _delete_rest)):
             topics = _noted(self._store, fact)
             try:

@@ -1,8 +1,9 @@
 """Answer requests of clients about consumer groups.
 
 For each request, the coordinator takes the lock of the group and lets `broker.groups` decide. Then
-it writes the group, if the group has changed, and sends the answers that are ready. A request that
-has to wait is a `Waiter`, which holds no thread. A group has one timer, set to its first deadline.
+the coordinator writes the group, if it has changed, and sends the answers that are ready. A request
+that has to wait is a `Waiter`, which holds no thread. A group has one timer, set to its first
+deadline.
 """
 
 from __future__ import annotations
@@ -166,7 +167,7 @@ class GroupCoordinator:
         hosted = shard.get(name)
         if hosted is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        with self._locked(hosted):  # this only makes a deadline later: the timer can stay as it is
+        with self._locked(hosted):  # a heartbeat only makes a deadline later: keep the timer
             return sessions.heartbeat(hosted.group, member_id, instance_id, generation, self.now())
 
     def leave(self, name: str, members: Sequence[tuple[str, str | None]]) -> list[ErrorCode]:

@@ -15,7 +15,7 @@ from broker.wire.error_codes import ErrorCode
 class Hosted:
     """One group of a broker.
 
-    Threads: `lock` guards the other attributes. It is held while the group is written to its log.
+    Threads: `lock` guards the other attributes, and is held while the group is written to its log.
     If the disk hangs, the lock stays held. So a request waits for the lock at most one second.
 
     Attributes:

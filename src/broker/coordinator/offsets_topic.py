@@ -59,7 +59,7 @@ class OffsetsTopic:
         self._clock = clock
         self._count = 0
         self._retry_at = 0.0  # no missing partition is created before this time
-        self._spread_over: frozenset[str] = frozenset()  # log dirs at the last write of the number
+        self._spread_over: frozenset[str] = frozenset()  # where the number was last written
         self._creating = threading.Lock()
 
     @property
@@ -74,7 +74,7 @@ class OffsetsTopic:
         return self._count
 
     def ensure(self) -> int:
-        """Create the topic or its missing partitions; return the number that it must have.
+        """Create the topic or its missing partitions; return how many partitions it must have.
 
         Partitions may be missing after a crash, or because a disk was full. All partitions are
         missing if a client deleted the topic.

@@ -5,8 +5,8 @@
     READY     requests are answered
     LEAVING   the log has failed: a thread ends the groups; then the shard is NEW
 
-The groups in memory always agree with the log. If an append fails, the contents of the log
-are not known. So the groups are read again as soon as the log can be read.
+The groups in memory always agree with the log. If an append fails, the contents of the log are not
+known. So the groups are read again as soon as the log can be read.
 """
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ class Shard:
 
     def _end(self, groups: Sequence[Hosted]) -> None:
         late = [hosted for hosted in groups if not self._end_one(hosted, is_blocking=False)]
-        for hosted in late:  # a thread that waits for a disk may hold their locks
+        for hosted in late:  # a thread that waits for a disk may hold the group's lock
             self._end_one(hosted, is_blocking=True)
         with self._lock:
             self.phase = Phase.NEW

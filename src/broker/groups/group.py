@@ -68,7 +68,7 @@ class Group:
         unsynced: members of this generation that have not sent a SyncGroup request.
         delay_left: by how many seconds the first rebalance of an empty group can still be delayed;
             None in any other rebalance.
-        has_grown: whether a member joined during that delay.
+        has_grown: whether a member joined during the present delay.
 
     Args:
         draw_id: returns a new member id for a prefix.
@@ -124,14 +124,14 @@ class Group:
         return ErrorCode.NONE
 
     def fault_of(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
-        """Return an error if no member of the present generation sent a request, or else NONE."""
+        """Return an error unless a request is from a member of the present generation."""
         if self.state is State.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         fault = self.fault_of_member(member_id, instance_id)
         if fault is ErrorCode.FENCED_INSTANCE_ID and generation > self.generation:
             # A crash came before this generation and its member ids were written to the log. So the
-            # request comes from the newer process. If it were fenced, this process would end. If
-            # its member id is unknown, it joins again.
+            # request comes from the newer process. A process that is fenced would end. A process
+            # whose member id is unknown joins again.
             return ErrorCode.UNKNOWN_MEMBER_ID
         if not fault and generation != self.generation:
             return ErrorCode.ILLEGAL_GENERATION

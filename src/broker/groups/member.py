@@ -44,7 +44,7 @@ class Member:
         self.update(asked)
 
     def update(self, asked: Joining) -> None:
-        """Update the member from a request; its instance id cannot change."""
+        """Update the member from a request; the instance id stays the same."""
         self.client_id = asked.client_id
         self.client_host = asked.client_host
         self.rebalance_timeout = asked.rebalance_timeout

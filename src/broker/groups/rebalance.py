@@ -53,7 +53,7 @@ def complete(group: Group, now: Now) -> None:
         if member.joining is None and member.instance_id is None:
             drop(group, member)
     joined = [member for member in group.members.values() if member.joining is not None]
-    if group.members and not joined:  # static members only: they keep their places until expiry
+    if group.members and not joined:  # all are static members, which stay until they expire
         group.join_deadline = now.seconds + max(group.rebalance_timeout, RETRY_SECONDS)
         return
     if joined and group.members[group.leader_id or ""].joining is None:
@@ -83,7 +83,7 @@ def answer_syncs(group: Group, error: ErrorCode, now: Now) -> None:
         member.assignment = b""
         waiter, member.syncing = member.syncing, None
         if waiter is not None:
-            member.hear(now.seconds)  # its session may have ended while it waited
+            member.hear(now.seconds)  # the session may have ended during the wait
             group.reply(waiter, SyncAnswer(error))
 
 

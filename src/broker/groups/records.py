@@ -24,7 +24,7 @@ from broker.wire.messages import (
     OffsetCommitValue,
 )
 
-OFFSET_KEYS, GROUP_KEY = (0, 1), 2  # a key's version tells an offset from a group
+OFFSET_KEYS, GROUP_KEY = (0, 1), 2  # the versions of keys of offsets and of groups
 VALUE_VERSION = 3  # the version of both kinds of values; Kafka reads it since 2.3
 VALUE_VERSION_MAX = 4
 TOPIC_ID_VERSION = 4  # the only version of an offset with a topic id; Kafka 4.1 writes it

@@ -15,7 +15,7 @@ class ConnectionCounts:
         self._by_address: Counter[str] = Counter()
 
     def add(self, address: str) -> str:
-        """Count a new connection and return ""; if it must be refused, only return the reason."""
+        """Count a new connection and return ""; if there are too many, only return the reason."""
         if self.count >= self.limit:
             return f"there are {self.count} connections, and max_connections={self.limit}"
         if self._by_address[address] >= self.limit_per_address:

@@ -1,4 +1,4 @@
-"""Remember which partitions a client fetches, so that it need not name all of them (KIP-227).
+"""Remember which partitions a client fetches, so that a request can leave them out (KIP-227).
 
     session id   epoch   meaning
     0            -1      no session: the request and the answer name every partition

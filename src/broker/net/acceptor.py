@@ -13,7 +13,7 @@ from broker.machines.exchange import Client
 from broker.net.listener import Listener
 from broker.net.poller import READABLE, Poller
 
-# After so many clients of one listener, the poller serves other listeners and parked connections.
+# After this many clients of one listener, the poller serves other listeners and parked connections.
 ACCEPTED_MAX = 64
 REST_SECONDS = 0.2  # how long a listener rests if the process has no descriptors left
 

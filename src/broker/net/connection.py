@@ -1,7 +1,8 @@
 """Hold one connection: its socket, the bytes that arrived, and the answer that is being sent.
 
-Socket calls block for at most 50 ms. The timeouts of the socket itself (SO_RCVTIMEO) limit them, so
-no further system call is needed. After 50 ms the connection is parked, so that it holds no thread.
+Socket calls block for at most 50 ms. The timeouts of the socket itself (SO_RCVTIMEO) limit these
+calls, so no further system call is needed. After 50 ms the connection is parked, so that it holds
+no thread.
 """
 
 from __future__ import annotations
@@ -174,7 +175,7 @@ class Connection:
 
     def cut(self) -> None:
         """Shut down the socket, so that the thread that owns the connection closes it."""
-        with suppress(OSError):  # it is closed already
+        with suppress(OSError):  # the socket is closed already
             self.socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:

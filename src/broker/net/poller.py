@@ -1,7 +1,7 @@
 """Wait for everything that needs no thread of its own: parked sockets, new clients, deadlines.
 
-The poller is one thread, and only the poll itself blocks it. For each event it calls `on_event` or
-`on_timer`, and these hand the work to other threads.
+The poller is one thread, and only the poll itself blocks it. For each event the poller calls
+`on_event` or `on_timer`, which hand the work to other threads.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ class Server:
                 self._close(connection)
             else:
                 self._cut(connection, "the broker stops")
-        if self._connections:  # give their threads the time to close them
+        if self._connections:  # give the threads the time to close these connections
             with self._all_closed:
                 self._all_closed.wait(CUT_SECONDS)
         self._workers.end()
@@ -353,7 +353,7 @@ class Server:
     def _reserve(self, connection: Connection, size_bytes: int) -> bool:
         """Reserve memory for a request; return False if the connection must wait for memory."""
         with self._lock:
-            connection.has_memory = True  # so that `_close` takes it out of the queue
+            connection.has_memory = True  # so that `_close` can end a wait for memory
             is_taken = self._memory.take(connection, size_bytes)
             if not is_taken:
                 connection.deadline = math.inf  # the client does not cause this delay

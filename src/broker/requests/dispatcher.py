@@ -71,7 +71,7 @@ class Dispatcher:
 
         Raises:
             WireError: the bytes are not a request of an announced API.
-            CloseConnectionError: the request cannot be answered. After both errors, the connection
+            CloseConnectionError: the request cannot be answered. After either error, the connection
                 must be closed.
         """
         request = parse_request(frame, self.services.apis)

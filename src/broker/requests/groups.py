@@ -121,8 +121,8 @@ def answer_sync(call: Call) -> Answer | Pending:
         call.services.groups.sync(asked.group_id, syncing, waiter)
     except CoordinatorError as error:
         code = code_for_member(error)
-        # Some clients end if a SyncGroup gets 14. So the answer makes them join again, as in Kafka
-        # before version 4. A JoinGroup may get 14.
+        # Some clients end if the answer to SyncGroup is error 14. So they get error 27, and join
+        # again, as in Kafka before version 4. The answer to JoinGroup may be error 14.
         return encode(SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS if code is LOADING else code))
     return waiter
 
@@ -132,7 +132,7 @@ def _waiter(call: Call, seconds: float, encode: Callable[[Any], Answer], late: A
 
 
 def answer_heartbeat(call: Call) -> Answer:
-    """Note that a member lives, and answer whether it has to join again."""
+    """Note that a member is alive, and answer whether the member has to join again."""
     asked = call.request.message()
     if not asked.group_id:
         return call.answer(HeartbeatResponse(error_code=ErrorCode.INVALID_GROUP_ID))
@@ -142,7 +142,7 @@ def answer_heartbeat(call: Call) -> Answer:
         )
     except CoordinatorError as error:
         code = code_for_member(error)
-        if code is LOADING:  # as in Kafka, because some clients end if a heartbeat gets 14
+        if code is LOADING:  # as in Kafka, because some clients end after error 14 to a heartbeat
             code = ErrorCode.NONE
     return call.answer(HeartbeatResponse(error_code=code))
 

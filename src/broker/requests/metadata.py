@@ -54,7 +54,7 @@ def answer(call: Call) -> Answer:
 
 
 def _asked_row(call: Call, asked: Any, may_create: bool) -> Any:
-    """Describe one topic that the client named; create it if the client and the broker allow."""
+    """Describe one topic that the client named; create it if the client and the broker allow it."""
     services = call.services
     Row = MetadataResponse.MetadataResponseTopic  # noqa: N806 - a class
     if asked.name is None:
@@ -91,7 +91,7 @@ def _topic_row(services: Services, topic: Topic) -> Any:
 
 
 def _facts_of(services: Services, name: str, partition: int) -> _PartitionFacts:
-    """Return a partition's leader and replicas; no leader if its log dir does not serve."""
+    """Return a partition's leader and replicas; the leader is -1 if its log dir does not serve."""
     replicas = services.leadership.replica_ids
     try:
         epoch = services.topics.log(name, partition).leader_epoch
@@ -125,7 +125,8 @@ def answer_cluster(call: Call) -> Answer:
 def answer_topic_partitions(call: Call) -> Answer:
     """Describe topics in the order of their names, up to a limit of partitions.
 
-    If partitions are left over, the answer has a cursor. The client sends it to ask for the rest.
+    If partitions are left over, the answer has a cursor. The client sends the cursor to ask for the
+    rest.
     """
     services, asked = call.services, call.request.message()
     known = services.topics.current().by_name

@@ -178,7 +178,10 @@ def decode_response(key: int, version: int, frame: Data) -> tuple[int, Any]:
 
 
 def _response_header_version(key: int, version: int) -> int:
-    """Return 1 for a flexible version, but 0 for ApiVersions: every client must read its answer."""
+    """Return the version of a response's header: 1 if it is flexible, but 0 for ApiVersions.
+
+    Every client must be able to read the answer to ApiVersions.
+    """
     if key == API_VERSIONS:
         return 0
     return int(schema_of(api_names()[key] + "Response").is_flexible(version))

@@ -1,10 +1,10 @@
 """Provide the class of each message: `from broker.wire.messages import MetadataResponse`.
 
-A message is a named tuple with the fields of all its versions, in snake_case. The classes of its
-structs are attributes of its class, such as `MetadataResponse.MetadataResponseBroker`. A field has
-the default of the schema if no value was given for it, or if the version of a decoded message does
-not have the field. An encoder leaves out the fields that its version does not have. So one message
-can be encoded in every version (ADR 21).
+A message is a named tuple with the fields of all its versions, in snake_case. The classes of a
+message's structs are attributes of the message's class, such as
+`MetadataResponse.MetadataResponseBroker`. A field has the default of the schema if no value was
+given for it, or if the version of a decoded message does not have the field. An encoder leaves out
+the fields that its version does not have. So one message can be encoded in every version (ADR 21).
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def number(letter: str) -> Kind:
 
 @functools.cache
 def length(letter: str, is_nullable: bool) -> tuple[Read, Write, int]:
-    """Return a function that reads a length, one that writes it, and the length's least size.
+    """Return two functions, to read and to write a length, and the smallest size of a length.
 
     The functions use None as the length of a null value.
 
@@ -138,7 +138,7 @@ def text(is_compact: bool, is_nullable: bool) -> Kind:
 
 
 def binary(is_compact: bool, is_nullable: bool, as_view: bool) -> Kind:
-    """Return the kind of bytes; reading gives a copy, or a view of the frame if `as_view`."""
+    """Return the kind of bytes; reading gives a copy, or with `as_view` a view of the frame."""
     read_length, write_length, size = length("" if is_compact else "i", is_nullable)
     convert: Callable[[memoryview], bytes | memoryview] = memoryview if as_view else bytes
 

@@ -74,6 +74,6 @@ class ApiVersions:
     def accepts(self, key: int, version: int) -> bool:
         """Report whether this broker accepts requests of an API in a version.
 
-        If it does not accept a request, it closes the connection.
+        The broker closes the connection of a request that it does not accept.
         """
         return version in self._accepted.get(key, ())

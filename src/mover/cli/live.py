@@ -72,7 +72,7 @@ def line_of(row: Row) -> str:
 
 @contextmanager
 def live_view() -> Iterator[Callable[[Any], None]]:
-    """Draw progress bars if stderr is a terminal; yield a function that takes `moves` documents."""
+    """Draw progress bars if stderr is a terminal; yield a function that shows a progress report."""
     if not sys.stderr.isatty():
         yield lambda facts: None
         return

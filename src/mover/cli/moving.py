@@ -199,7 +199,7 @@ def asking(verb: str, short: str, text: str, *, is_followed: bool) -> click.Comm
 
 
 def named(caller: Any, topic: str, partition: int | None) -> list[list[Any]]:
-    """List the moves that `TOPIC [PARTITION]` names."""
+    """List the partitions that the arguments `TOPIC [PARTITION]` mean."""
     if partition is not None:
         return [[topic, partition]]
     moves = caller.call("status")["moves"]

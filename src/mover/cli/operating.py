@@ -1,7 +1,7 @@
-"""Reach the store whose replicas are to be moved: through its owner, or in this process.
+"""Move replicas through the process that has the store open (its owner), or in this process.
 
 If this process opens the store, Ctrl-C pauses the running moves, and the next mover resumes them.
-If an owner has the store open, Ctrl-C only stops showing the moves.
+If an owner has the store open, Ctrl-C only ends the display, and the moves continue.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Caller:
 
 @contextmanager
 def moves_of(log_dirs: tuple[str, ...]) -> Iterator[Caller]:
-    """Yield a caller for the store; if the store has no owner, open the store in this process."""
+    """Yield a `Caller`; if no other process has the store open, open it in this process."""
     import mover.errors  # noqa: F401 - registers the classes of the errors that an owner sends
 
     owner = find_owner(named_log_dirs(log_dirs))
@@ -69,7 +69,7 @@ def text_of(file: IO[str]) -> str:
 
 
 def exit_code_of(facts: Row) -> int:
-    """Return 0 if all moves are done or planned, else 1.
+    """Return the exit code: 0 if all moves are done or planned, 1 otherwise.
 
     A log dir that stays far from its share is not a failure.
     """

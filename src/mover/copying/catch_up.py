@@ -1,4 +1,4 @@
-"""Bring a copy up to date with its log: copy new bytes, then remove or seal copies of segments.
+"""Bring a copy up to date: remove copies of old segments, copy new bytes, seal finished copies.
 
 One pass takes the log's list of segments at one moment, without a lock. Later changes of the log
 are found by the next pass, or by `is_caught_up` under the lock. After a truncation, a repair or a

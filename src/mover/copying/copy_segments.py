@@ -1,4 +1,4 @@
-"""Copy one segment's batches to a file of the target, in the kernel, and check each batch.
+"""Let the kernel copy one segment's batches to a file of the target, and check each batch.
 
 The bytes have the same positions in both files. As soon as a chunk is copied, it is read back from
 the page cache and walked batch by batch. The walk also makes the indexes. If `verify` is off and
@@ -70,7 +70,7 @@ class Ends:
         self.is_verified = True
 
     def check(self) -> None:
-        """Raise if the copy cannot continue."""
+        """Raise an error if the move is to stop, or if its source or target does not serve."""
         if self.is_stopped():
             raise StoppedError
         self.source.check()
@@ -253,7 +253,7 @@ class SegmentCopy:
     # --- making it durable ------------------------------------------------------------------------
 
     def _sync_early(self, ends: Ends) -> None:
-        """Start a sync beside the copying, unless a sync is running or few bytes are new."""
+        """Start a sync while the copying continues, unless a sync runs or few bytes are new."""
         is_busy = self._early_sync is not None and not self._early_sync.is_over
         if is_busy or self.position - self._synced_early < EARLY_SYNC_BYTES:
             return
@@ -280,7 +280,7 @@ class SegmentCopy:
             self._synced_early = self.position
 
     def take(self) -> Segment:
-        """Return the segment, completed with the facts that the walk over its batches found."""
+        """Return the segment with the size, end offset and times that the walk has found."""
         self.segment.take(self.scan)
         return self.segment
 
@@ -291,7 +291,8 @@ class SegmentCopy:
         the trailer is written.
 
         Raises:
-            SourceChangedError: the copy does not end where the source's next segment begins.
+            CorruptRecordBatchError: the copy's file is shorter than the segment.
+            LogStoreError: the target's disk failed.
         """
         assert self.source is not None
         self.sync(ends)

@@ -5,9 +5,9 @@ was copied so far, while the next bytes are copied and checked. Only one such sy
 Nothing relies on these early syncs, because the sync at the end covers all bytes. The sync at the
 end begins after the early syncs have ended.
 
-If the kernel cannot write some bytes, it reports the failure only once, to the first sync. So if an
-early sync fails, its own thread takes the log dir offline, even if no move waits for the sync any
-more.
+If the kernel cannot write some bytes, the first sync gets the error, and later syncs do not. So if
+an early sync fails, its own thread takes the log dir offline, even if no move waits for the sync
+any more.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class EarlySync:
         self._handle = handle
         self._log_dir = log_dir
         self._path = path
-        # Other threads read this only after the syncing thread has ended.
+        # Other threads read `_failure` only after the syncing thread has ended.
         self._failure: LogStoreError | None = None
         self._thread = Thread(target=self._run, name="ReplicaMoveSync", daemon=True)
         self._thread.start()

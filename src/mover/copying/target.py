@@ -30,7 +30,7 @@ from logstore.log.segments.segment import Segment
 from logstore.names import NAME_BYTES_MAX, TopicPartition, dir_name, move_dir_name, parse_dir_name
 from mover.copying.copy_segments import Ends, SegmentCopy
 
-NOBODYS = "0" * 32  # a move id that no source names, so that the copy is never resumed
+NOBODYS = "0" * 32  # a move id that no mark has, so that the copy is never resumed
 
 
 class Target:
@@ -101,7 +101,7 @@ class Target:
                     bulk.remove_tree(path)
 
     def _is_of_this_topic(self, path: str) -> bool:
-        """Report whether a copy is of this replica; if the name is cut, read its metadata."""
+        """Report whether a copy is of this replica; if its name was cut, read its metadata."""
         if len(os.path.basename(path)) < NAME_BYTES_MAX:
             return True
         try:
@@ -168,7 +168,7 @@ class Target:
             self._names_changed = True
 
     def copy_of(self, source: Segment, source_fd: int) -> SegmentCopy:
-        """Return a segment's copy: begin a new copy, or compare the old one with its source."""
+        """Return a segment's copy: begin a new copy, or compare the old copy with the source."""
         copy = self.copies.get(source.base_offset)
         if copy is None:
             copy = SegmentCopy(self.path, source.base_offset, self.interval_bytes)
@@ -207,7 +207,7 @@ class Target:
             raise self.log_dir.failed(error, self.path) from error
 
     def write_snapshot(self, snapshot: Snapshot, source: PartitionMetadata) -> None:
-        """Write a snapshot of the log's producers durably; the copy has the records before it."""
+        """Write a snapshot of the log's producers durably; the copy has all earlier records."""
         try:
             before = self.snapshot_offset
             snapshot_files.write(self.path, snapshot, source)
@@ -218,7 +218,7 @@ class Target:
             raise self.log_dir.failed(error, self.path) from error
 
     def _remove_snapshot(self) -> None:
-        """Remove the snapshot durably before the copy is cut: it may be newer than the new end."""
+        """Remove the snapshot durably before the copy is cut, because the snapshot may be newer."""
         if self.snapshot_offset is None:
             return
         try:
@@ -264,7 +264,7 @@ class Target:
             copy.let_go()
 
     def disown(self) -> None:
-        """Mark the copy durably, so that no move resumes it although its source still names it."""
+        """Mark the copy durably, so that no move resumes it, even if the source keeps its mark."""
         try:
             metadata = PartitionMetadata.read(self.path)
             if metadata is not None and metadata.move_record is not None:

@@ -42,7 +42,7 @@ class ReplicaFacts(NamedTuple):
 
 
 class Band(NamedTuple):
-    """Give the range of bytes that a log dir is to hold."""
+    """Hold the smallest, the ideal and the largest planned size of a log dir, in bytes."""
 
     low: float
     share: float
@@ -53,7 +53,7 @@ class Band(NamedTuple):
         return max(self.low - size_bytes, size_bytes - self.high, 0)
 
 
-# The planned log dir of each replica that moves, by the replica's place in the list of replicas.
+# The planned log dir of each replica that moves, by the replica's index in the list of replicas.
 Assignment = dict[int, str]
 
 
@@ -296,7 +296,7 @@ class _Search:
         self._open_bytes += size
 
     def _is_hopeless(self) -> bool:
-        """Report whether no continuation can meet the bands at less than the known cost."""
+        """Report whether to stop, because no deeper assignment meets all bands at a lower cost."""
         must_go = 0.0
         for path, band in self._table.wanted.items():
             size, may_go = self._table.sizes[path], self._open[path]

@@ -24,7 +24,7 @@ class Transfer(NamedTuple):
 def in_order(
     transfers: Sequence[Transfer], usable_bytes: dict[str, int]
 ) -> tuple[list[int], list[int]]:
-    """Return the numbers of the transfers in an order that fits, then the numbers that never fit.
+    """Return two lists of transfer numbers: an order that fits, and the transfers that never fit.
 
     Args:
         usable_bytes: the free bytes of each disk before the first transfer.
@@ -55,7 +55,7 @@ def _by_greed(
 
 
 def _by_search(transfers: Sequence[Transfer], usable_bytes: dict[str, int]) -> list[int]:
-    """Search for the longest order; the free bytes depend only on which transfers are done."""
+    """Search for the longest order; try each set of done transfers only once."""
     best: list[int] = []
     seen: set[frozenset[int]] = set()
     waiting: list[tuple[list[int], dict[str, int]]] = [([], dict(usable_bytes))]

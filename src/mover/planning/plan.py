@@ -1,6 +1,6 @@
 """Plan moves: which replicas go where, and in what order, to bring every log dir near its share.
 
-`plan_moves` takes the facts from a store. `plan_of` takes plain numbers. A `MovePlan` can be
+`plan_moves` reads the sizes from a store. `plan_of` takes plain numbers. A `MovePlan` can be
 inspected, written as JSON, read back and executed. Making a plan moves nothing.
 """
 
@@ -29,7 +29,7 @@ GIVES = {"online", "slow", "read-only", "cordoned"}
 
 
 class DirChange(NamedTuple):
-    """Describe a log dir before and after a plan; without a band, its share is None."""
+    """Describe a log dir before and after a plan; without a band, `share_bytes` is None."""
 
     log_dir: str
     bytes_before: int
@@ -68,7 +68,7 @@ class MovePlan(NamedTuple):
         """Read JSON that `to_json` or a user of Kafka's tool wrote.
 
         Args:
-            broker_id: the broker whose replicas count; None for the only broker in the document.
+            broker_id: the broker whose replicas count; None means the document's only broker.
 
         Raises:
             ValueError: the document is not valid; the message gives the place and the reason.
@@ -159,7 +159,7 @@ def _facts(one: LogDirDescription, leaving: set[str], reserved_bytes: int) -> Di
 
 
 def _own_path(store: LogStore, path: str) -> str:
-    """Find the log dir that a path leads to; the path may be another name of that log dir."""
+    """Find the log dir that a path leads to, also through symbolic links."""
     from logstore.disk import files
 
     paths = [one.path for one in store.describe_dirs().log_dirs]
@@ -216,7 +216,7 @@ def _planned(replica: ReplicaFacts, target: str) -> PlannedMove:
 def _no_room(
     replicas: Sequence[ReplicaFacts], wanted: Assignment, numbers: Iterable[int]
 ) -> Iterable[SkippedMove]:
-    """Name the moves for which there is no room in any order of the moves."""
+    """Yield the moves for which there is no room in any order of the moves."""
     for number in numbers:
         one = replicas[number]
         reason = f"{wanted[number]} never has room for its {one.size_bytes} bytes"
@@ -226,7 +226,7 @@ def _no_room(
 def _not_leaving(
     dirs: Sequence[DirFacts], replicas: Sequence[ReplicaFacts], wanted: Assignment
 ) -> Iterable[SkippedMove]:
-    """Name the replicas that cannot leave a log dir that is to be emptied, and why."""
+    """Yield the replicas that cannot leave a log dir that is to be emptied, with the reason."""
     leaving = {one.path: one for one in dirs if one.is_leaving}
     for number, one in enumerate(replicas):
         if one.log_dir in leaving and number not in wanted:
@@ -269,7 +269,7 @@ def _off(
     done: Assignment,
     tolerance: float,
 ) -> Iterable[SkippedMove]:
-    """Name the log dirs that stay outside the tolerance."""
+    """Yield the log dirs that stay outside the tolerance, with the reason."""
     wanted = bands(dirs, replicas, tolerance)
     whole = sum(change.bytes_before for change in changes)
     for change, facts in zip(changes, dirs, strict=True):

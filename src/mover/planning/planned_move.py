@@ -1,4 +1,4 @@
-"""Name the moves of a plan, and the moves that it leaves out."""
+"""Define the entries of a plan: the moves, and the moves that the plan leaves out."""
 
 from __future__ import annotations
 

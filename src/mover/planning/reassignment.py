@@ -37,7 +37,7 @@ def to_json(moves: Iterable[PlannedMove], broker_id: int, indent: int | None = N
 def from_json(
     text: str | bytes, broker_id: int | None
 ) -> tuple[tuple[PlannedMove, ...], tuple[SkippedMove, ...], int]:
-    """Read the moves, the entries that ask this broker for no move, and the broker's id.
+    """Return the moves, the entries that ask this broker for no move, and the broker's id.
 
     Raises:
         ValueError: the document, or one of its entries, is not valid.

@@ -1,6 +1,6 @@
 """Find the highest rate that does not slow foreground calls down: `throttled_rate="auto"`.
 
-The measure is the latency of the store's own appends, and of the flushes that a caller waits for.
+This module measures the latency of the store's appends, and of the flushes that a caller waits for.
 There is no separate probe of the disk, because a probe would wait for the write-back of the move
 itself. So a probe would slow the move down even on an idle disk.
 
@@ -11,15 +11,15 @@ the sum of its learned p99 and `APPEND_SECONDS`. Some slow calls are allowed: th
 calls as on the idle disk, plus `SLOW_PART`. The slow calls above that part add up to the excess,
 which never falls below 0. When the excess reaches `EXCESS_MAX`, the rate falls. If many calls are
 slow, the excess reaches this limit in one tick. If only slightly too many calls are slow, the
-excess needs several ticks. If one or two calls are slow by chance, later ticks soon reduce the
-excess again.
+excess reaches it after several ticks. If one or two calls are slow by chance, later ticks soon
+reduce the excess again.
 
 While the excess is below the limit, the rate rises, but only if the copy uses the present rate. For
 example, a copy that waited for a sync needs no higher rate. The rate rises by half in each tick
 until it is close to the last rate that was too high. Then the rate stays there, and a slightly
-higher rate is tried now and then. Each failed try makes the next try rarer. If a higher rate does
-no harm, the old limit is forgotten. If there are no foreground calls, nothing has to be protected,
-so there is no ceiling.
+higher rate is tried now and then. After each failed try, the next try comes later. If a higher rate
+does no harm, the old limit is forgotten. If there are no foreground calls, nothing has to be
+protected, so there is no ceiling.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ class _Kind:
 
     def __init__(self, factor: float) -> None:
         self._factor = factor
-        # Latencies while nothing was copied. The p99 is computed from all of them, because some of
-        # them may come from a calm moment.
+        # Latencies from the last times in which nothing was copied. The p99 is computed from all
+        # these times together, because a single time may have been calm by chance.
         self._quiet: deque[list[int]] = deque(maxlen=BASELINES)
         self._slow_seconds: float | None = None
         self._slow_part = SLOW_PART
@@ -253,7 +253,7 @@ class Pilot:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
-        # If new moves begin soon after earlier moves end, they use the rate that was learned then.
+        # If new moves begin soon after earlier moves have ended, they use the learned rate again.
         self._auto = AutoRate(factor)
         self._ended_at = -REMEMBER_SECONDS
 

@@ -4,7 +4,7 @@ Before a move copies a chunk, it asks every ceiling that applies to the move. Ea
 chunk a ticket: the sum of the bytes of all chunks that asked before. A ceiling *serves* `rate`
 bytes per second. The chunk can be copied when every ceiling has served as many bytes as its ticket
 says. So chunks are copied in the order in which they asked, for any number of threads. If the rate
-changes, the waits of all moves change with it. If something else delays a move, later moves do not
+changes, the waits of all moves change, too. If something else delays a move, later moves do not
 wait for that move.
 
 In any span of time, at most `rate` x span bytes are copied, plus one chunk, plus the bytes that
@@ -87,7 +87,7 @@ class _Ceiling:
         self.is_automatic = isinstance(rate, str) and rate == AUTOMATIC
         self.rate = RATE_BEFORE_PILOT if self.is_automatic else check_rate(rate)
         self._served = 0.0  # bytes that the rate has allowed up to `_at`
-        # Bytes of all tickets; at least `_served` minus BURST_SECONDS of the rate.
+        # Bytes of all tickets, but never less than `_served` minus the bytes of BURST_SECONDS.
         self._asked = 0.0
         self._at = now
 
@@ -138,8 +138,8 @@ class Throttle:
             or text like "50MB/s". None sets no ceiling. "auto" sets a ceiling that a pilot adjusts.
         pilot: adjusts each "auto" ceiling; without a pilot, such a ceiling stays at 1 MiB/s.
         clock: returns seconds that never go back.
-        changed: notified when a wait can end sooner. Waits on it are measured in the seconds of
-            `clock`.
+        changed: notified when a wait can end sooner. Waits on `changed` are measured in the seconds
+            of `clock`.
     """
 
     def __init__(
@@ -244,7 +244,7 @@ class MoveThrottle:
 
     @property
     def chunk_bytes(self) -> int:
-        """Bytes of a chunk: copying it takes a few milliseconds, so that a pause is prompt."""
+        """Bytes of a chunk; a chunk is small, so that a pause waits only some milliseconds."""
         rate = self.rate
         if rate is None:
             return CHUNK_BYTES_MAX
@@ -264,7 +264,7 @@ class MoveThrottle:
         return None if own is store is None else {"move": own, "store": store}
 
     def set_dirs(self, log_dirs: Iterable[str]) -> None:
-        """Apply the ceilings of the move's source and target, instead of the earlier log dirs.
+        """Apply the ceilings of the move's source and target, no longer of its earlier log dirs.
 
         The source changes if another move of the replica ended first. A chunk that waits already
         continues to wait for the earlier ceilings.
@@ -288,7 +288,7 @@ class MoveThrottle:
         """Wait until a chunk can be copied; return False if `is_stopped` returns True before that.
 
         `is_stopped` is called before the wait, and again whenever the wait is woken, for example by
-        `Throttle.wake`. The throttle's lock is held then, so `is_stopped` must not wait. If the
+        `Throttle.wake`. These calls hold the throttle's lock, so `is_stopped` must not wait. If the
         result is False, no bytes are counted.
         """
         throttle = self._throttle
