@@ -148,7 +148,7 @@ class Swap:
             raise log_dir.failed(error) from error
 
     def _take_the_rest(self) -> bool:
-        """Copy and sync the last bytes; return False if they are too many or the log changed."""
+        """Copy and sync the last bytes; return False if there are too many or the log changed."""
         self.ends.target.check_current()  # a target that came back may be an old copy of the disk
         segments = relocation.segments_of(self.log)
         if relocation.metadata_of(self.log) != self._metadata:

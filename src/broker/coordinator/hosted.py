@@ -47,7 +47,7 @@ class Hosted:
             waiter.put(said)
 
     def refuse_answers(self, code: ErrorCode) -> None:
-        """Send an error to the requests for which the group has decided on an answer."""
+        """Answer the group's requests with an error, instead of the answers in `replies`."""
         for waiter, said in self.group.take_replies():
             if isinstance(said, JoinAnswer):
                 waiter.put(JoinAnswer(code, said.member_id))

@@ -10,7 +10,7 @@ NO_GENERATION = -1
 
 
 class Now(NamedTuple):
-    """Hold one moment as the time of two clocks."""
+    """Hold the time of one moment, as two clocks show it."""
 
     seconds: float  # the time of a clock that never goes back, for deadlines
     wall_ms: int  # the time of the wall clock, for records in the log

@@ -29,7 +29,7 @@ def begin(group: Group, now: Now) -> None:
 
 
 def complete_if_all_joined(group: Group, now: Now) -> None:
-    """Complete a rebalance if no member is missing; a first rebalance waits only for its delay."""
+    """Complete a rebalance if no member is missing, or if the delay of a new group is over."""
     if group.state is not State.PREPARING:
         return
     if group.delay_left is not None:

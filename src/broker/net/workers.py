@@ -75,7 +75,7 @@ class Workers:
             self._call_later(STALL_SECONDS, self)
 
     def relieve(self) -> None:
-        """Start threads if no task has ended since the last check: twice as many each time."""
+        """If no task has ended since the last check, start threads, twice as many each time."""
         with self._changed:
             missing = min(len(self._tasks) - self.waiting, self.threads_max - self.count)
             is_stalled = self._seen == self._ended

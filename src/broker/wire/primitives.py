@@ -138,7 +138,7 @@ def text(is_compact: bool, is_nullable: bool) -> Kind:
 
 
 def binary(is_compact: bool, is_nullable: bool, as_view: bool) -> Kind:
-    """Return the kind of bytes; reading gives a copy, or with `as_view` a view of the frame."""
+    """Return the kind of bytes; reading returns a copy, or a view if `as_view` is True."""
     read_length, write_length, size = length("" if is_compact else "i", is_nullable)
     convert: Callable[[memoryview], bytes | memoryview] = memoryview if as_view else bytes
 
@@ -168,7 +168,7 @@ def array(element: Kind, is_compact: bool, is_nullable: bool) -> Kind:
         elements: list[Any] = []
         try:
             for _ in range(count):
-                elements.append(read_element(cursor))  # noqa: PERF401 - an error's path uses its length
+                elements.append(read_element(cursor))  # noqa: PERF401 - the path has its length
         except WireError as error:
             error.inside(f"[{len(elements)}]")
             raise

@@ -16,7 +16,7 @@ API_VERSIONS = 18
 
 
 class ApiRange(NamedTuple):
-    """Hold the versions of one API, as an entry of an ApiVersions response lists them."""
+    """Hold the first and the last version of one API, as in an ApiVersions response."""
 
     key: int
     first: int

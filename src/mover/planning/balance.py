@@ -196,7 +196,7 @@ def _close_gaps(table: _Table) -> None:
 
 
 def _close_one(table: _Table, miss: float) -> bool:
-    """Make one move that helps, from a dir that is as full as possible to an emptier dir."""
+    """Make one move that closes a gap, from the fullest possible dir to an emptier dir."""
     surplus = {path: table.sizes[path] - table.wanted[path].share for path in table.wanted}
     givers = table.givers - table.leaving
     for target in sorted(table.targets, key=lambda path: surplus[path]):

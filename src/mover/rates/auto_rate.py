@@ -11,8 +11,8 @@ the sum of its learned p99 and `APPEND_SECONDS`. Some slow calls are allowed: th
 calls as on the idle disk, plus `SLOW_PART`. The slow calls above that part add up to the excess,
 which never falls below 0. When the excess reaches `EXCESS_MAX`, the rate falls. If many calls are
 slow, the excess reaches this limit in one tick. If only slightly too many calls are slow, the
-excess reaches it after several ticks. If one or two calls are slow by chance, later ticks soon
-reduce the excess again.
+excess needs several ticks to reach the limit. If one or two calls are slow by chance, later ticks
+soon reduce the excess again.
 
 While the excess is below the limit, the rate rises, but only if the copy uses the present rate. For
 example, a copy that waited for a sync needs no higher rate. The rate rises by half in each tick

@@ -266,7 +266,7 @@ class MoveThrottle:
     def set_dirs(self, log_dirs: Iterable[str]) -> None:
         """Apply the ceilings of the move's source and target, no longer of its earlier log dirs.
 
-        The source changes if another move of the replica ended first. A chunk that waits already
+        The source changes if another move of the replica ended first. If a chunk waits already, it
         continues to wait for the earlier ceilings.
         """
         throttle = self._throttle
