@@ -112,7 +112,7 @@ class Group:
     # --- questions ------------------------------------------------------------------------------
 
     def fault_of_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """Return an error if a request cannot come from a member of this group, or else NONE."""
+        """Return NONE if a request can come from a member of this group; else return an error."""
         if instance_id is not None:
             known = self.instances.get(instance_id)
             if known is None:
@@ -140,7 +140,7 @@ class Group:
     def fault_of_commit(
         self, member_id: str, instance_id: str | None, generation: int
     ) -> ErrorCode:
-        """Return an error if a request is not allowed to commit offsets, or else NONE.
+        """Return NONE if a request is allowed to commit offsets; otherwise return an error.
 
         If the group has members, only its members are allowed to commit.
         """

@@ -29,7 +29,10 @@ def begin(group: Group, now: Now) -> None:
 
 
 def complete_if_all_joined(group: Group, now: Now) -> None:
-    """Complete a rebalance if no member is missing, or if the delay of a new group is over."""
+    """Complete a rebalance if no member is missing.
+
+    The first rebalance of an empty group is completed when its delay is over, not earlier.
+    """
     if group.state is not State.PREPARING:
         return
     if group.delay_left is not None:

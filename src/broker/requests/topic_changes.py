@@ -36,7 +36,7 @@ class _Plan(NamedTuple):
 
 
 def fault_of_name(name: str) -> ErrorCode:
-    """Return an error if a topic name breaks Kafka's rules, or else NONE."""
+    """Return NONE if a topic name obeys Kafka's rules; otherwise return an error."""
     try:
         validate_topic(name)
     except ValueError:
