@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Any, NamedTuple
 
 from logstore.arguments import shown, text, whole, wrong
@@ -14,8 +15,7 @@ KINDS = ("move", "delete", "stray")
 # `logstore bench` makes directories with this prefix in log dirs, and removes them again.
 BENCH_PREFIX = "logstore-bench-"
 
-# A pattern is compiled when it is first used, and `re` caches it. So importing this module is
-# cheap.
+# A pattern is compiled when it is first used, so importing this module is cheap.
 _TOPIC = r"[a-zA-Z0-9._-]+"
 _LIVE = r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>0|[1-9][0-9]{0,9})"
 _OTHER = _LIVE + r"\.(?P<unique_id>[0-9a-f]{32})\.(?P<kind>move|delete|stray)"
@@ -150,11 +150,11 @@ def parse_dir_name(name: str) -> ReplicaDirName | None:
     A live name ends with the partition. Any other name ends with its kind. So no name can be read
     in two ways.
     """
-    match = re.fullmatch(_OTHER, name)
+    match = _pattern(_OTHER).fullmatch(name)
     if match is not None:
         kind, unique_id = match["kind"], match["unique_id"]
     else:
-        match = re.fullmatch(_LIVE, name)
+        match = _pattern(_LIVE).fullmatch(name)
         kind, unique_id = "live", ""
     if match is None or int(match["partition"]) > PARTITION_MAX:
         return None
@@ -168,9 +168,14 @@ def segment_file_name(base_offset: int, suffix: str) -> str:
     return f"{base_offset:020d}{suffix}"
 
 
+@cache
+def _pattern(text: str) -> re.Pattern[str]:
+    return re.compile(text)
+
+
 def parse_segment_file_name(name: str) -> tuple[int, str] | None:
     """Parse a segment's file name into base offset and suffix; return None for any other name."""
-    match = re.fullmatch(_SEGMENT, name)
+    match = _pattern(_SEGMENT).fullmatch(name)
     if match is None or int(match[1]) >= 2**63:
         return None
     return int(match[1]), match[2]

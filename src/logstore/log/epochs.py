@@ -10,7 +10,6 @@ log start than this file, one of the two files is old, or belongs to another log
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_right
 from contextlib import nullcontext
 from typing import Any, NamedTuple
@@ -52,7 +51,7 @@ class LeaderEpochs:
         entries: list[tuple[int, int]] | None = None,
         of_log: OfLog | None = None,
     ) -> None:
-        self._path = os.path.join(directory, FILE_NAME)
+        self._path = f"{directory}/{FILE_NAME}"
         self.entries = entries or []
         self.of_log = of_log
 
@@ -128,7 +127,7 @@ class LeaderEpochs:
             CorruptCheckpointError: the file is damaged, or a field is missing or wrong.
             UnsupportedFormatError: a later version wrote the file.
         """
-        path = os.path.join(directory, FILE_NAME)
+        path = f"{directory}/{FILE_NAME}"
         document = checkpoint.read_document(path, files.LIST_BYTES_MAX)
         if document is None:
             return None

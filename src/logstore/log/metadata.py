@@ -255,10 +255,13 @@ class PartitionMetadata(NamedTuple):
             ) from error
 
 
+# The keys of a document that have a field of their own; `extra` keeps the others.
+KNOWN = frozenset({*PartitionMetadata._fields, "version", "kind"})
+
+
 def _checked(kind: type[PartitionMetadata], document: dict[str, Any]) -> PartitionMetadata:
     """Make metadata from a document; raises an error of `fields.WRONG` if a field is not valid."""
     fields.check_kind(document, FILE_NAME)
-    known = {*kind._fields, "version", "kind"}
     moving = document.get("moving")
     metadata = kind(
         *fields.partition_key(document["topic"], document["partition"]),
@@ -267,7 +270,7 @@ def _checked(kind: type[PartitionMetadata], document: dict[str, Any]) -> Partiti
         fields.number(document["log_start_offset"], "log_start_offset", fields.OFFSET_MAX),
         LogConfig.from_dict(fields.mapping(document["config"], "config")),
         read_mark(Moving, fields.mapping(moving, "moving")) if moving is not None else None,
-        {key: value for key, value in document.items() if key not in known},
+        {key: value for key, value in document.items() if key not in KNOWN},
     )
     _ = metadata.move_record, metadata.superseded_by  # these raise an error if a part is missing
     extra = metadata.extra

@@ -79,6 +79,8 @@ def list_partition(directory: str) -> Listing:
     snapshots: list[int] = []
     warnings: list[str] = []
     for entry in files.entries(directory):
+        if entry.is_file and entry.name in SMALL_FILES:
+            continue
         parsed = parse_segment_file_name(entry.name)
         if parsed is not None and parsed[1] == SUFFIXES[0]:
             check_is_file(directory, entry)
@@ -94,7 +96,7 @@ def list_partition(directory: str) -> Listing:
             snapshots.append(offset)
         elif entry.is_file and entry.name.endswith(".quarantine"):
             warnings.append(f"{entry.name}: kept from a repair, not read")
-        elif entry.name not in SMALL_FILES or not entry.is_file:
+        else:
             warnings.append(f"{entry.name}: a {entry.kind} that does not belong here, left alone")
     whole: list[SegmentFiles] = []
     orphans: list[SegmentFiles] = []

@@ -11,7 +11,6 @@ fails on such a segment lists the log's segments again.
 from __future__ import annotations
 
 import errno
-import os
 from bisect import bisect_right
 from typing import Any
 
@@ -117,17 +116,17 @@ class Segment:
     @property
     def log_path(self) -> str:
         """Path of the record batches."""
-        return os.path.join(self.directory, segment_file_name(self.base_offset, ".log"))
+        return f"{self.directory}/{segment_file_name(self.base_offset, '.log')}"
 
     @property
     def index_path(self) -> str:
         """Path of the offset index."""
-        return os.path.join(self.directory, segment_file_name(self.base_offset, ".index"))
+        return f"{self.directory}/{segment_file_name(self.base_offset, '.index')}"
 
     @property
     def time_index_path(self) -> str:
         """Path of the time index."""
-        return os.path.join(self.directory, segment_file_name(self.base_offset, ".timeindex"))
+        return f"{self.directory}/{segment_file_name(self.base_offset, '.timeindex')}"
 
     @property
     def paths(self) -> tuple[str, str, str]:
