@@ -61,7 +61,7 @@ def test_any_log_dir_asks_for_nothing(facts: dict[str, Any]) -> None:
     cells = {name: value for name, value in entry(**facts).items() if value is not None}
     plan = MovePlan.from_json(document(cells))
     assert plan.moves == ()
-    assert plan.skipped[0].reason == "any log dir will do"
+    assert plan.skipped[0].reason == "the document accepts any log dir for it"
 
 
 @pytest.mark.parametrize(

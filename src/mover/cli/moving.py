@@ -113,7 +113,7 @@ def run(
     is_dry: bool,
     output_format: str,
 ) -> None:
-    """Move replicas and show progress; the exit code is 1 unless every replica arrived.
+    """Move replicas and show progress. The exit code is 1 if a move was not done.
 
     \b
     Examples:

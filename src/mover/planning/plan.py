@@ -141,7 +141,7 @@ def plan_moves(
 def _why_left(store: LogStore, one: ReplicaFacts, target: str) -> str:
     if (one.topic, one.partition) in store.host.replicas.running_moves:
         return f"it is being moved to {target}"
-    return f"a move left a copy of it in {target}: resume or cancel that first"
+    return f"a move left a copy of it in {target}: resume or cancel that move first"
 
 
 def _facts(one: LogDirDescription, leaving: set[str], reserved_bytes: int) -> DirFacts:
@@ -276,9 +276,13 @@ def _off(
         band = wanted.get(change.log_dir)
         if band is None:
             if whole and facts.why_not and not facts.is_leaving:
-                yield SkippedMove(change.log_dir, f"left as it is: {facts.why_not}")
+                reason = f"its replicas stay where they are: {facts.why_not}"
+                yield SkippedMove(change.log_dir, reason)
         elif not facts.is_leaving and band.miss(change.bytes_after) >= 1:
             off = abs(change.bytes_after - band.share) / max(band.share, 1)
             side = "above" if change.bytes_after > band.share else "below"
-            reason = f"stays {off:.1%} {side} its share of {round(band.share)} bytes"
-            yield SkippedMove(change.log_dir, f"{reason}: no replica fits the gap")
+            reason = (
+                f"stays {off:.1%} {side} its share of {round(band.share)} bytes: "
+                "no possible move was found that closes the gap"
+            )
+            yield SkippedMove(change.log_dir, reason)

@@ -121,6 +121,6 @@ class _Entry:
             return SkippedMove("", reason, self.topic, self.partition)
         target = self.log_dirs[self.replicas.index(broker_id)]
         if target == ANY:
-            reason = "any log dir will do"
+            reason = "the document accepts any log dir for it"
             return SkippedMove("", reason, self.topic, self.partition, is_unasked=True)
         return PlannedMove(self.topic, self.partition, target)
