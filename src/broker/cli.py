@@ -42,7 +42,8 @@ CHECK_COLUMNS = [
     "--listeners",
     show_default=LISTENERS,
     metavar="NAME://HOST:PORT[,...]",
-    help="Addresses at which clients connect; an empty HOST means all, port 0 a free one.",
+    help="Addresses at which clients connect. An empty HOST means all addresses; port 0 means a "
+    "free port.",
 )
 @click.option(
     "--advertised-listeners",
@@ -54,7 +55,7 @@ CHECK_COLUMNS = [
     "config_file",
     type=click.File("rb"),
     metavar="FILE",
-    help="A server.properties of Kafka; the other options win over it.",
+    help="A server.properties of Kafka; other options override it.",
 )
 @click.option(
     "--metrics-port",
@@ -75,9 +76,9 @@ def broker(
 ) -> None:
     """Serve the store to Kafka's clients, until Ctrl-C or SIGTERM.
 
-    A new store is created if the log dirs are new. On the first signal, the broker answers what is
-    under way, and closes the store; a second signal ends it at once. With --check, the exit code is
-    1 if a problem was found. --format belongs to --check.
+    A new store is created if the log dirs are new. On the first signal, the broker answers its
+    unfinished requests, and closes the store. A second signal stops it at once. With --check, the
+    exit code is 1 if a problem was found. Use --format only with --check.
 
     \b
     Examples:
@@ -98,7 +99,10 @@ def broker(
     for sentence in wish.found.unknown:
         note(f"warning: {sentence}")
     if wish.found.ignored:
-        note(f"ignored, without a meaning for one broker: {', '.join(wish.found.ignored)}")
+        note(
+            "ignored, because these settings have no meaning for a single broker: "
+            + ", ".join(wish.found.ignored)
+        )
     _serve(wish.log_dirs, wish.found.config, metrics_port)
 
 

@@ -144,7 +144,10 @@ class BrokerConfig:
         names = [endpoint.name for endpoint in self.endpoints]
         for name in names:
             if name.upper() in PROTOCOLS_WITH_SECURITY:
-                raise ValueError(f"listeners: {name} promises a protection that is not there yet")
+                raise ValueError(
+                    f"listeners: the name {name} stands for TLS or SASL, which this broker does "
+                    "not support"
+                )
         for endpoint in self.advertised:
             if endpoint.name not in names:
                 raise ValueError(f"advertised_listeners: there is no listener {endpoint.name!r}")

@@ -37,10 +37,13 @@ TOPIC_METRICS = {
     "failed_fetch_requests": ("failedfetchrequests", "Partitions that could not be read."),
 }
 PHASE_METRICS = {
-    "queue": ("requestqueuetimems", "Until a thread executed the request."),
-    "local": ("localtimems", "While the request was executed."),
-    "remote": ("remotetimems", "While the request waited for something else."),
-    "send": ("responsesendtimems", "Until the client had taken the answer."),
+    "queue": ("requestqueuetimems", "Time until a thread began to execute the request."),
+    "local": ("localtimems", "Time in which the request was executed."),
+    "remote": (
+        "remotetimems",
+        "Time in which the request waited for records, members or replicas.",
+    ),
+    "send": ("responsesendtimems", "Time until the client had taken the answer."),
 }
 
 

@@ -205,7 +205,7 @@ class _Reader:
             else:
                 kept.append(str(one._replace(name=name)))
         if not kept:
-            raise ValueError("there is none for clients")
+            raise ValueError("all of them are for controllers, and none is for clients")
         BrokerConfig(**self.settings | {field: ",".join(kept)})  # raises if an address is bad
         self.settings[field] = ",".join(kept)
 
@@ -216,7 +216,10 @@ class _Reader:
             self.problems.append(f"broker.id={one} and node.id={other} must be the same number")
         roles = self.listed("process.roles")
         if roles and "broker" not in roles:
-            self.problems.append(f"process.roles={','.join(roles)}: this is no controller")
+            self.problems.append(
+                f"process.roles={','.join(roles)}: this program is a broker, so the roles must "
+                "include 'broker'"
+            )
         protocol = self.entries.get("security.inter.broker.protocol", PROTOCOL)
         if protocol.upper() != PROTOCOL:
             self.problems.append(f"security.inter.broker.protocol={protocol}: {NO_PROTECTION}")

@@ -109,6 +109,8 @@ def test_the_rate_of_moves_outlives_a_restart(dirs: list[Path]) -> None:
         assert ReplicaMover.of(broker.store).throttle.rate_of() == 12345
         assert ask.alter(BROKER, "0", (MOVE_RATE, SET, "0")) == [40]
         assert ask.alter(BROKER, "0", (MOVE_RATE, SET, "fast")) == [40]
+        assert ask.alter(BROKER, "0", (MOVE_RATE, APPEND, "5")) == [40]
+        assert ReplicaMover.of(broker.store).throttle.rate_of() == 12345
     with Broker.start(dirs) as broker, KafkaClient(broker.bootstrap_servers) as client:
         ask = Asker(client, 0, broker.store.log_dirs)
         assert ReplicaMover.of(broker.store).throttle.rate_of() == 12345

@@ -178,7 +178,7 @@ def test_a_broker_serves_as_its_file_says(file: Path, tmp_path: Path) -> None:
             said = child.stderr.read()
             assert child.wait(20) == 0
     assert "warning: num.partition is unknown; did you mean num.partitions?" in said
-    assert "ignored, without a meaning for one broker: listeners of CONTROLLER, num.io" in said
+    assert "no meaning for a single broker: listeners of CONTROLLER, num.io" in said
     with LogStore.open([tmp_path / "a", tmp_path / "b"], read_only=True) as store:
         assert store["t", 2].config.retention_ms == 24 * 3600 * 1000
 

@@ -105,7 +105,7 @@ class DynamicSettings:
         unknown = given - {*self._store.log_dirs, "*"}
         if unknown:
             raise InvalidSettingError(
-                f"{CORDONED}: {sorted(unknown)} are no log dirs of this broker"
+                f"{CORDONED}: {sorted(unknown)} are not log dirs of this broker"
             )
         if "*" in given:
             given = set(self._store.log_dirs)
@@ -117,11 +117,13 @@ class DynamicSettings:
 def _rate_of(change: Change) -> int:
     if change.operation == Operation.DELETE:
         return 0
+    if change.operation != Operation.SET:
+        raise InvalidSettingError(f"{RATE} is not a list, so elements cannot be added or removed")
     text = (change.text or "").strip()
-    is_number = text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX
-    if change.operation != Operation.SET or not is_number:
-        raise InvalidSettingError(f"{RATE}: {text[:DIGITS_MAX]!r} is no number of bytes")
+    if not (text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX):
+        reason = f"{text[:DIGITS_MAX]!r} is not a valid number of bytes per second"
+        raise InvalidSettingError(f"{RATE}: {reason}")
     rate = int(text)
     if not rate:
-        raise InvalidSettingError(f"{RATE}: with 0, moves would never end")
+        raise InvalidSettingError(f"{RATE}: at a rate of 0, moves would never end")
     return 0 if rate >= UNLIMITED else rate

@@ -82,7 +82,7 @@ def check_known(key: str, defaults: LogConfig, text: str | None = None) -> None:
 def _joined(key: str, operation: int, old: str, text: str) -> str:
     """Return the value of a list setting after elements were added or removed."""
     if key not in KEYS or KEYS[key].type != LIST:
-        raise InvalidSettingError(f"{key} is no list, so nothing can be added or taken away")
+        raise InvalidSettingError(f"{key} is not a list, so elements cannot be added or removed")
     given = [part.strip() for part in text.split(",")]
     parts = [part for part in old.split(",") if part and part not in given]
     if operation == Operation.APPEND:

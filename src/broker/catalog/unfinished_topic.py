@@ -89,7 +89,9 @@ class UnfinishedTopics:
                 for topic in topics:
                     change(self._store, topic)
             except LogStoreError as error:
-                LOG.warning("a topic was left unfinished by a crash, and still is: %s", error)
+                LOG.warning(
+                    "a topic that a crash left unfinished cannot be finished now: %s", error
+                )
                 continue
             if topics:
                 with self._lock, suppress(LogStoreError):

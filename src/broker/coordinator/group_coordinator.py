@@ -141,7 +141,8 @@ class GroupCoordinator:
     @contextmanager
     def _locked(self, hosted: Hosted) -> Iterator[None]:
         if not hosted.lock.acquire(timeout=LOCK_SECONDS):
-            raise CoordinatorError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "its disk hangs")
+            reason = "another thread still holds the lock of the group: the disk may hang"
+            raise CoordinatorError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, reason)
         try:
             yield
         finally:

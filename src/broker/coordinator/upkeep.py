@@ -80,7 +80,7 @@ class OffsetUpkeep:
                 with self._coordinator.using(name) as (shard, hosted):
                     change(shard, hosted)
             except CoordinatorError as error:
-                LOG.debug("the group %r was left alone: %s", name, error)
+                LOG.debug("the group %r was not changed: %s", name, error)
 
     def _names(self) -> Iterator[str]:
         for shard in self._coordinator.shards():

@@ -145,7 +145,8 @@ def _partition_count(services: Services, asked: Any) -> int:
         return services.config.num_partitions
     if not 1 <= count <= PARTITIONS_MAX:
         raise _RefusedError(
-            ErrorCode.INVALID_PARTITIONS, f"{count} partitions are not 1 to {PARTITIONS_MAX}"
+            ErrorCode.INVALID_PARTITIONS,
+            f"the number of partitions must be 1 to {PARTITIONS_MAX}, not {count}",
         )
     return int(count)
 

@@ -41,7 +41,10 @@ def _fault_of_count(services: Services, asked: Any) -> Refusal | None:
         return ErrorCode.INVALID_REQUEST, reason
     count = len(topic.partitions)
     if not count < asked.count <= PARTITIONS_MAX:
-        reason = f"the topic has {count} partitions; {asked.count} is not more, or is too many"
+        reason = (
+            f"the topic has {count} partitions; the new number must be larger, and at most "
+            f"{PARTITIONS_MAX}, not {asked.count}"
+        )
         return ErrorCode.INVALID_PARTITIONS, reason
     replicas = list(services.leadership.replica_ids)
     given = asked.assignments
