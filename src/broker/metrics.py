@@ -12,7 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import accumulate
 
-# This import fails if the extra `metrics` is not installed.
+# This import comes first: if the extra `metrics` is not installed, its error names the extra.
+from logstore import metrics as store_metrics
+
+# isort: split
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -25,7 +28,6 @@ from prometheus_client.registry import Collector as Collecting
 from broker.machines.request_times import BOUNDS, PHASES, ApiTimes
 from broker.server import Broker
 from broker.wire.schemas import api_names
-from logstore import metrics as store_metrics
 
 TOPIC_METRICS = {
     "bytes_in": ("bytesin", "Bytes of records that clients appended."),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import urllib.request
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +13,7 @@ from broker import Broker
 from broker.machines.traffic import Traffic
 from broker.metrics import serve
 from support.kafka_client import KafkaClient, batch_of
+from support.places import environment
 
 
 def scraped(port: int) -> dict[str, float]:
@@ -45,6 +49,28 @@ def test_a_scrape(broker: Broker, client: KafkaClient) -> None:
     assert found["logstore_broker_connection_count"] == 1
     assert found["logstore_broker_partition_count"] == len(broker.store)
     assert found["logstore_offline_log_directory_count"] == 0
+
+
+@pytest.mark.parametrize(
+    ("program", "start"),
+    [
+        ("import broker.metrics", "ImportError: metrics need prometheus-client"),
+        ("from logstore.cli import main; main()", "error: metrics need prometheus-client"),
+    ],
+)
+def test_without_the_extra_it_says_what_to_install(
+    tmp_path: Path, program: str, start: str
+) -> None:
+    """The last line on stderr names the extra, in a program and in the command."""
+    options = ["broker", "--log-dirs", str(tmp_path), "--listeners", "PLAINTEXT://127.0.0.1:0"]
+    missing = "import sys; sys.modules['prometheus_client'] = None"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{missing}; {program}", *options, "--metrics-port", "0"],
+        capture_output=True, text=True, check=False, env=environment(), timeout=60,
+    )  # fmt: skip
+    said = done.stderr.splitlines()[-1]
+    assert (done.returncode, said.startswith(start)) == (1, True), done.stderr
+    assert said.endswith("pip install 'logstore[metrics]'")
 
 
 def test_a_deleted_topic_is_forgotten() -> None:
