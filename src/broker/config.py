@@ -73,7 +73,7 @@ class BrokerConfig:
             listeners together.
         connections_max_idle_ms: a connection without a request for this time is closed.
         socket_request_max_bytes: the size of the largest request.
-        queued_max_request_bytes: the memory for all requests larger than 64 KiB together.
+        queued_max_request_bytes: the most memory that all requests larger than 64 KiB use together.
         request_arrival_ms: how long a request may take to arrive after its first byte. For each
             64 KiB of its size, a request gets one second more.
         response_progress_ms: a connection that takes no byte of an answer for this time is closed.

@@ -185,7 +185,7 @@ class Move:
         return self.wanted is not None
 
     def wait(self, timeout: float | None = None) -> MoveState:
-        """Wait until the move has ended or its mover was closed; return the state."""
+        """Wait until the move has ended or the mover was closed; return the state of the move."""
         timeout = timeout_of(timeout)
         self._check_process()
         deadline = math.inf if timeout is None else time.monotonic() + timeout
@@ -235,7 +235,7 @@ class Move:
 
         Raises:
             IllegalTransitionError: the move has ended.
-            MoveError: its mover was closed; the next mover resumes the move.
+            MoveError: the mover was closed. The next mover of the store resumes the move.
         """
         self._check_process()
         self._resume()
@@ -268,7 +268,7 @@ class Move:
         A FAILED move stays FAILED, but its copy is never resumed.
 
         Raises:
-            MoveError: its mover was closed; the next mover resumes the move.
+            MoveError: the mover was closed. The next mover of the store resumes the move.
         """
         self._check_process()
         if self._state is MoveState.FAILED:
@@ -329,7 +329,7 @@ class Move:
 
         Raises:
             IllegalTransitionError: the move has not failed.
-            MoveError: its mover was closed.
+            MoveError: the mover was closed.
         """
         self._check_process()
         with self._changed:

@@ -23,7 +23,7 @@ TOPIC = "bench"
 
 
 class Bed:
-    """Manage the directories on which the cases run, with one directory per disk.
+    """Manage the directories in which the cases run: one new directory in each log dir.
 
     Attributes:
         log_dirs: the real paths of the directories that the user named.
@@ -72,7 +72,7 @@ class Bed:
         self.clear(is_end=True)
 
     def check_room(self, size_bytes: int) -> None:
-        """Raise LogDirFullError if a disk lacks room for this many bytes per directory on it."""
+        """Raise LogDirFullError if a disk has no room for `size_bytes` in each of its log dirs."""
         wanted = int(size_bytes * ROOM_SHARE)
         devices = [files.stat(path).st_dev for path in self.log_dirs]
         for path, device in zip(self.log_dirs, devices, strict=True):

@@ -1,4 +1,4 @@
-"""Convert records to text and back: JSON lines, one line for people, raw values.
+"""Convert records to JSON lines and back, and to text that people read.
 
 A JSON line is `{"key": ..., "value": ..., "timestamp": ..., "headers": [[name, value], ...]}`.
 UTF-8 bytes are a JSON string, a missing value is null, and other bytes are `{"base64": "..."}`.

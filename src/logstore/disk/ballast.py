@@ -148,7 +148,11 @@ class Ballast:
                     self.keep()
 
     def _give_up(self, seen: int) -> bool:
-        """Remove the ballast; returns whether any thread has removed it since `seen` was read."""
+        """Remove the ballast, and return whether any thread has removed it since the work began.
+
+        Args:
+            seen: the number of removals when the work began.
+        """
         with self._lock:
             if self._size_bytes():
                 # Set this before the removal, because an interrupt may come after the removal.

@@ -13,7 +13,7 @@ LZ4_MAGIC, LZ4_RATIO_MAX = b"\x04\x22\x4d\x18", 256
 CODEC_NAMES = {number: name for name, number in CODEC_IDS.items()}
 
 
-# Parts of the error messages of zstd, lz4 and zlib when they cannot allocate memory.
+# If zstd, lz4 or zlib cannot allocate memory, the error message contains one of these texts.
 NO_MEMORY = (
     "not enough memory",
     "allocation_failed",

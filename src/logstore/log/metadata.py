@@ -8,8 +8,9 @@ at the left:
                    move_rates      the rates at which a later process continues that move
                    superseded_by   (intent) which copy is about to replace this one
     .move dir      move_id, source_directory_id, move_state, source_end_offset
-    .delete dir    deletion        that a user has deleted the partition; or, after a move,
-                   superseded_by   which copy has replaced this one
+    .delete dir    superseded_by   which copy has replaced this one
+
+If a user deletes the partition, its `.delete` dir gets the key `deletion` instead.
 """
 
 from __future__ import annotations

@@ -79,7 +79,10 @@ def session(
 
 
 def _collector(wanted: str) -> str:
-    """Choose a garbage collector if the user chose none; with two, the JVM refuses to start."""
+    """Return the JVM option for our garbage collector, or "" if the user chose a collector.
+
+    The JVM refuses to start if two collectors are chosen.
+    """
     said = " ".join((wanted, *(os.environ.get(name, "") for name in JAVA_OPTIONS)))
     return "" if "GC" in said else COLLECTOR
 

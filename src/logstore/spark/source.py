@@ -89,7 +89,10 @@ class BatchReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> list[InputPartition]:
-        """Plan the pieces; Spark stores the pieces with the DataFrame, and `load()` plans again."""
+        """Plan which pieces of the partitions the tasks read.
+
+        Spark stores the pieces with the DataFrame. Only a new call of `load()` plans again.
+        """
         options = self._options
         spans = survey(options)
         starts, ends = starts_of(spans, options), ends_of(spans, options)

@@ -233,7 +233,10 @@ class Replicas(ReplicaReservations):
         self._offline.pop(key, None)
 
     def records_of(self, log_dir: LogDir) -> list[tuple[TopicPartition, Record]]:
-        """List the records of a log dir's replicas, also those from before the dir last failed."""
+        """List all records of a log dir's replicas.
+
+        The list includes the records that were made before the log dir last failed.
+        """
         known: list[Mapping[TopicPartition, Record]] = [self.opened, self.incomplete, self.offline]
         return [
             (key, record)

@@ -35,7 +35,13 @@ DEPTH_MAX = 16
 
 
 class Noted(NamedTuple):
-    """Facts, the number of their changes, and why their file is unusable ("" if it is usable)."""
+    """Hold the facts of a log dir or of a log.
+
+    Attributes:
+        generation: how often the facts were changed.
+        facts: the values by name.
+        damage: why the file with the facts is unusable; "" if the file is usable.
+    """
 
     generation: int = 0
     facts: Mapping[str, Any] = {}  # replaced as a whole, never changed in place

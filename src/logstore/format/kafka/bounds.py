@@ -180,7 +180,8 @@ def _end_of(data: bytes, position: int) -> int:
 def _walk(data: bytes, position: int, count: int) -> array[int]:
     """Return the ends of `count` records by stepping over their lengths, in 0.1 us per record.
 
-    Lengths of one or two bytes are not checked here. `read_fields` of `decode` checks them.
+    This function accepts negative and too small lengths of one or two bytes. `read_fields` in
+    `decode` refuses these lengths.
     """
     ends: list[int] = []
     note = ends.append

@@ -63,7 +63,10 @@ def _back_to_back(batches: Batches, starts: Numbers, sizes: Numbers) -> Buffer:
 
 
 def _of_any_size(cells: Buffer, firsts: Numbers, sizes: Numbers) -> list[BytesColumn | None]:
-    """Encode the starts of each batch's cells, then all cells, and view these parts as columns."""
+    """Return each batch's cells as a column; all columns are views of one buffer.
+
+    The buffer contains the starts of the cells of all batches, then the cells.
+    """
     ends = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(sizes, out=ends[1:])
     counts = np.diff(firsts)

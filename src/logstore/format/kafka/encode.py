@@ -324,7 +324,7 @@ def weave(
 
 
 def _put(out: NDArray[np.uint8], position: Numbers, field: Varints) -> None:
-    """Write one varint for each record, at the position that `position` has for the record."""
+    """Write one varint for each record into `out`, at the record's element of `position`."""
     numbers, rest = field.numbers, field.sizes
     most = int(rest.max())
     if most == 1:

@@ -45,7 +45,7 @@ class Plan(NamedTuple):
 
     Attributes:
         segments: the segments to clean, from the first segment of the log on.
-        first_dirty_offset: the cleaning notes the keys of the records from this offset on.
+        first_dirty_offset: the cleaning collects the keys of the records at and after this offset.
         end_offset: where the last of the segments ends.
         clean_bytes: the size of the segments before the first dirty offset.
         dirty_bytes: the size of the other segments to clean.

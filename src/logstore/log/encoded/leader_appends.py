@@ -154,7 +154,10 @@ def _end_of(batches: Found, base_offset: int) -> int:
 
 
 def _write(state: LogState, batches: Found, now_ms: int) -> None:
-    """Write batches at the end of the log, a single batch in a faster way; the lock is held."""
+    """Write batches at the end of the log; the caller holds the lock.
+
+    A single batch is written in a faster way, unless its layout or offsets do not fit the segment.
+    """
     data, header = batches[0]
     active, epoch, size = state.active, state.replication.leader_epoch, header.size_bytes
     offset, delta = active.end_offset, header.last_offset - header.base_offset

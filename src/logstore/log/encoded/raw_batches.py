@@ -26,7 +26,7 @@ Found = list[tuple[Buffer, BatchHeader]]
 # If there are 2 to APART_MAX batches, each gets a quick check, and only the batches that fail this
 # check are checked together. If there are more batches, it is faster to check all together.
 APART_MAX = 8
-OFFSETS_MAX = 2**62  # after this offset, later offsets might not fit into 64 bits
+OFFSETS_MAX = 2**62  # all offsets of records are lower, so that they fit into 64 bits
 
 
 def parse(

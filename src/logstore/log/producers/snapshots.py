@@ -71,7 +71,7 @@ def _put(state: LogState, snapshot: Snapshot) -> None:
 
 
 def put_before(state: LogState, offset: int) -> Producers | None:
-    """Give the producers as they are before an offset at which a truncation will cut the log.
+    """Return the producers as they were before `offset`, where a truncation will cut the log.
 
     First, a snapshot of these producers is written, because the truncation removes all later
     snapshots. Both locks are held. Raises OSError.

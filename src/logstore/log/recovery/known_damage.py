@@ -63,7 +63,8 @@ def in_files(state: Replica, findings: Sequence[Problem], *, is_owner: bool) -> 
 def in_epochs(state: Replica, findings: Sequence[Problem]) -> list[Problem]:
     """Return the damage that may be the reason why `leader-epoch-checkpoint` is not usable."""
     found = [falling_entries(state.directory)]
-    # after the opening corrects the log start, a log without records is not resurrected
+    # The opening corrects a log start beyond the end. Then the log may be without records, but it
+    # is not a resurrected partition.
     if all(one.name is not DamageName.START_BEYOND_END for one in findings):
         found.append(resurrected(state.directory, state.segments, state.metadata))
     return [problem for problem in found if problem is not None]

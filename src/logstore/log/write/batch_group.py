@@ -5,8 +5,8 @@
     publish the new end of the log, when every byte is in its file
 
 If a write fails or is interrupted, the written bytes are cut off again, and new files are removed.
-So if the error is retriable, no batch is in the log. Once every byte is in its file, no later step
-fails on the disk, and an interrupt waits until all batches are published.
+So if the error is retriable, no batch is in the log. When all bytes are in their files, no disk
+error can stop the append any more. An interrupt then waits until all batches are published.
 """
 
 from __future__ import annotations

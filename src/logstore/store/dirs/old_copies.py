@@ -211,7 +211,10 @@ def conclude(replicas: Replicas, loaded: Sequence[LogDir], *, is_start: bool) ->
 
 
 def witness_all(replicas: Replicas) -> None:
-    """Write the generations of all other log dirs to each serving log dir, if they changed."""
+    """Record the generations of all log dirs in the other log dirs that serve.
+
+    A log dir is written only if a generation that it records has changed.
+    """
 
     def work(log_dir: LogDir) -> None:
         log_dir.ballast.use(partial(witness, replicas, log_dir))

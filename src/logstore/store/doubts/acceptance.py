@@ -1,6 +1,8 @@
 """Accept an old copy of a log dir as the current log dir, because the user decided so.
 
-    promote or delete a replica in doubt -> remove the doubt, begin a generation -> others record it
+    1. The user promotes or deletes a replica in doubt.
+    2. The old copy removes the doubt about this replica, and begins a generation.
+    3. The other log dirs record this generation.
 
 The first decision about a replica accepts the whole log dir. Then the log dir accepts records and
 replicas again. If the disk that was current before is mounted later, it counts as an old copy of

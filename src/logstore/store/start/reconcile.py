@@ -206,10 +206,11 @@ def _list_all(
 
 
 def _names_by_dir(opened: Iterable[Replica]) -> dict[str, set[str]]:
-    """Give the directory names of open logs, by log dir; a listing need not read these directories.
+    """Map the path of each log dir to the names of the directories of its open logs.
 
-    Reading these directories took a thousand calls on twelve disks. Each call releases the
-    interpreter's lock and takes it again. So the appends of other threads took four times as long.
+    The listing of a log dir skips these directories. Reading them took a thousand calls on twelve
+    disks. Each call releases the interpreter's lock and takes it again. So the appends of other
+    threads took four times as long.
     """
     names: dict[str, set[str]] = defaultdict(set)
     for log, log_dir in opened:
