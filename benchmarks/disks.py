@@ -76,7 +76,7 @@ def _target(bench_dir: str, size_bytes: int) -> Iterator[tuple[str, str]]:
 
 
 def _kind() -> str | None:
-    """Choose the kind of file system to create; None if this machine cannot create it."""
+    """Choose the kind of file system to create; return None if this machine cannot create it."""
     if shutil.which("losetup", path=SEARCH_PATH) is None:
         return None
     return next(

@@ -83,7 +83,7 @@ def by_key(run: Run) -> dict[Key, dict[str, Any]]:
 
 
 def usual(history: Sequence[Run], key: Key) -> float | None:
-    """Return the median ratio of the last runs; None if they do not have this question."""
+    """Return the median ratio of the last runs, or None if they do not have this question."""
     past = [by_key(run)[key]["ratio"] for run in history[-RUNS_COMPARED:] if key in by_key(run)]
     return median(past) if past else None
 

@@ -19,7 +19,7 @@ class Goal:
     is_at_most: bool = False
 
     def shortfall(self, value: float) -> float:
-        """Return by how much `value` misses the bound, as a part of the bound; 0 if met."""
+        """Return by how much `value` misses the bound, as a part of it, or 0 if the bound is met."""
         miss = value / self.bound - 1 if self.is_at_most else 1 - value / self.bound
         return max(miss, 0.0)
 
@@ -58,7 +58,7 @@ class Row:
 
     @property
     def shortfall(self) -> float:
-        """By how much the goal is missed, as a part of its bound; 0 if it is met or not set."""
+        """By how much the goal is missed, as a part of its bound, or 0 if it is met or not set."""
         if self.goal is None:
             return 0.0
         return self.goal.shortfall(self.figure if self.ratio is None else self.ratio)
@@ -79,7 +79,7 @@ class Row:
 
 
 def number(value: float | None) -> str:
-    """Format a figure with three significant digits, or as a whole number from 100 on."""
+    """Format a figure with three significant digits, or as a whole number if it is 100 or more."""
     if value is None:
         return ""
     if value >= 1000:

@@ -104,7 +104,7 @@ def produce_paced(address: str, topic: str, rate: int, seconds: float) -> dict[s
 
 
 def consume(address: str, topic: str, records: int) -> dict[str, float]:
-    """Consume a partition from its first record; timed from the first records on."""
+    """Consume a partition from its first record; the time begins when the first records come."""
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer(

@@ -59,7 +59,7 @@ class Connection:
         return True
 
     def take(self) -> int:
-        """Read what is there; returns the number of answers that became complete."""
+        """Read what is there; return the number of answers that became complete."""
         try:
             data = memoryview(self.socket.recv(READ_BYTES))
         except BlockingIOError:
@@ -89,7 +89,7 @@ class Connection:
 
 
 def drive(connections: Iterable[Connection], seconds: float, in_flight: int) -> float:
-    """Keep some requests of each connection under way for a time; returns the seconds taken."""
+    """Keep some requests of each connection under way for a time; return the seconds taken."""
     by_number = {each.fileno(): each for each in connections}
     poller = select.epoll()
     started = time.perf_counter()

@@ -156,7 +156,7 @@ class Broker:
     # --- moves ----------------------------------------------------------------------------------
 
     def move(self, topic: str) -> float:
-        """Move a partition without a throttle; return the seconds from its first byte on."""
+        """Move a partition without a throttle; return the seconds after the first copied byte."""
         source = self.home_of(topic)
         watch = Watch(self, topic, 1 - source)
         child = self._ask(topic, NO_THROTTLE)
@@ -204,7 +204,7 @@ class Broker:
         return subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def throttled_rate(self, topic: str, rate: int, seconds: float) -> float:
-        """Move with a throttle; return the bytes per second, measured from the first byte on."""
+        """Move with a throttle; return the bytes per second, measured after the first byte."""
         watch = Watch(self, topic, 1 - self.home_of(topic))
         child = self._ask(topic, rate)
         watch.wait_begun()

@@ -71,7 +71,7 @@ class Troubles:
         self._device, self._place = devices[0], places[0]
 
     def of(self, what: str) -> Callable[[], Callable[[], None]]:
-        """Return a function that starts a trouble, and returns a function that ends it."""
+        """Return a function that starts a trouble, and return a function that ends it."""
         return {
             "healthy": lambda: lambda: None,
             "slow": self._slow,
@@ -147,7 +147,7 @@ def options() -> argparse.Namespace:
 
 
 def make_place(out: str) -> bool:
-    """Create the directory of the results, or replace old results; False if it has other files."""
+    """Create or empty the directory of the results; return False if it has other files."""
     if os.path.exists(out):
         if os.listdir(out) and not os.path.isdir(os.path.join(out, "trace")):
             return False

@@ -134,7 +134,7 @@ def mounted(
 
 
 def process_name(pid: int) -> str:
-    """Return a name that no later process with the same id has; "" if the process has ended."""
+    """Return a name that no later process with the same id has, or "" if the process has ended."""
     try:
         facts = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -85,7 +85,7 @@ def _listeners(config: BrokerConfig, sources: Mapping[str, str]) -> Iterator[Lin
 
 
 def _flat(config: BrokerConfig) -> Iterator[tuple[str, Any]]:
-    """Yield the name and the value of each setting, also the settings of topics and the store."""
+    """Yield the name and the value of each setting of the broker, the store and the topics."""
     for one in fields(config):
         value = getattr(config, one.name)
         if isinstance(value, LogConfig | StoreConfig):

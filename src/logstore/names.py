@@ -35,7 +35,7 @@ class TopicPartition(NamedTuple):
 def partition_named(topic: str, partition: int) -> TopicPartition:
     """Build a key from topic and partition.
 
-    The partition need not exist. An argument of the wrong type gives a TypeError.
+    The partition does not have to exist. An argument of the wrong type gives a TypeError.
     """
     if type(topic) is not str or type(partition) is not int:
         topic, partition = text(topic, "topic"), whole(partition, "partition")

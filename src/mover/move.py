@@ -138,7 +138,7 @@ class Move:
 
     @property
     def lag_bytes(self) -> int:
-        """Bytes that the copy still misses; 0 if the move is DONE, even if nothing was copied."""
+        """Bytes that the copy still lacks; always 0 if the move is DONE."""
         return 0 if self._state is MoveState.DONE else max(self.bytes_total - self.bytes_done, 0)
 
     @property

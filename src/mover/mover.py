@@ -193,7 +193,7 @@ class ReplicaMover:
         return self._moves.all()
 
     def move_of(self, topic: str, partition: int) -> Move | None:
-        """Find the newest move of a partition; None if this mover has no move of the partition.
+        """Return the newest move of a partition, or None if this mover has no move of it.
 
         The move may have ended: see `Move.state`.
         """

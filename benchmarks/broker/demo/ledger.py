@@ -73,7 +73,7 @@ class Received:
         self.records = self.repeated = self.skipped = self.wrong = 0
 
     def take(self, messages: Iterable[Any]) -> dict[int, int]:
-        """Compare records; returns the next offset of each partition that they are from."""
+        """Compare records; return the next offset of each partition that they are from."""
         with self._lock:
             ends = {}
             for message in messages:

@@ -142,7 +142,7 @@ def watch_move(
     target: str,
     show: Callable[[float, int, int], object],
 ) -> bool:
-    """Look at a move until it ends; returns whether the replica is in the target."""
+    """Look at a move until it ends; return whether the replica is in the target."""
     deadline, shown = time.monotonic() + MOVE_SECONDS_MAX, 0.0
     while time.monotonic() < deadline:
         rows = [
@@ -234,7 +234,7 @@ def check(server: BrokerProcess, producing: Load) -> tuple[Checked, Usage]:
 
 
 def read_all(address: str, parts: Sequence[Flights], ends: Sequence[int]) -> Received:
-    """Read all partitions from their first record to their end, also records beyond `ends`."""
+    """Read all partitions from their first record to their end, even records beyond `ends`."""
     received = Received(parts)
     consumer = Consumer(settings(address) | {"group.id": f"check-{os.getpid()}"})
     try:

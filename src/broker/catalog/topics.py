@@ -213,7 +213,7 @@ class TopicCatalog:
         return Topics(by_name, by_id)
 
     def _id_of(self, name: str, partitions: list[int]) -> bytes | None:
-        """Return the topic id of the first partition that serves; None if no partition serves."""
+        """Return the topic id of the first partition that serves, or None if none serves."""
         for partition in partitions:
             try:
                 return self.store.log(name, partition).topic_id

@@ -80,7 +80,7 @@ class GroupCoordinator:
     # --- finding groups -------------------------------------------------------------------------
 
     def shards(self) -> list[Shard]:
-        """Return a shard for each partition of `__consumer_offsets`; [] if the topic is missing."""
+        """Return a shard for each partition of `__consumer_offsets`, or [] without this topic."""
         return [self._shard(number) for number in range(self.topic.partition_count)]
 
     @property
@@ -211,7 +211,7 @@ class GroupCoordinator:
         return ErrorCode.NONE
 
     def offsets_of(self, name: str) -> dict[Key, Committed]:
-        """Return the offsets that a group has committed; {} if the group does not exist.
+        """Return the offsets that a group has committed, or {} if the group does not exist.
 
         Raises:
             CoordinatorError: the groups are not loaded.

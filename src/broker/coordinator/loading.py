@@ -23,7 +23,7 @@ def mend(log: Log) -> None:
 
     A commit of offsets is not flushed at once. If a power cut destroys some unflushed records, the
     log is read-only until it is repaired. The repair keeps every undamaged record, and moves the
-    rest to another file. So the groups need not wait until a user repairs the log. If flushed
+    rest to another file. So the groups can be used before a user repairs the log. If flushed
     records are damaged, the user must repair the log.
     """
     problems = log.recovery.problems

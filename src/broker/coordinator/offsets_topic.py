@@ -64,7 +64,7 @@ class OffsetsTopic:
 
     @property
     def partition_count(self) -> int:
-        """How many partitions the topic has; 0 if there is no such topic."""
+        """How many partitions the topic has, or 0 if there is no such topic."""
         topic = self._topics.get(NAME)
         if topic is None:
             return 0
@@ -119,7 +119,7 @@ class OffsetsTopic:
                 self._topics.store.create(NAME, number, config=CONFIG, topic_id=topic.id)
 
     def _spread(self) -> None:
-        """Write the number of partitions also to log dirs that were added later."""
+        """Write the number of partitions to log dirs that were added later."""
         log_dirs = frozenset(self._topics.store.log_dirs)
         if log_dirs != self._spread_over:
             self._spread_over = log_dirs

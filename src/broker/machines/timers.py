@@ -42,7 +42,7 @@ class Timers(Generic[Item]):
 
     @property
     def next_deadline(self) -> float | None:
-        """The earliest deadline; None if no deadline is set."""
+        """The earliest deadline, or None if no deadline is set."""
         while self._heap and self._heap[0][2].item is None:
             heapq.heappop(self._heap)
             self._stale -= 1

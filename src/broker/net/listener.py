@@ -29,7 +29,7 @@ class Listener:
             self.endpoint = bound._replace(host=socket.gethostname())
 
     def accept(self) -> tuple[socket.socket, str] | None:
-        """Return the socket and the address of the next client; None if no client waits.
+        """Return the socket and the address of the next client, or None if no client waits.
 
         Raises:
             OSError: the process has no descriptors left.

@@ -75,7 +75,7 @@ def _size_of(records: Data | FileRange) -> int:
 
 @functools.cache
 def _request_plan(version: int) -> Kind:
-    """Compile the plan for a version; from version 12 on, a function here reads the partitions."""
+    """Compile the plan for a version; for 12 and later, a function here reads the partitions."""
     cls = messages.FetchRequest.FetchPartition
     generic = codec.plan_of("FetchRequest", version)
     if version < FLEXIBLE:

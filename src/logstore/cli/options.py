@@ -171,7 +171,7 @@ def partitions_of(
     """Return the partitions that `TOPIC [PARTITION]` names; `orders-0` is accepted, too.
 
     Args:
-        others: partitions that exist, although the files that can be read may not show them.
+        others: partitions that exist, even if the files that can be read do not show them.
 
     Raises:
         UnknownPartitionError: the store has no such partition.

@@ -65,8 +65,9 @@ def absolute(path: str | None) -> str | None:
 def offline_with_owner(log_dirs: tuple[str, ...]) -> dict[TopicPartition, LogDirOfflineError]:
     """Return the partitions on the log dirs that the owner of the store has taken offline.
 
-    A process that only reads the files may not find out that these partitions are offline. The disk
-    may be readable again, or it may have failed before the other log dirs recorded its partitions.
+    A process that only reads the files cannot always find out that these partitions are offline:
+    the disk may be readable again, or the other log dirs had not yet recorded its partitions when
+    it failed.
     """
     owner = find_owner(named_log_dirs(log_dirs))
     found: dict[TopicPartition, LogDirOfflineError] = {}

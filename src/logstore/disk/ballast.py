@@ -162,7 +162,7 @@ class Ballast:
             return self._removals != seen
 
     def _size_bytes(self) -> int:
-        """Give the size of the ballast; 0 if it does not exist, or is not a regular file."""
+        """Give the size of the ballast, or 0 if it does not exist, or is not a regular file."""
         entry = files.entry_of(os.path.dirname(self.path), BALLAST_NAME)
         return entry.size_bytes if entry is not None and entry.is_file else 0
 

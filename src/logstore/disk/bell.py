@@ -49,11 +49,11 @@ class Bell:
         self.is_rung = False
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the bell is rung or the timeout is over; returns whether the bell is rung."""
+        """Wait until the bell is rung or the timeout is over; return whether the bell is rung."""
         return self.wait_for(lambda: self.is_rung, timeout)
 
     def wait_for(self, is_true: Callable[[], bool], timeout: float | None = None) -> bool:
-        """Wait until a condition is true or the timeout is over; returns whether it is true.
+        """Wait until a condition is true or the timeout is over; return whether it is true.
 
         The condition is checked at each wake-up. So a thread that makes the condition true must
         call `wake` after that.

@@ -32,7 +32,7 @@ def next_data(fd: int, position: int, end: int) -> int:
 
 
 def send(target_fd: int, source_fd: int, position: int, size_bytes: int) -> int:
-    """Let the kernel copy bytes to the same position of another file; returns how many it copied.
+    """Let the kernel copy bytes to the same position of another file; return how many it copied.
 
     The call may copy fewer bytes than requested. 0 means that the source ends at `position`.
     """

@@ -172,7 +172,7 @@ def close_spare(fd: int) -> None:
 
 
 def read_up_to(fd: int, size_bytes: int, position: int) -> bytes:
-    """Read `size_bytes` at `position`; returns fewer bytes only at the end of the file."""
+    """Read `size_bytes` at `position`; return fewer bytes only at the end of the file."""
     data = pread(fd, size_bytes, position)
     if len(data) == size_bytes or not data:
         return data
@@ -365,7 +365,7 @@ def entries(path: str) -> list[Entry]:
 
 
 def entry_of(path: str, name: str) -> Entry | None:
-    """Give the entry of one name in a directory; None if the name vanished."""
+    """Give the entry of one name in a directory, or None if the name vanished."""
     try:
         facts = lstat(f"{path}/{name}")
     except FileNotFoundError:

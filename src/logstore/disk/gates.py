@@ -111,7 +111,7 @@ class Gate:
         return is_writing or any(entry() is not None for entry in tuple(self.under_way))
 
     def is_forgotten(self) -> bool:
-        """Forget the gate if no call can need the gate any more; returns whether it was forgotten.
+        """Forget the gate if no call can need the gate any more; return whether it was forgotten.
 
         A thread that hangs in a read could change a path after the read. So every running call to
         the log dir counts here, even a read.
@@ -174,7 +174,7 @@ def _forget_dead(entry: ref[Gate]) -> None:
 
 
 def gate_of(path: str) -> Gate | None:
-    """Give the gate of the log dir that contains a path; None if there is no gate."""
+    """Give the gate of the log dir that contains a path, or None if there is no gate."""
     end = path.rfind("/") if _of_dir else 0
     while end > 0:
         entry = _of_dir.get(path[:end])

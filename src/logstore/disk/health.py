@@ -63,16 +63,16 @@ class Health:
 
     @property
     def reason(self) -> str | None:
-        """Why the dir is in its state; None if it is online."""
+        """Why the dir is in its state, or None if it is online."""
         return self._reasons.get(self.state)
 
     @property
     def offline_reason(self) -> str | None:
-        """Why the dir is offline; None if it is not offline."""
+        """Why the dir is offline, or None if it is not offline."""
         return self._reasons.get(LogDirState.OFFLINE) if self.is_offline else None
 
     def change(self, event: Event, reason: str = "", *, has_remedy: bool = False) -> bool:
-        """Apply an event to the dir; returns whether a condition changed.
+        """Apply an event to the dir; return whether a condition changed.
 
         Args:
             has_remedy: whether the reason says what to do. If so, the log gets no general advice.
@@ -103,7 +103,7 @@ class Health:
             self._reasons[state] = reason
 
     def _is_told_already(self, conditions: Conditions) -> bool:
-        """Check whether a change need not be logged; `LogDir` overrides this method."""
+        """Return True if no log message is needed for a change; `LogDir` overrides this method."""
         return False
 
     def _take(self, conditions: Conditions) -> None:

@@ -118,7 +118,7 @@ class LogDir(Health):
         self.generation.directory_id = directory_id
 
     def _is_told_already(self, conditions: Conditions) -> bool:
-        """Return True if a change of the conditions need not be logged.
+        """Return True if no log message is needed for a change of the conditions.
 
         The change to OFFLINE is logged only for a log dir of a store: a caller that adds a log dir
         gets an error instead. Other changes are logged only by the owner, not by readers.
@@ -191,7 +191,7 @@ class LogDir(Health):
         return reason if path is None or error.filename else f"{reason} ({path})"
 
     def _ask_probe(self) -> str | None:
-        """Probe the disk; returns why the disk is bad, or None if it is good."""
+        """Probe the disk; return why the disk is bad, or None if it is good."""
         try:
             self.probe()
         except OSError as error:
@@ -308,7 +308,7 @@ class LogDir(Health):
             raise self.failed(error) from error
 
     def change_file(self, name: str, write: Callable[[files.Guard], None]) -> None:
-        """Replace a small file of the dir durably, also on a full disk; raises LogStoreError."""
+        """Replace a small file of the dir durably, even on a full disk; raises LogStoreError."""
         self.check()
         try:
             with call(self.path, SYNCING):
@@ -353,7 +353,7 @@ class LogDir(Health):
         return self.usage
 
     def _look_for_room(self) -> bool:
-        """Read the disk's space; returns whether it has enough free bytes and free inodes."""
+        """Read the disk's space; return whether it has enough free bytes and free inodes."""
         facts = files.statvfs(self.path)
         self.usage = DiskUsage(facts.f_blocks * facts.f_frsize, facts.f_bavail * facts.f_frsize)
         names_free, names = facts.f_favail, facts.f_files

@@ -53,7 +53,7 @@ def unmounted_point(path: str) -> str | None:
 
 
 def _nearest(path: str, points: Iterable[str]) -> str:
-    """Give the nearest mount point at or above a path; "" if only the root is above the path."""
+    """Give the nearest mount point at or above a path, or "" if only the root is above the path."""
     above = (point for point in points if path == point or path.startswith(f"{point}/"))
     return max(above, key=len, default="")
 

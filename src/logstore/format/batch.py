@@ -113,7 +113,7 @@ class RecordBatch:
 
     @property
     def leader_epoch(self) -> int:
-        """Leader epoch under which the batch was appended; -1 if there was no leader epoch."""
+        """Leader epoch under which the batch was appended, or -1 if there was no leader epoch."""
         return self.header.leader_epoch
 
     @property
@@ -212,7 +212,7 @@ class RecordBatch:
         )
 
     def plain_cells(self) -> PlainCells | None:
-        """Return the places of the values; None if the batch has other columns or lacks offsets."""
+        """Return the places of the values, or None if there are other columns or no offsets."""
         columns = self.columns
         place = columns.values.place()
         if self.count != self.header.last_offset - self.header.base_offset + 1:

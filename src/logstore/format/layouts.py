@@ -59,7 +59,7 @@ def kafka_layout(path: str = "") -> ModuleType:
     global _kafka  # noqa: PLW0603 - imported once
     if _kafka is None:
         try:
-            from logstore.format.kafka import markers  # noqa: F401 - so appends need not import it
+            from logstore.format.kafka import markers  # noqa: F401 - so no append has to import it
             from logstore.format.kafka import record_batch as kafka
         except ImportError as error:
             raise UnsupportedFormatError(
@@ -255,7 +255,7 @@ def read_header(data: Buffer, position: int) -> BatchHeader:
 def framed_header(
     data: Buffer, position: int, end: int, expected_offset: int
 ) -> BatchHeader | None:
-    """Read a batch's header without checking its checksum; None if the batch is not whole."""
+    """Read a batch's header, but not check it; return None if the batch is not whole."""
     if not has_header(memoryview(data)[position:end]):
         return None
     header = read_header(data, position)
@@ -337,7 +337,7 @@ def checksum(data: Buffer, tail: Buffer) -> int:
 
 
 def fault(data: Buffer, position: int, expected_offset: int | None) -> str | None:
-    """Return what is wrong with the batch at `position` of a buffer; None if it is whole.
+    """Return what is wrong with the batch at `position` of a buffer, or None if it is whole.
 
     Args:
         data: bytes of a segment, up to the segment's present or expected end.
@@ -375,7 +375,7 @@ def _prefix_fault(base_offset: int, size_bytes: int, magic: int, available: int)
 
 
 def old_message_set(head: Buffer) -> str:
-    """Say that these 17 bytes begin a Kafka message from before 0.11; return "" if they do not."""
+    """Return an error text if a message of Kafka's format v0 or v1 begins here, or "" if not."""
     base_offset, length, _, magic = unpack_prefix(head, 0)
     size_bytes = length + LENGTH_OVERHEAD_BYTES
     if magic in (0, 1) and size_bytes >= OLD_MESSAGE_BYTES_MIN and base_offset >= 0:
@@ -384,7 +384,7 @@ def old_message_set(head: Buffer) -> str:
 
 
 def candidates(data: Buffer, position: int, magic: int = columnar.MAGIC) -> list[int]:
-    """List positions, from `position` on, where a possible header of a layout begins.
+    """List the positions, at or after `position`, where a possible header of a layout begins.
 
     `position` is a multiple of the layout's alignment, and so are the results.
     """

@@ -167,7 +167,7 @@ def _frame_fault(data: bytes, path: str) -> str:
 
 
 def rows_fault(rows: Rows, offset: int) -> str:
-    """Report the first row that cannot be a producer's state before `offset`; "" if there is none.
+    """Report the first row that cannot be a producer's state before `offset`, or return "".
 
     Epochs and timestamps may have any value, because a peer chose them.
     """

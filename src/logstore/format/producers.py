@@ -19,8 +19,8 @@ PRODUCER_POSITION = 48
 _FIELDS = struct.Struct(">qhHi")  # producer_id, producer_epoch, reserved_58, base_sequence
 SEQUENCE_MAX = 2**31 - 1
 SEQUENCES = 2**31
-# The ids from this number on are derived from names, and a log does not forget these producers.
-# Brokers give out ids from 0 on, and never reach this number.
+# This id and larger ids are derived from names, and a log does not forget these producers.
+# Brokers give out ids 0, 1, 2 and so on, and never reach this number.
 EMBEDDED_ID_MIN = 2**62
 # With this epoch, the log does not check the order of the producer's batches. The program that
 # writes such batches searches the log for them itself.

@@ -56,7 +56,7 @@ def sound_header(data: Buffer, position: int, end: int, expected_offset: int) ->
 def sound_run(
     data: Buffer, position: int, expected_offset: int, offset: int, start: int, verified: bytearray
 ) -> tuple[list[tuple[int, BatchHeader]], int, int]:
-    """Check batches from `position` on, as `sound_header` does.
+    """Check the batches that begin at `position`, as `sound_header` does.
 
     The run stops at the first batch that is not valid, or whose last offset is less than `offset`.
 

@@ -60,7 +60,7 @@ class LeaderEpochs:
 
     @property
     def latest(self) -> int:
-        """The latest recorded epoch; -1 if no epoch is recorded."""
+        """The latest recorded epoch, or -1 if no epoch is recorded."""
         return self.entries[-1][0] if self.entries else -1
 
     def note(self, epoch: int, start_offset: int) -> bool:
@@ -92,7 +92,7 @@ class LeaderEpochs:
         self.entries = kept
 
     def at(self, offset: int) -> int:
-        """Give the epoch of the record at an offset; -1 if every epoch begins after the offset."""
+        """Give the epoch of the record at an offset, or -1 if all epochs begin after it."""
         number = bisect_right([start for _, start in self.entries], offset)
         return self.entries[number - 1][0] if number else -1
 
@@ -121,7 +121,7 @@ class LeaderEpochs:
 
     @classmethod
     def read(cls, directory: str) -> LeaderEpochs | None:
-        """Read the file; None if the file does not exist.
+        """Read the file; return None if the file does not exist.
 
         Raises:
             CorruptCheckpointError: the file is damaged, or a field is missing or wrong.

@@ -66,7 +66,7 @@ def oldest_under_pressure(log: Log) -> int | None:
 
 
 def drop_oldest(log: Log) -> bool:
-    """Drop the segment that `oldest_under_pressure` found; returns whether it was dropped."""
+    """Drop the segment that `oldest_under_pressure` found; return whether it was dropped."""
     from logstore.log.removal import retention
 
     return retention.drop_oldest(log._state)
@@ -91,7 +91,7 @@ def is_writing(log: Log) -> bool:
 
 
 def writing_position(log: Log) -> int | None:
-    """Give the position at which a running append writes; None if no append runs."""
+    """Give the position at which a running append writes, or None if no append runs."""
     position = log._state.writing
     return None if position == NOT_WRITING else position
 
@@ -112,7 +112,7 @@ def segments_of(log: ReadableLog) -> tuple[Segment, ...]:
 
 
 def replicated_to(log: Log) -> int | None:
-    """Give the high watermark of a replicated log; None if the log is not replicated."""
+    """Give the high watermark of a replicated log, or None if the log is not replicated."""
     state = log._state
     return None if state.replication.replicated_to is None else state.high_watermark
 
@@ -175,7 +175,7 @@ def open_segment(log: ReadableLog, segment: Segment) -> Handle:
 
 
 def cursor_of(log: ReadableLog, segment: Segment, offset: int) -> Cursor:
-    """Make a cursor that reads a segment from the batch that contains `offset` on."""
+    """Make a cursor that begins at the batch of a segment that contains `offset`."""
     return Cursor(segment, offset, log._state.environment)
 
 

@@ -43,7 +43,7 @@ class Timing(NamedTuple):
 
 
 def quantile(counts: list[int], part: float) -> float | None:
-    """Return the quantile `part` of the counted latencies, in s; None if nothing was counted."""
+    """Return the quantile `part` of the counted latencies, in s, or None if nothing was counted."""
     left = part * sum(counts)
     for number, count in enumerate(counts):
         left -= count

@@ -162,7 +162,7 @@ class Log(ReplicatedLog, ReadableLog):
         return self._state.recovery_point
 
     def flush(self) -> int:
-        """Make every record appended so far durable; returns the new recovery point.
+        """Make every record appended so far durable; return the new recovery point.
 
         Raises:
             LogDirOfflineError: the sync failed, so the log dir is offline now; the sync is not
@@ -265,7 +265,7 @@ class Log(ReplicatedLog, ReadableLog):
         return compact(self._state)
 
     def verify(self, progress: Any = None) -> list[Problem]:
-        """Check every batch, and that the segments are contiguous; returns the damage."""
+        """Check every batch, and that the segments are contiguous; return the damage."""
         from logstore.log.recovery.verification import verify_all
 
         return verify_all(self._state, callback(progress, "progress"), is_owner=True)

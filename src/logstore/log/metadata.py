@@ -142,7 +142,7 @@ class PartitionMetadata(NamedTuple):
 
     @property
     def move_record(self) -> MoveRecord | None:
-        """The record of the move that builds this `.move` directory; None in other directories."""
+        """The record of the move that builds this `.move` dir, or None in another directory."""
         if "move_id" not in self.extra:
             return None
         record: MoveRecord = read_mark(MoveRecord, self.extra)
@@ -150,7 +150,7 @@ class PartitionMetadata(NamedTuple):
 
     @property
     def superseded_by(self) -> Superseded | None:
-        """The copy that is about to replace this copy; None if no copy is about to replace it."""
+        """The copy that is about to replace this copy, or None if there is no such copy."""
         document = self.extra.get("superseded_by")
         if document is None:
             return None
@@ -238,7 +238,7 @@ class PartitionMetadata(NamedTuple):
 
     @classmethod
     def read(cls, directory: str) -> PartitionMetadata | None:
-        """Read the file; None if the file does not exist.
+        """Read the file; return None if the file does not exist.
 
         Raises:
             CorruptCheckpointError: the file is damaged, or a field is missing or wrong.

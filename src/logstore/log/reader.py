@@ -166,7 +166,7 @@ class ReadableLog:
         return self.record_at(offset)
 
     def record_at(self, offset: int) -> Record:
-        """Give one record; raises OffsetOutOfRangeError, also for a negative offset."""
+        """Return one record; raises OffsetOutOfRangeError, even for a negative offset."""
         if type(offset) is not int:
             offset = whole(offset, "offset")
         state = self._state
@@ -219,7 +219,7 @@ class ReadableLog:
         max_bytes: int = 1 << 20,
         isolation_level: str = "read_uncommitted",
     ) -> list[Record]:
-        """Read records from an offset on; give an empty list at the log's end.
+        """Read records beginning at an offset; return an empty list at the log's end.
 
         Args:
             isolation_level: "read_uncommitted" reads up to the log end, "read_replicated" up to the
@@ -361,14 +361,14 @@ class ReadableLog:
             timeout: in s; if no record comes for this time, the iteration ends. None: no limit.
 
         Raises:
-            OffsetOutOfRangeError: also if the log was truncated before the tail's next offset.
+            OffsetOutOfRangeError: the offset is not in the log, or yielded records were cut off.
         """
         from logstore.log.read.tail import tail
 
         return tail(self._state, offset, timeout_of(timeout), isolation_level)
 
     def offset_for_timestamp(self, timestamp: int | datetime) -> int | None:
-        """Give the first offset whose timestamp is at or after `timestamp`; None if there is none.
+        """Return the first offset with a timestamp at or after `timestamp`, or None.
 
         `timestamp` is in ms since the epoch, or a datetime with a zone.
         """

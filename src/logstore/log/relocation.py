@@ -44,12 +44,12 @@ def segments_of(log: Log) -> tuple[Segment, ...]:
 
 
 def moving_of(log: Log) -> Moving | None:
-    """Give the running move that the metadata records; None if there is none."""
+    """Give the running move that the metadata records, or None if there is none."""
     return log._state.metadata.moving
 
 
 def rates_of(log: Log) -> Rates | None:
-    """Give the rates that the metadata records for the running move; None if there are none."""
+    """Give the rates that the metadata records for the running move, or None if there are none."""
     rates = log._state.metadata.extra.get(MOVE_RATES)
     return rates if isinstance(rates, dict) else None
 
@@ -78,7 +78,7 @@ def with_high_watermark(log: Log, metadata: PartitionMetadata, copied: int) -> P
 
 
 def snapshot_of(log: Log) -> Snapshot | None:
-    """Copy the producers of a log; None if the log has no producers. Raises LogStoreError."""
+    """Copy the producers of a log, or return None if it has none; raises LogStoreError."""
     state = log._state
     with state.lock:
         state.check()

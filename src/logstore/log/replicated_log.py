@@ -168,7 +168,7 @@ class ReplicatedLog:
 
         First ask for the token, then ask the coordinator, and then append the batch with the token.
         If a marker ended the transaction meanwhile, the append is refused. The token 0 means that
-        the transaction is already open in this log, so the coordinator need not be asked.
+        the transaction is already open in this log, so you do not have to ask the coordinator.
 
         Args:
             sequence: the first sequence number of the batch.
@@ -219,7 +219,7 @@ class ReplicatedLog:
 
     @property
     def largest_timestamp(self) -> int:
-        """The largest timestamp of the log's records; -1 if the log has no records.
+        """The largest timestamp of the log's records, or -1 if the log has no records.
 
         The largest timestamp of each segment is known, so no record is read.
         """

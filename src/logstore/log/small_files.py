@@ -30,7 +30,7 @@ from logstore.names import ReplicaDirName, TopicPartition
 
 
 class Checkpointed(NamedTuple):
-    """The offsets of one log in its log dir's checkpoints; None for each missing offset.
+    """The offsets of one log in its log dir's checkpoints, or None for each missing offset.
 
     Attributes:
         topic_ids: the topic ids in the rows of the two checkpoints.
@@ -146,7 +146,7 @@ def read_small_files(
 def _is_foreign(
     metadata: PartitionMetadata, key: TopicPartition, topic_id: bytes | None, directory: str
 ) -> str:
-    """Describe the other log to which the metadata belongs; "" if it belongs to this log.
+    """Describe the other log to which the metadata belongs; return "" if it belongs to this log.
 
     Raises:
         ReplicaOfflineError: all files belong to another log. So the directory belongs to that log,
@@ -193,7 +193,7 @@ def _read_metadata(directory: str) -> tuple[PartitionMetadata | None, str]:
 def _of_topic(
     checkpointed: Checkpointed, topic_id: bytes | None, warnings: list[str]
 ) -> tuple[int | None, int | None]:
-    """Give the recovery point and the log start; None for a row with another topic id."""
+    """Give the recovery point and the log start, or None for a row with another topic id."""
     kept: list[int | None] = []
     kinds = (RECOVERY_POINTS, LOG_START_OFFSETS)
     for name, offset, whose in zip(kinds, checkpointed[:2], checkpointed.topic_ids, strict=True):

@@ -8,8 +8,7 @@ to read from it.
 
 Invariants: log_start_offset <= recovery_point <= log_end_offset after a flush; the last segment of
 the view is the active one; `writer` is the descriptor of the active segment, held while that
-segment has unflushed bytes; every other segment whose bytes may not be on the disk is in
-`unflushed`.
+segment has unflushed bytes; every other segment that may have unflushed bytes is in `unflushed`.
 
 Two locks guard the fields, and code that needs both takes `flush_lock` first:
 
@@ -51,8 +50,8 @@ UNFLUSHED_SEGMENTS_MAX = 32
 RELATIVE_OFFSET_MAX = 2**31 - 1
 POSITION_MAX = 2**32 - 1
 
-# A segment whose bytes may not be on the disk, and its open file; None if this process has not
-# opened the file to write it.
+# A segment that may have unflushed bytes, and its open file; None if this process has not opened
+# the file to write it.
 Unflushed = tuple[Segment, Handle | None]
 
 
@@ -79,7 +78,7 @@ class LogState(Replica):
         foreign_magic: the layout of the active segment if it is not the configured layout; else 0.
         indexed_position: the position in the last index entry.
         half_made: files with bytes that are not part of the log yet (see `roll`).
-        unflushed: the sealed segments that may not be on the disk, in order. A flush removes
+        unflushed: the sealed segments that may have unflushed bytes, in order. A flush removes
             entries under `lock`, too.
         names_changed: how many new file names are not durable; a flush sets this to 0 if no name
             was added during the flush.
@@ -302,7 +301,7 @@ class LogState(Replica):
         index = active.index
         indexed_position = index.positions[len(index) - 1] if index else 0
         sound_from = min(active.sound_from, active.size_bytes)
-        # Nothing is called from here on, so that an interrupt cannot come between two lines.
+        # The lines below call nothing, so that an interrupt cannot come between two of them.
         active.sound_from = sound_from
         active.seal = None  # it described a sealed file, and this file grows or shrinks again
         self.active, self.writer, self.view = active, None, view
@@ -325,7 +324,7 @@ class LogState(Replica):
     def note_flushed(self, offset: int) -> None:
         """Record that everything below an offset is flushed; later bytes may be unflushed.
 
-        The flush lock is held. `flush_messages` counts the records from this offset on.
+        The flush lock is held. `flush_messages` counts the records at and after this offset.
         """
         assert offset <= self.log_end_offset
         self.recovery_point = offset

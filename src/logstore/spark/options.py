@@ -80,7 +80,7 @@ class ReadOptions(NamedTuple):
     is_committed: bool
 
     def is_wanted(self, key: TopicPartition) -> bool:
-        """Report whether the options select a partition; the partition need not exist."""
+        """Report whether the options select a partition, even if the partition does not exist."""
         if self.pattern is not None:
             return re.fullmatch(self.pattern, key.topic) is not None
         return key in self.assigned or key.topic in self.topics

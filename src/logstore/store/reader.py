@@ -92,7 +92,7 @@ class StoreReader:
         return len(self._partitions)
 
     def __bool__(self) -> bool:
-        """Return True, also for an empty store."""
+        """Return True, even for an empty store."""
         return True
 
     def __iter__(self) -> Iterator[TopicPartition]:

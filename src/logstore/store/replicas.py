@@ -139,7 +139,7 @@ class Replicas(ReplicaReservations):
     def ids_away(self) -> set[str]:
         """List the ids of the members that do not serve, without members that were given up.
 
-        A log dir that is being opened is in the list: its replicas may not be open yet.
+        A log dir that is being opened is in the list, because not all its replicas are open.
         """
         bad = [d for d in self.log_dirs if d.is_offline or d in self.returning]
         offline = {log_dir.directory_id for log_dir in bad}
@@ -233,10 +233,7 @@ class Replicas(ReplicaReservations):
         self._offline.pop(key, None)
 
     def records_of(self, log_dir: LogDir) -> list[tuple[TopicPartition, Record]]:
-        """List all records of a log dir's replicas.
-
-        The list includes the records that were made before the log dir last failed.
-        """
+        """List all records of a log dir's replicas, even records made before its last failure."""
         known: list[Mapping[TopicPartition, Record]] = [self.opened, self.incomplete, self.offline]
         return [
             (key, record)

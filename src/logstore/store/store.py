@@ -242,7 +242,7 @@ class LogStore(StoreReader):
     def set_config(self, topic: str, partition: int, changes: Mapping[str, Any]) -> LogConfig:
         """Change a partition's configuration during use; the change is durable on return.
 
-        Returns the new configuration. The change is all or nothing, also after a crash. The next
+        Returns the new configuration. The change is all or nothing, even after a crash. The next
         append and the next check of retention use the new configuration. During the change, appends
         wait for one write to the disk. A batch that was encoded before the change is stored
         unchanged. After a change of `record_format`, the next append begins a new segment; earlier
@@ -328,7 +328,7 @@ class LogStore(StoreReader):
         dir_changes.take_offline(self._state.owned(), path)
 
     def remove_dir(self, path: StrPath, *, lost: bool = False) -> tuple[TopicPartition, ...]:
-        """Remove a log dir from the store, durably; returns the replicas that are lost.
+        """Remove a log dir from the store, durably; return the replicas that are lost.
 
         If a move has copied a part of a lost replica, this part becomes an incomplete replica.
 
@@ -345,7 +345,7 @@ class LogStore(StoreReader):
         return dir_changes.remove(self._state.owned(), path, lost=lost)
 
     def cordon(self, path: StrPath) -> None:
-        """Place no new replicas on a log dir until `uncordon` is called, also after restarts."""
+        """Place no new replicas on a log dir until `uncordon` is called, even after restarts."""
         dir_changes.cordon(self._state.owned(), path, True)
 
     def uncordon(self, path: StrPath) -> None:
@@ -353,7 +353,7 @@ class LogStore(StoreReader):
         dir_changes.cordon(self._state.owned(), path, False)
 
     def prefer_dir(self, topic: str, partition: int, path: StrPath | None) -> None:
-        """Choose the log dir for a partition that is created later (KIP-113), also after restarts.
+        """Choose the log dir for a partition that is created later (KIP-113), even after restarts.
 
         Args:
             path: the path of the log dir; None withdraws the last preference.
@@ -370,7 +370,7 @@ class LogStore(StoreReader):
 
         Each listener has a thread of its own, which calls it once for each event, in order. The
         function may block: the queue of events has no bound, and no event is lost. If the function
-        raises, this is logged. Events from before this call are not reported: call `describe_dirs`
+        raises, this is logged. Events before this call are not reported: call `describe_dirs`
         after this call. A close waits up to 5 s, or its timeout, for the last events. Adding a
         listener twice has the same effect as adding it once.
 
@@ -381,7 +381,7 @@ class LogStore(StoreReader):
         self._state.owned().events.add(listener, self.log_dirs[0])
 
     def remove_listener(self, listener: Callable[[StoreEvent], object]) -> None:
-        """Stop calling a listener, also for queued events; a second call does nothing.
+        """Stop calling a listener, even for queued events; a second call does nothing.
 
         A running call of the listener continues to its end.
         """

@@ -224,8 +224,8 @@ class SegmentCopy:
 
         This is done for a resumed copy, and for a copy whose source was truncated, repaired or
         compacted. Only the bytes decide what is kept. If an earlier run left the copy, the
-        comparison reads the copy from the disk, not from the page cache: a sync of the copy may
-        have failed, and the failure may not be recorded anywhere.
+        comparison reads the copy from the disk, not from the page cache: perhaps a sync of the
+        copy failed, and nothing recorded the failure.
         """
         was_left, self.source = self.source is None, source
         try:

@@ -159,7 +159,7 @@ def _facts(one: LogDirDescription, leaving: set[str], reserved_bytes: int) -> Di
 
 
 def _own_path(store: LogStore, path: str) -> str:
-    """Find the log dir that a path leads to, also through symbolic links."""
+    """Find the log dir that a path leads to, even if the path has symbolic links."""
     from logstore.disk import files
 
     paths = [one.path for one in store.describe_dirs().log_dirs]

@@ -42,7 +42,7 @@ Rate = int | str | None
 
 
 def kept_rate(rates: object, name: str) -> Rate:
-    """Return one of the rates that an earlier process stored; None if the rate was not stored."""
+    """Return a rate that an earlier process stored, or None if the rate was not stored."""
     rate = rates.get(name) if isinstance(rates, dict) else None
     if rate == AUTOMATIC:
         return AUTOMATIC
@@ -164,7 +164,7 @@ class Throttle:
         return f"<Throttle {self._store.rate} dirs={rates}>"
 
     def rate_of(self, log_dir: str | None = None) -> int | None:
-        """Return the ceiling of the store or of a log dir; None if there is no ceiling."""
+        """Return the ceiling of the store or of a log dir, or None if there is no ceiling."""
         with self._changed:
             ceiling = self._store if log_dir is None else self._dirs.get(log_dir)
             return None if ceiling is None else ceiling.rate
@@ -251,7 +251,7 @@ class MoveThrottle:
         return min(max(int(rate * CHUNK_SECONDS), CHUNK_BYTES_MIN), CHUNK_BYTES_MAX)
 
     def rates_to_keep(self, before: dict[str, Rate] | None) -> dict[str, Rate] | None:
-        """Return the rates that a later process should use; None if there is no ceiling.
+        """Return the rates that a later process should use, or None if there is no ceiling.
 
         Args:
             before: the rates that an earlier process stored. While the store's rate is `HOLD_RATE`,

@@ -135,8 +135,8 @@ def chosen_records(
 ) -> Iterator[Record]:
     """Read the records in a range of offsets, if their timestamps are in `since..until`.
 
-    Timestamps need not increase along a log. The time index gives an offset, and all records before
-    it are too early. Any later record may be in the range, so every later batch is checked.
+    The timestamps of a log can be in any order. The time index gives an offset, and all records
+    before it are too early. Any later record may be in the range, so each later batch is checked.
     """
     start = log.log_start_offset if offset is None else resolve_offset(log, offset)
     end = log.log_end_offset

@@ -86,7 +86,7 @@ def write_document(
 
 
 def read_document(path: str, bytes_max: int = files.DOCUMENT_BYTES_MAX) -> dict[str, Any] | None:
-    """Read a document; None if there is no such file.
+    """Read a document; return None if there is no such file.
 
     Raises:
         CorruptCheckpointError: the checksum is wrong, the file is too large, or it is not a regular
@@ -133,7 +133,7 @@ def write_offsets(
 
 
 def read_offsets(path: str, kind: str, directory_id: str) -> Offsets | None:
-    """Read an offsets checkpoint; None if there is no such file.
+    """Read an offsets checkpoint; return None if there is no such file.
 
     Raises:
         CorruptCheckpointError: the checksum is wrong, or the file is in the wrong place.

@@ -138,12 +138,12 @@ class Facts(MutableMapping[str, Any]):
 
     @property
     def generation(self) -> int:
-        """How often the facts were changed; 0 if the facts were never changed."""
+        """How often the facts were changed, or 0 if the facts were never changed."""
         return self._read().generation
 
     @property
     def damage(self) -> str:
-        """Why the file with the facts is unusable; "" if it is usable.
+        """Why the file with the facts is unusable, or "" if it is usable.
 
         A change of a fact makes the file usable again.
         """

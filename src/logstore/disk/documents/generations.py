@@ -129,7 +129,7 @@ class DirGeneration:
 
     @property
     def current(self) -> Generation | None:
-        """The generation on the disk; None if the file has no generation, or is damaged."""
+        """The generation on the disk, or None if the file is damaged or has no generation."""
         return self.starts[-1] if self.starts else None
 
     @property
@@ -168,7 +168,7 @@ class DirGeneration:
     # --- the files --------------------------------------------------------------------------------
 
     def load(self) -> list[str]:
-        """Read both files of this log dir; returns a warning per unusable file. Raises OSError."""
+        """Read both files of this log dir; return a warning per unusable file. Raises OSError."""
         warnings = []
         try:
             document = self._read(self._path, GENERATION_NAME)

@@ -57,7 +57,7 @@ class OffsetCheckpoints:
         self._to_lower: dict[TopicPartition, int] | None = None
 
     def load(self) -> list[str]:
-        """Read the checkpoints from disk; returns a warning for each unusable file.
+        """Read the checkpoints from disk; return a warning for each unusable file.
 
         Raises:
             OSError: the disk failed.
@@ -75,15 +75,15 @@ class OffsetCheckpoints:
         return warnings
 
     def recovery_point(self, topic_partition: TopicPartition) -> int | None:
-        """Give a replica's recovery point, as it is on the disk; None if it is unknown."""
+        """Give a replica's recovery point, as it is on the disk, or None if it is unknown."""
         return (self._on_disk[RECOVERY_POINTS] or NOTHING).offsets.get(topic_partition)
 
     def log_start_offset(self, topic_partition: TopicPartition) -> int | None:
-        """Give a replica's log start offset, as it is on the disk; None if it is unknown."""
+        """Give a replica's log start offset, as it is on the disk, or None if it is unknown."""
         return (self._on_disk[LOG_START_OFFSETS] or NOTHING).offsets.get(topic_partition)
 
     def high_watermark(self, topic_partition: TopicPartition, topic_id: bytes) -> int | None:
-        """Give a replica's high watermark on the disk; None if it is unknown for this topic id."""
+        """Give a replica's high watermark on the disk, or None if this topic id has none."""
         found = self._on_disk[HIGH_WATERMARKS] or NOTHING
         if found.topic_ids.get(topic_partition) != topic_id:
             return None
@@ -106,7 +106,7 @@ class OffsetCheckpoints:
         collect: Callable[[], Mapping[TopicPartition, int]],
         topic_ids: Callable[[], Mapping[TopicPartition, bytes]] = dict,
     ) -> bool:
-        """Replace one checkpoint durably, if it changed; returns whether the file was written.
+        """Replace one checkpoint durably, if it changed; return whether the file was written.
 
         Args:
             collect: a function that gives the offsets. It is called under the lock, so an offset

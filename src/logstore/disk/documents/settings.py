@@ -60,7 +60,7 @@ def write_settings(
 
 
 def read_settings(dir_path: str, directory_id: str) -> tuple[DirSettings, str]:
-    """Read the settings of a log dir; returns the settings and "".
+    """Read the settings of a log dir; return the settings and a warning, or "" for no warning.
 
     If the file cannot be used, returns the default settings and a description of the fault.
 

@@ -24,7 +24,7 @@ def column_of(cells: list[bytes | None] | list[bytes]) -> BytesColumn:
 
 
 def columns_of(batches: Batches, starts: Numbers, sizes: Numbers) -> list[BytesColumn | None]:
-    """Return the cells of each batch as a column; None for a batch in which all cells are null.
+    """Return the cells of each batch as a column, or None for a batch in which all cells are null.
 
     Args:
         starts: the positions of the cells of all batches.

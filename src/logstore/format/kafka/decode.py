@@ -336,7 +336,7 @@ def read_fields(
     """Read every field of all records at once.
 
     Args:
-        left: the limit for record headers; None if headers need not be read.
+        left: the limit for record headers; None if the caller does not use the headers.
         bounds: the start and the end of each record, if they are known.
     """
     begins, ends = record_bounds(batches) if bounds is None else bounds

@@ -179,7 +179,7 @@ def _plain(
 
 
 def equal_size(values: Sequence[bytes | None]) -> int:
-    """Return the size that all values have; -1 if the sizes differ or a value is null."""
+    """Return the size that all values have, or -1 if the sizes differ or a value is null."""
     try:
         size = len(values[0])  # type: ignore[arg-type]
         alike = countOf(map(len, values), size)  # type: ignore[arg-type]

@@ -125,7 +125,10 @@ def checksum_holds(data: Buffer, position: int, size_bytes: int) -> bool:
 
 
 def candidates(data: Buffer, position: int) -> list[int]:
-    """List positions, from `position` on, where a header could be; batches are not aligned."""
+    """List the positions, at or after `position`, where a header could begin.
+
+    Batches of Kafka's layout are not aligned.
+    """
     octets = np.frombuffer(data, np.uint8, len(data) - position, position)
     if len(octets) < HEADER_BYTES:
         return []

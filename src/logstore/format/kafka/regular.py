@@ -92,7 +92,7 @@ _shapes: dict[tuple[int, int], Shape] = {}
 def is_regular(
     data: memoryview, start: int, end: int, header: BatchHeader, expansion_bytes_max: int
 ) -> bool:
-    """Report whether the uncompressed records of a batch are valid; False if this is unknown.
+    """Return True if the uncompressed records of a batch are valid; False may mean unknown.
 
     Args:
         data: a buffer with the records from `start` to `end`. The batch's header comes directly
@@ -125,7 +125,7 @@ def is_regular(
 
 
 def times_of(data: memoryview, start: int, end: int, count: int, runs: list[Run]) -> Times | None:
-    """Return the records' smallest and largest timestamp delta; None if a record may be invalid.
+    """Return the records' smallest and largest timestamp delta, or None if a record may be invalid.
 
     Args:
         data: a buffer with the uncompressed records of one batch from `start` to `end`.
@@ -271,7 +271,7 @@ def _same_sizes(data: memoryview, places: Places, rows: int) -> bool:
 
 
 def _times_in(words: Words, differing: Words, places: Places) -> Times | None:
-    """Read timestamp deltas of one or two bytes; None if any other field differs."""
+    """Read timestamp deltas of one or two bytes; return None if any other field differs."""
     width, shift = places.delta_at - places.time_at, 8 * (places.time_at - places.start)
     if width > 2:
         return None

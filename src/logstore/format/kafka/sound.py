@@ -81,7 +81,7 @@ def sound_header(
 def sound_run(
     data: Buffer, position: int, expected_offset: int, offset: int, start: int, verified: bytearray
 ) -> tuple[list[tuple[int, BatchHeader]], int, int]:
-    """Check batches from `position` on; see `sound.sound_run`.
+    """Check the batches that begin at `position`; see `sound.sound_run`.
 
     Compaction leaves gaps between offsets. After a gap, the run continues only if the next batch is
     in `data`. The next batch then shows whether the base offset, which no checksum covers, is too
@@ -137,7 +137,7 @@ class SoundHeaders(NamedTuple):
 
 
 def sound_headers(data: memoryview, position: int, expected_offset: int) -> SoundHeaders | None:
-    """Check many small batches from `position` on, up to the first that `sound_header` refuses.
+    """Check many small batches, from `position` to the first that `sound_header` refuses.
 
     Each batch begins at or after the end offset of the batch before it. If the last batch begins
     after a gap, the caller must check that gap. If there are only a few batches, the result is

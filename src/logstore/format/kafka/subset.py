@@ -152,7 +152,7 @@ def empty(header: BatchHeader) -> bytes:
 def _with_times(data: bytes, times: Numbers, starts: Numbers, ends: Numbers) -> Steps[list[Buffer]]:
     """Encode records with other time deltas.
 
-    From its position in `starts` on, each record is copied unchanged.
+    The bytes of each record after its position in `starts` are copied unchanged.
     """
     time = Varints(times)
     length = Varints(1 + time.sizes + (ends - starts))

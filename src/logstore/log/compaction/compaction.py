@@ -1,9 +1,9 @@
 """Compact a log: note the latest offset of each key, then write segments without older records.
 
-The segments are divided into groups, from the start of the log on. For each group, a new segment is
-written, and replaces the group. The next group begins only after this replacement. So a tombstone
-is removed only after all older records of the tombstone's key are durably removed. If the new
-segment of a group cannot be written, or cannot replace the group, the compaction ends.
+The segments are divided into groups, beginning at the start of the log. For each group, a new
+segment is written, and replaces the group. The next group begins only after this replacement. So a
+tombstone is removed only after all older records of the tombstone's key are durably removed. If the
+new segment of a group cannot be written, or cannot replace the group, the compaction ends.
 
 Only flushed records are compacted. The active segment is never compacted. A repair ends a
 compaction. A truncation of records whose keys were noted ends a compaction, too: if the newer

@@ -39,7 +39,7 @@ def fingerprints(data: bytes, starts: Numbers, sizes: Numbers, seed: int) -> Ste
     """Return the fingerprints of keys.
 
     Args:
-        data: contains the keys, and at least 16 bytes from the start of the last key on.
+        data: contains the keys, and has at least 16 bytes after the start of the last key.
         starts, sizes: where each key begins, and its size; no size is negative.
         seed: 64 random bits, the same for all keys that are compared.
     """

@@ -39,7 +39,7 @@ class Verdict(Enum):
 
 
 class Rules:
-    """Judge the batches of a log one after the other, from the first batch of the log on.
+    """Judge the batches of a log one after the other, beginning with the first batch.
 
     The object remembers which transactions have batches. So a pass over a log uses the same object
     for all segments.

@@ -44,7 +44,7 @@ class Plan(NamedTuple):
     """A planned cleaning of a log.
 
     Attributes:
-        segments: the segments to clean, from the first segment of the log on.
+        segments: the segments to clean; the first segment of the log comes first.
         first_dirty_offset: the cleaning collects the keys of the records at and after this offset.
         end_offset: where the last of the segments ends.
         clean_bytes: the size of the segments before the first dirty offset.
@@ -79,7 +79,7 @@ def plan(
     """Plan the next cleaning of a log.
 
     Args:
-        segments: all segments from the log start on; the last one is active.
+        segments: all segments of the log; the last segment is active.
         clean_end_offset: where the last cleaning ended; 0 if the log was never cleaned. If the log
             does not contain this offset any more, the whole log is dirty.
         stable_offset: the high watermark or the last stable offset, whichever is smaller.

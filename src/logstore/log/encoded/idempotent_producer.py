@@ -53,7 +53,7 @@ class IdempotentProducer:
 
     @property
     def last(self) -> LastAppend | None:
-        """The last record under this name, durable or not; None if there is no record."""
+        """The last record under this name, which may be unflushed, or None if there is none."""
         known = self._known()
         if known is None or not known.batches:
             return None

@@ -175,7 +175,7 @@ def _write(state: LogState, batches: Found, now_ms: int) -> None:
 
 
 def _placed(batches: Found, offset: int, epoch: int) -> list[PlacedBatch]:
-    """Give batches the offsets from `offset` on, and a leader epoch."""
+    """Give batches a leader epoch and consecutive offsets, beginning at `offset`."""
     group = []
     for data, header in batches:
         last_offset = offset + header.last_offset - header.base_offset

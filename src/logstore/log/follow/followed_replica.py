@@ -46,7 +46,7 @@ from logstore.log.segments.scan import Scan
 from logstore.log.segments.segment import Segment
 from logstore.names import TopicPartition
 
-# If a directory changed less than this time ago, its mtime may not show another change.
+# If a directory changed less than this time ago, another change perhaps leaves its mtime as it is.
 MTIME_DOUBT_NS = 20_000_000
 LOOKS_MAX = 20
 POLL_SECONDS_MIN, POLL_SECONDS_MAX = 0.005, 0.05
@@ -236,7 +236,7 @@ class FollowedReplica(Replica):
                 self.cut = last_cut.later = cut
 
     def _cut_by(self, segments: list[Segment]) -> Cut | None:
-        """Make a cut at the first replaced file; None if segments were only added or deleted.
+        """Make a cut at the first replaced file, or return None if no file was replaced.
 
         A truncation, a compaction, a move or a seal may have replaced files.
         """

@@ -37,7 +37,7 @@ class PartitionFiles:
         self._checkpointed = checkpointed or Checkpointed()
 
     def small_files(self, state: Replica) -> SmallFiles | None:
-        """Read the small files; None if the layout has none. Also raises LogStoreError."""
+        """Read the small files; return None if the layout has none. Also raises LogStoreError."""
         return small_files.read_small_files(
             state.directory,
             state.topic,

@@ -52,7 +52,7 @@ def _rebuilt(state: LogState) -> Producers:
 
 
 def take(state: LogState, known: Producers, batches: Batches, offset: int, now_ms: int) -> None:
-    """Record batches that were written from an offset on; `lock` is held."""
+    """Record batches that were written at `offset`; `lock` is held."""
     for data, header in batches:
         marker = _marker_of(data, header) if header.attributes & CONTROL else None
         if marker is not None:

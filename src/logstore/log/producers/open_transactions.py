@@ -1,8 +1,8 @@
 """Track which transactions of a log are open, and compute the last stable offset.
 
 Invariant: in each list, transactions are in the order of their offsets, so the first is the oldest.
-A transaction is undecided until its marker is below the high watermark (KIP-98): before that, a new
-leader may not have the marker.
+A transaction is undecided until its marker is below the high watermark (KIP-98): before that, it is
+possible that a new leader lacks the marker.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class OpenTransactions:
         self.open.setdefault(producer_id, first_offset)
 
     def end(self, producer_id: int, marker_offset: int, *, is_aborted: bool) -> Ended | None:
-        """Note a marker, and return the transaction that it ended; None if none was open (KIP-98).
+        """Record a marker; return the transaction that it ended, or None if none was open (KIP-98).
 
         The marker also ends the verification of a transaction without batches: a batch that was
         sent before the marker cannot be appended after it (KIP-890).

@@ -78,7 +78,7 @@ class ProducerState(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """The sequence of its last record; -1 if it has no record in this epoch."""
+        """The sequence of its last record, or -1 if it has no record in this epoch."""
         return self.batches[0].last_sequence if self.batches else rules.NO_SEQUENCE
 
 
@@ -212,8 +212,8 @@ class Producers:
         The caller asks the coordinator whether the transaction is ongoing and has this partition.
         If so, the caller appends the batch with the token. If a marker or another batch of the
         producer is appended in between, the token is not valid any more, so an old answer of the
-        coordinator does no harm. The result is 0 if the transaction is already open in this log;
-        then the coordinator need not be asked.
+        coordinator does no harm. The result is 0 if the transaction is already open in this log.
+        Then the caller does not have to ask the coordinator.
         """
         known = self._known(producer_id)
         if known is not None and known.is_open and known.epoch == epoch:
@@ -268,7 +268,7 @@ class Producers:
     def take_marker(
         self, header: BatchHeader, offset: int, now_ms: int, marker: Marker
     ) -> Ended | None:
-        """Record a marker that was appended; None if no transaction of the producer was open.
+        """Record an appended marker; return the transaction that it ended, or None.
 
         A marker of another epoch begins that epoch (KIP-890, part 2).
         """
@@ -329,7 +329,7 @@ class Producers:
         return self._table.last_offsets()
 
     def state_of(self, producer_id: int) -> ProducerState | None:
-        """Return the state of one producer; None if the log has no state of it."""
+        """Return the state of one producer, or None if the log has no state of it."""
         place = self._places.get(producer_id)
         if place is None:
             return None

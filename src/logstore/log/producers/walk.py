@@ -23,7 +23,7 @@ Found = tuple[BatchHeader, "Marker | None"]
 
 
 def marker_of(data: Buffer, at: int, header: BatchHeader) -> Marker | None:
-    """Read the marker in a batch; None if the batch is not a marker."""
+    """Read the marker in a batch; return None if the batch is not a marker."""
     if not rules.bits_of(header) & CONTROL:
         return None
     from logstore.format.kafka.markers import read_marker
@@ -62,7 +62,7 @@ def batches_of_producers(state: Replica, start: int, end: int) -> Iterator[Found
 
 
 def _in_segment(state: Replica, segment: Segment, offset: int) -> Iterator[Found]:
-    """Yield the headers of all batches of a segment from an offset on."""
+    """Yield the headers of a segment's batches; the first batch contains `offset`."""
     if not segment.size_bytes:
         return
     for data, _, run in Cursor(segment, offset, state.environment).runs(WINDOW_BYTES):

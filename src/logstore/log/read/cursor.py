@@ -1,4 +1,4 @@
-"""Step through the batches of one segment from an offset on; check each batch at its first read.
+"""Step through the batches of a segment, beginning at an offset; check each at its first read.
 
 An index entry is compared with the batch at the entry's position. If the entry is wrong, the index
 is rebuilt, but only once. Damage before the wanted offset is skipped. Damage at the wanted offset
@@ -175,7 +175,7 @@ class Cursor:
             raise corrupt(self.segment, start, "the file is shorter than its batches")
 
     def _look_again(self, data: bytes | memoryview, at: int, start: int, end: int) -> int:
-        """Return the size of the whole batch at `at`, in bytes; 0 if damage was skipped instead."""
+        """Return the size in bytes of the whole batch at `at`, or 0 if damage was skipped."""
         size: int = unpack_prefix(data, at)[1] + LENGTH_OVERHEAD_BYTES
         if size >= BATCH_BYTES_MIN and len(data) < at + size <= end - start:
             return size

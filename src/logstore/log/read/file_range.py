@@ -148,7 +148,7 @@ def _empty(state: Replica, offset: int) -> FileRange:
 def _verified(
     state: Replica, segment: Segment, fd: int, offset: int, max_bytes: int, end: int
 ) -> Place | None:
-    """Find a range of sound batches from `offset` on; None if there is no such range."""
+    """Find a range of sound batches that begins at `offset`, or return None."""
     base, end_offset, size_bytes = segment.base_offset, segment.end_offset, segment.size_bytes
     growing = segment.index  # None if the index is only in a file
     index = segment.offset_index(state.environment) if growing is None else growing
@@ -239,7 +239,7 @@ def _walk_on(
 
 
 def _header_at(data: bytes, at: int) -> BatchHeader | None:
-    """Read the header of a batch; None if the buffer does not contain the whole header."""
+    """Read the header of a batch; return None if the buffer does not contain the whole header."""
     if at + layouts.HEADER_BYTES_MAX > len(data) and not layouts.has_header(memoryview(data)[at:]):
         return None
     return layouts.read_header(data, at)
@@ -248,7 +248,7 @@ def _header_at(data: bytes, at: int) -> BatchHeader | None:
 def _verify(
     state: Replica, segment: Segment, fd: int, offset: int, max_bytes: int, end: int
 ) -> Place | None:
-    """Read and verify batches, and remember them as sound; None if there is no wanted batch yet.
+    """Read, verify and remember batches; return None if they contain no wanted batch yet.
 
     Raises:
         CorruptRecordBatchError: the first batch is damaged. If a later batch is damaged, the range
@@ -273,7 +273,7 @@ def _verify(
 
 
 def _take_sound_run(state: Replica, segment: Segment, fd: int, taken: _Taken) -> None:
-    """Take the contiguous batches from an index entry on, and read each byte only once."""
+    """Take the contiguous batches that begin at an index entry; read each byte only once."""
     size_bytes, index = segment.size_bytes, segment.offset_index(state.environment)
     entry = index.lookup(taken.offset - segment.base_offset)
     if entry < 0:

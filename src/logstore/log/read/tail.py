@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def tail(state: Replica, offset: int | str, timeout: float | None, level: str) -> Iterator[Record]:
-    """Check the offset, and yield records from this offset on; see `ReadableLog.tail`."""
+    """Check the offset, and yield the records at and after it; see `ReadableLog.tail`."""
     state.check()
     state.refresh()
     cut = state.cut
@@ -78,7 +78,7 @@ def _follow(
 
 
 def _wait(state: Replica, offset: int, timeout: float | None, level: str, cut: Cut) -> bool:
-    """Wait for the record at an offset, or for a cut; False if the time ends first."""
+    """Wait for the record at an offset, or for a cut; return False if the time ends first."""
     return state.wait_until(lambda: end_of(state, level) > offset or cut.later is not None, timeout)
 
 

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 def first_offset_at(state: Replica, timestamp: int) -> int | None:
-    """Give the first offset whose timestamp is at or after `timestamp`; None if there is none.
+    """Return the first offset with a timestamp at or after `timestamp`, or None.
 
-    Timestamps need not be in order. A segment is skipped if its largest timestamp is before
-    `timestamp`. The time index also shows which records at the beginning of a segment are too
-    early, and these are skipped. The rest of the segment is read batch by batch.
+    The timestamps of a log can be in any order. A segment is skipped if its largest timestamp is
+    before `timestamp`. The time index also shows which records at the beginning of a segment are
+    too early, and these are skipped. The rest of the segment is read batch by batch.
     """
     while True:
         state.check()
@@ -40,7 +40,7 @@ def first_offset_at(state: Replica, timestamp: int) -> int | None:
 
 
 def _start_in(state: Replica, segment: Segment, timestamp: int) -> int | None:
-    """Return the offset in a segment where a search begins; None if the segment was dropped."""
+    """Return the offset in a segment where a search begins, or None if the segment was dropped."""
     try:
         relative = segment.offset_time_index(state.environment).start_for(timestamp)
     except FileNotFoundError as error:

@@ -98,7 +98,7 @@ def _contradiction(state: LogState, segments: Sequence[Segment], epochs: LeaderE
 
 
 def _batch_at(state: LogState, segment: Segment, offset: int) -> tuple[int, int] | None:
-    """Read the epoch and base offset of the batch that contains `offset`; None if unreadable."""
+    """Read the epoch and base offset of the batch with `offset`; return None if unreadable."""
     try:
         for _, _, run in Cursor(segment, offset, state.environment).runs(PREFIX_BYTES):
             header = run[0][1]

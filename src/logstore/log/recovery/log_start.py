@@ -35,7 +35,7 @@ TRAILERS_ASKED_MAX = 2
 
 
 class Words(NamedTuple):
-    """The log starts in the three files; None for a file without a usable log start."""
+    """The log starts in the three files, or None for a file without a usable log start."""
 
     metadata: int | None
     epochs: int | None

@@ -11,7 +11,7 @@ class Recovered(NamedTuple):
     """The state of a log after its recovery.
 
     Attributes:
-        unflushed: segments whose bytes may not be on the disk yet, in the order of the log.
+        unflushed: segments that may have unflushed bytes, in the order of the log.
         durable_offset: all records before this offset are flushed.
         epochs: pairs (epoch, first offset) from the scanned batches and from the trailers; a
             trailer's epoch has the offset -1.

@@ -83,7 +83,7 @@ def _apply_retention(state: LogState, go_on: Callable[[], None]) -> int:
 
 
 def oldest_under_pressure(state: LogState) -> int | None:
-    """Give the time, in ms, of the oldest segment; None if it stays even if the disk is full."""
+    """Give the time, in ms, of the oldest segment, or None if it stays even if the disk is full."""
     segments = state.segments
     if not state.config.retention_pressure or len(segments) < 2:
         return None
@@ -155,7 +155,7 @@ def _start_at(state: LogState, offset: int) -> None:
 
 
 def _is_written(state: LogState, offset: int) -> bool:
-    """Check on the disk if the log starts at `offset` or later; True if the file is unreadable."""
+    """Return True if the file has a log start at or after `offset`, or is unreadable."""
     try:
         metadata = PartitionMetadata.read(state.directory)
     except (OSError, LogStoreError):

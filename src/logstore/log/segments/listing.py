@@ -19,7 +19,7 @@ SWAP_SUFFIX = ".swap"
 
 
 class SegmentFiles(NamedTuple):
-    """The sizes of one segment's files; -1 for a missing file.
+    """The sizes of one segment's files, or -1 for a missing file.
 
     Attributes:
         inode, mtime_ns: the inode and the modification time of the `.log`. If another file replaces

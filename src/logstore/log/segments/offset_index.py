@@ -60,7 +60,7 @@ class OffsetIndex:
         offsets.append(relative_offset)
 
     def lookup(self, relative_offset: int) -> int:
-        """Give the number of the last entry at or before an offset; -1 if all entries are later."""
+        """Give the number of the last entry at or before an offset, or -1 if all are later."""
         return bisect_right(self.offsets, relative_offset) - 1
 
     def to_bytes(self) -> bytes:

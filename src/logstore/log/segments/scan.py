@@ -133,7 +133,7 @@ class Scan:
         return None
 
     def _stride(self, fd: int, end: int) -> bool:
-        """Read only a batch's header, and step over the batch; False if it needs a full check."""
+        """Step over a batch by its header; return False if the batch needs a full check."""
         head = files.read_up_to(fd, layouts.HEADER_BYTES_MAX, self.position)
         header = framed_header(head, 0, end - self.position, self.offset)
         return header is not None and self._take(header, fd) is None
@@ -241,7 +241,7 @@ class Scan:
         """Step over a whole batch; return the reason if the batch cannot be valid at this place.
 
         Args:
-            data: bytes with the batch from index `at` on; empty if the records need no check.
+            data: bytes in which the batch begins at index `at`; empty if no record is checked.
         """
         position = self.position
         if header.base_offset != self.offset and not self._fits(header, position, fd):

@@ -102,9 +102,10 @@ class Segment:
         self.is_left = False
         # True if offsets may be missing in the segment, for example after Kafka's compaction.
         self.is_sparse = False
-        # This process wrote the bytes from `sound_from` on. `sound_spans` has the verified ranges
-        # before `sound_from`, in ascending order; adjacent ranges are merged. The tuple is replaced
-        # as a whole. If two threads replace the tuple at once, some bytes are verified twice.
+        # This process wrote the bytes at and after `sound_from`. `sound_spans` has the verified
+        # ranges before `sound_from`, in ascending order; adjacent ranges are merged. The tuple is
+        # replaced as a whole. If two threads replace the tuple at once, some bytes are verified
+        # twice.
         self.sound_from = NOT_WRITTEN_HERE
         self.sound_spans: tuple[tuple[int, int], ...] = ()
         self.cached: dict[Any, Cached] = {}
@@ -174,7 +175,7 @@ class Segment:
         self._verified[at] |= 1 << (position >> 5 & 7)
 
     def sound_until(self, position: int) -> int:
-        """Give where the verified bytes at `position` end; 0 if the byte there is not verified.
+        """Give where the verified bytes at `position` end, or 0 if the byte there is not verified.
 
         Bytes that this process wrote count as verified. The result may be after the end of the
         file.

@@ -1,7 +1,7 @@
 """Read a segment's two index files, and the trailer that identifies the segment.
 
 The trailer is written only after the part of the `.log` that it describes was flushed. So a valid
-trailer also proves that this part is durable, and recovery need not read it again. The index files
+trailer also proves that this part is durable, and recovery does not read it again. The index files
 themselves are not synced. If a crash leaves an index file incomplete, the file's checksum is wrong,
 and the index is rebuilt.
 """

@@ -236,7 +236,7 @@ class Appender:
         return fresh
 
     def send_later(self) -> bool:
-        """Wait for the linger time, and send the current batch; False if the appender is closed."""
+        """Wait for the linger time, then send the batch; return False after a close."""
         batch = self._batch
         self._closing.wait(self._linger)
         self._cut(batch)

@@ -67,7 +67,7 @@ class _Room:
         return room
 
     def takes(self, batch: PlacedBatch) -> bool:
-        """Plan a batch for this segment; False if the batch has to begin a new segment."""
+        """Plan a batch for this segment; return False if the batch has to begin a new segment."""
         state = self.state
         if self.size_bytes and (
             batch.magic != self.magic

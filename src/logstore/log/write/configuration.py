@@ -40,7 +40,7 @@ def set_config(state: LogState, change: Callable[[LogConfig], LogConfig]) -> Log
         require_layout(new, state.directory)
         try:
             set_metadata(state, config=new, extra=extra)
-        finally:  # also if an interrupt came after the file was written
+        finally:  # an interrupt may come after the file was written
             if state.config is new:
                 _put_in_force(state, new)
     return new

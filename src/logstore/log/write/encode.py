@@ -110,7 +110,7 @@ def too_large(
 
 
 def encode_headers(headers: Sequence[Headers]) -> list[Buffer] | None:
-    """Encode the headers of all records; None if no record has headers."""
+    """Encode the headers of all records; return None if no record has headers."""
     if not any(headers):
         return None
     starts = np.zeros(len(headers) + 1, np.uint32)

@@ -37,7 +37,7 @@ def flush_to(state: LogState, offset: int) -> None:
 
 
 def flush_all(state: LogState) -> int:
-    """Make every record appended so far durable; returns the new recovery point."""
+    """Make every record appended so far durable; return the new recovery point."""
     timing = state.timing
     started = 0.0 if timing is None else time.perf_counter()
     state.check()
@@ -253,7 +253,7 @@ def _sync(
 
 
 def _open(path: str) -> Handle | None:
-    """Open a segment that an earlier process wrote; None if no descriptor is free."""
+    """Open a segment that an earlier process wrote; return None if no descriptor is free."""
     try:
         return Handle(files.open_regular(path, files.READ_WRITE))
     except OSError as error:

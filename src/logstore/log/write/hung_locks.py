@@ -79,7 +79,7 @@ class LockedLog(Owner, Protocol):
 
     @property
     def commit(self) -> Commits | None:
-        """The object that combines durable appends; None if there was no durable append."""
+        """The object that combines durable appends, or None if there was no durable append."""
 
 
 class keeping:  # noqa: N801 - it is used as a statement

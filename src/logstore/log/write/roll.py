@@ -1,12 +1,12 @@
 """Roll: begin a new segment, and clean up after a write or a roll that was interrupted.
 
 An interrupted thread cleans up, but a second interrupt may stop the cleaning. So `half_made` lists
-the files with bytes that are not yet part of the log. A new file is in this list from before its
-creation until its segment is in the view. After an interrupted write, the file of the active
-segment is in the list, too. If a new file in the list were not removed, the next start would take
-it for a segment. The start would then cut records that were appended to the previous segment, or
-find that a batch overlaps the new file. If wrong bytes stayed at the end of a segment that is then
-sealed, the next start would find them where the next segment begins.
+the files with bytes that are not yet part of the log. A new file is added to this list before it is
+created, and removed from it when its segment is in the view. After an interrupted write, the file
+of the active segment is in the list, too. If a new file in the list were not removed, the next
+start would take it for a segment. The start would then cut records that were appended to the
+previous segment, or find that a batch overlaps the new file. If wrong bytes stayed at the end of a
+segment that is then sealed, the next start would find them where the next segment begins.
 
 So such files and bytes are removed before an append, a roll, a truncation or a close. While
 `half_made` is not empty, `room_bytes` is 0. So every append calls `make_room`, which cleans up.

@@ -98,7 +98,7 @@ def _batches(piece: Piece, options: ReadOptions) -> Iterator[RecordBatch]:
 
 
 def _find(piece: Piece, options: ReadOptions) -> Log | None:
-    """Find the log by name; None if its topic was created again and data loss is accepted."""
+    """Find the log, or return None if its topic was created again and data loss is accepted."""
     store = view_of(options.place)
     log = store.log(piece.topic, piece.partition)
     host.refresh(log)

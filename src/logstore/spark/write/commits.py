@@ -300,7 +300,7 @@ def complete(store: LogStore, log: CommitLog, record: QueryRecord) -> QueryRecor
 
 
 def what_is_left(store: LogStore, part: Part, producer_id: int) -> Part | None:
-    """Return the records of `part` that its log lacks; None if the topic no longer exists."""
+    """Return the records of `part` that its log lacks, or None if the topic no longer exists."""
     try:
         log = store.log(part.topic, part.partition)
     except UnknownPartitionError:

@@ -99,7 +99,7 @@ class Admin:
     def register_elsewhere(self, prefix: str, load: Callable[[], object]) -> None:
         """Let `load` register the commands of a prefix later: when a client first requests one.
 
-        `load` may be called more than once, also by several threads at once.
+        `load` may be called more than once, even by several threads at once.
         """
         self._elsewhere[prefix] = load
 

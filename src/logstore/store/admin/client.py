@@ -152,7 +152,7 @@ def find_owner(log_dirs: Iterable[str | os.PathLike[str]]) -> AdminClient | None
 
 
 def _owner_of(log_dir: str) -> AdminClient | None:
-    """Read a log dir's lock file and make a client of the owner; None if no owner listens."""
+    """Make a client of the owner that a lock file names; return None if no owner listens."""
     try:
         owner = read_owner(log_dir)
         if owner.admin_socket is None:

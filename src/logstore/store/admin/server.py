@@ -56,7 +56,10 @@ class Connection:
 
 
 class AdminServer:
-    """Serves the admin socket of one store; listens from its creation, answers from `start` on."""
+    """Serve the admin socket of one store.
+
+    The socket listens when the object is created, and answers after the call of `start`.
+    """
 
     def __init__(
         self,

@@ -213,7 +213,7 @@ def _withdraw_preference(state: OwnerState, key: TopicPartition) -> None:
 
 
 def _resolved(state: OwnerState, path: StrPath) -> str:
-    """Resolve the path of a directory that may not exist yet."""
+    """Resolve the path of a directory, whether it exists or not."""
     from logstore.store.dirs.takeover import does_not_work
     from logstore.store.start.identity import resolve
 

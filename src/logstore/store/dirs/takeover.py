@@ -77,8 +77,8 @@ def each(
             if not outcome.is_finished:
                 reason = f"it hangs {when}, longer than {patience_seconds:.0f} s"
                 outcome.item.take_offline(reason)
-                # If the step ended just before the dir was taken offline, the thread of the step
-                # may not have seen the dir offline.
+                # If the step ended just before the dir was taken offline, it is possible that the
+                # thread of the step did not see the dir offline.
                 if outcome.item in ended:
                     outcome.item.release()
         for outcome in outcomes:

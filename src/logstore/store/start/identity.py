@@ -127,7 +127,7 @@ def check_apart(path: str, other: str) -> None:
 
 
 def _resolve(name: str) -> _Resolved:
-    """Find the directory that a path leads to; the directory need not exist yet."""
+    """Find the directory that a path leads to, even if the directory does not exist yet."""
     path = os.path.abspath(name)
     try:
         path = files.real_path(name)

@@ -288,7 +288,7 @@ def _carry_out(
     is_ours: Callable[[ReplicaFacts], bool],
     this: Pass,
 ) -> Settled:
-    """Rename and mark directories as decided; returns the decisions with the new names."""
+    """Rename and mark directories as decided; return the decisions with the new names."""
     settled = Settled([], [], [])
     for decision in decisions:
         first = decision.replicas[0]

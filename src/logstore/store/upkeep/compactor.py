@@ -86,7 +86,7 @@ class Compactor:
         self._stopping.set()
 
     def join(self, timeout: float | None) -> bool:
-        """Wait for the end of the thread; returns whether it ended."""
+        """Wait for the end of the thread; return whether it ended."""
         thread = self._thread
         if thread is None or thread is threading.current_thread():
             return True

@@ -105,7 +105,7 @@ class _Listening:
         self.bell.ring()
 
     def deliver(self) -> bool:
-        """Call the listener for each queued event; returns False if no more events will come."""
+        """Call the listener for each queued event; return False if no more events will come."""
         is_over = self.is_over
         while True:
             try:

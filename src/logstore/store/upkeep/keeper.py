@@ -135,7 +135,7 @@ class DirKeeper:
             self._wakeup.notify_all()
 
     def join(self, timeout: float | None) -> bool:
-        """Wait for the end of the thread; returns whether it ended."""
+        """Wait for the end of the thread; return whether it ended."""
         if self._thread.ident is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout)
         # The keeper's thread must end first, because it starts the compactor's thread.
@@ -149,7 +149,7 @@ class DirKeeper:
             self._wakeup.notify_all()
 
     def wait_idle(self, timeout: float | None = None) -> bool:
-        """Wait until all requested removals are done; returns False if the timeout ends first."""
+        """Wait until all requested removals are done; return False if the timeout ends first."""
         with self._waking:
             return self._wakeup.wait_for(lambda: self._is_idle and not self._purges, timeout)
 
@@ -259,8 +259,8 @@ class DirKeeper:
     def keep_pace(self) -> None:
         """Probe a disk that is in use or SLOW, to compare it with the other disks.
 
-        An idle disk is not probed: a sleeping disk need not wake up, and no caller waits for an
-        idle disk.
+        An idle disk is not probed: a probe would wake up a sleeping disk, and no caller waits for
+        an idle disk.
         """
         flushes = self.log_dir.flush_count
         if flushes != self._flushes_seen or self.log_dir.is_slow:

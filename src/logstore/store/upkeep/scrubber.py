@@ -101,7 +101,7 @@ class Scrubber:
         return self._pieces.popleft()
 
     def _turn(self) -> bool:
-        """End the pass, or begin the next pass after the rest; returns whether a pass began."""
+        """End the pass, or begin the next pass after the rest; return whether a pass began."""
         now_ms = self._clock.now_ms()
         if self._logs is not None:
             self._logs = None
@@ -128,7 +128,7 @@ class Scrubber:
             self._log = log
 
     def _go_on(self, budget_bytes: int) -> int:
-        """Check more of the segment; returns how many bytes were read."""
+        """Check more of the segment; return how many bytes were read."""
         check, log = self._check, self._log
         if check is None or log is None:
             return 0
