@@ -52,7 +52,7 @@ class Result(NamedTuple):
 
 
 def keys_of(task: Task) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Draw a random key for each record; shape (records,)."""
+    """Draw a random key for each record, as an array of shape (records,)."""
     return np.random.default_rng(7).integers(0, task.keys, task.records)
 
 

@@ -194,7 +194,7 @@ def bench_swap_pause(
 def bench_foreground(
     ledger: Ledger, sizes: Sizes, stand: Stand, benchmark: BenchmarkFixture
 ) -> None:
-    """Append at a steady rate, in turn with and without a move; then during an "auto" move."""
+    """Append at a steady rate: in turn with and without a move, and then during an "auto" move."""
     (moved,) = stand.fill([sizes.move_bytes])
     config = LogConfig(segment_bytes="1GiB")
     log = stand.store.create(TOPIC, 1000, log_dir=stand.log_dirs[0], config=config)

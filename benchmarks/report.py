@@ -19,7 +19,7 @@ class Goal:
     is_at_most: bool = False
 
     def shortfall(self, value: float) -> float:
-        """Return by how much `value` misses the bound, as a part of it, or 0 if the bound is met."""
+        """Return by how much `value` misses the bound, as a part of it, or 0 if it is met."""
         miss = value / self.bound - 1 if self.is_at_most else 1 - value / self.bound
         return max(miss, 0.0)
 
@@ -65,7 +65,7 @@ class Row:
 
     @property
     def verdict(self) -> str:
-        """The text `ok` or `short by N %`; empty if there is no goal."""
+        """The text `ok` or `short by N %`, or an empty text if there is no goal."""
         if self.goal is None:
             return ""
         return f"short by {self.shortfall:.0%}" if self.shortfall else "ok"

@@ -35,7 +35,7 @@ def raise_limit() -> None:
 
 
 def make_ours(log_dirs: list[str]) -> Server:
-    """Make this broker; what it prints goes beside its log dir."""
+    """Make this broker; its output goes to a file beside its log dir."""
     return BrokerProcess(log_dirs, os.path.join(os.path.dirname(log_dirs[0]), "output"))
 
 

@@ -172,7 +172,7 @@ class Bench:
         *,
         is_absolute: bool = False,
     ) -> None:
-        """Note a row: medians of both, and the median of the ratios of the rounds.
+        """Add a row: the medians of both brokers, and the median of the ratios of the rounds.
 
         Args:
             is_absolute: the goal is for our figure, and no ratio is shown.
@@ -189,13 +189,13 @@ class Bench:
         )  # fmt: skip
 
     def note(self, question: str, unit: str, figure: float, goal: Goal | None = None) -> None:
-        """Note a row of this broker alone."""
+        """Add a row of this broker alone."""
         self.rows.append(Row(question, unit, figure, goal=goal))
 
 
 @contextmanager
 def used_by(server: Server, found: dict[str, float], amount_bytes: float) -> Iterator[None]:
-    """Note the processor seconds of a server during a block, for each GB of an amount."""
+    """Record the processor seconds of a server during a block, for each GB of an amount."""
     before: Usage = usage_of(server.pid)
     yield
     seconds = usage_of(server.pid).cpu_seconds - before.cpu_seconds

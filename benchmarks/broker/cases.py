@@ -105,7 +105,7 @@ def latency(bench: Bench, pair: Pair) -> None:
 
 
 def connections(bench: Bench, pair: Pair) -> None:
-    """Produce from many connections, each with one small request under way; and the ceilings."""
+    """Measure the ceilings, and many connections that each have one small request under way."""
     scale = bench.scale
 
     def measure(
@@ -226,7 +226,7 @@ NAMES = (*LOADED, "start")
 def measure_all(
     bench: Bench, names: Sequence[str] = NAMES, show: Callable[[str], object] = str
 ) -> None:
-    """Measure the cases of some names; `show` is called with each name at its begin."""
+    """Measure the cases of some names; call `show` with the name before each case."""
     loaded = [name for name in LOADED if name in names]
     if loaded:
         with bench.running() as pair:

@@ -34,7 +34,7 @@ class Counter:
         self.seconds: list[float] = []
 
     def note(self, error: Any, message: Any) -> None:
-        """Note one report."""
+        """Record one delivery report."""
         if error is not None:
             self.failed.append(str(error))
         else:

@@ -94,7 +94,7 @@ def checked(*codes: int) -> None:
 
 
 def create_topic(client: RawClient, name: str, partitions: int = 1, **configs: str) -> None:
-    """Create a topic; settings are Kafka's, with _ for each dot."""
+    """Create a topic; the settings have Kafka's names, with _ for each dot."""
     request = messages.CreateTopicsRequest
     rows = [
         request.CreatableTopicConfig(key.replace("_", "."), text) for key, text in configs.items()

@@ -70,7 +70,7 @@ class BrokerProcess:
         return usage_of(self.pid)
 
     def spawn(self) -> float:
-        """Start a process, and return when it was started; it does not serve yet."""
+        """Start a process, and return the time of its start; the broker does not serve yet."""
         environment = dict(os.environ)
         # A user's installation has its bytecode.
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -102,7 +102,7 @@ class BrokerProcess:
         return self._child is not None and self._child.poll() is None
 
     def stop(self) -> None:
-        """End the process in order, at once if it does not end; without a process, do nothing."""
+        """Stop the process, and kill it if it does not end; do nothing if there is no process."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:

@@ -47,7 +47,7 @@ class Connection:
         self.push()
 
     def push(self) -> bool:
-        """Send what is left; report whether all is sent."""
+        """Send the bytes that are left; return whether all bytes are sent."""
         try:
             while self._unsent:
                 sent = self.socket.send(self._unsent[0])
@@ -59,7 +59,7 @@ class Connection:
         return True
 
     def take(self) -> int:
-        """Read what is there; return the number of answers that became complete."""
+        """Read the bytes that have arrived; return the number of answers that became complete."""
         try:
             data = memoryview(self.socket.recv(READ_BYTES))
         except BlockingIOError:

@@ -74,7 +74,7 @@ class Broker:
         return self._child is not None and self._child.poll() is None
 
     def spawn(self) -> float:
-        """Start the process, and give the time of that; it does not serve yet."""
+        """Start the process, and return the time of its start; the broker does not serve yet."""
         with (self.work / "output").open("ab") as output:
             started = time.perf_counter()
             self._child = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Note which flights were acknowledged and which the group got, and compare each with its flight.
+"""Record which flights were acknowledged and which the group got; compare each with its flight.
 
 The producer is idempotent and keeps the order of each partition. So flight `n` of an airport must
 be at offset `n` of the airport's partition, whatever happened to the broker between.
@@ -18,7 +18,7 @@ from logstore.cli.demo.flights import Flights
 
 
 class Ledger:
-    """Note what the producer's thread was answered.
+    """Record the answers that the producer's thread got.
 
     Attributes:
         acknowledged: for each partition, the number of flights that were acknowledged, in order.
@@ -35,7 +35,7 @@ class Ledger:
         self.first_after: float | None = None
 
     def note(self, error: Any, message: Any) -> None:
-        """Note one delivery report."""
+        """Record one delivery report."""
         if error is not None:
             self.errors.append(str(error))
             return
@@ -46,7 +46,7 @@ class Ledger:
             self.first_after = time.perf_counter()
 
     def watch(self) -> None:
-        """Note the time of the next acknowledgement."""
+        """Record the time of the next acknowledgement."""
         self.first_after = None
 
     @property
@@ -56,7 +56,7 @@ class Ledger:
 
 
 class Received:
-    """Compare received records with their flights; used by all consumers of a group.
+    """Compare received records with their flights; all consumers of a group share this object.
 
     Attributes:
         places: for each partition, the offset of the next record.

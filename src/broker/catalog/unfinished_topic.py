@@ -1,10 +1,10 @@
-"""Note which topics are being created or deleted, so that a start after a crash can finish them.
+"""Store which topics are being created or deleted, so that a start after a crash can finish them.
 
 While a topic with several partitions is created or deleted, every log dir stores a note about it.
 After a crash, the next start creates the missing partitions, or deletes the remaining partitions.
 If the crash came before the first partition was created, the topic is not created. A log dir that
-did not serve for a time may still store an old note. This note does no harm. By
-then, the topic is complete or deleted. A new topic with the same name has another id.
+did not serve for a time may still store an old note. This note does no harm. By then, the topic is
+complete or deleted. A new topic with the same name has another id.
 """
 
 from __future__ import annotations

@@ -163,7 +163,7 @@ class GroupCoordinator:
     def heartbeat(
         self, name: str, member_id: str, instance_id: str | None, generation: int
     ) -> ErrorCode:
-        """Note that a member is alive."""
+        """Record that a member is alive."""
         shard = self.shard_of(name)
         hosted = shard.get(name)
         if hosted is None:

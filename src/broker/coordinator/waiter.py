@@ -26,7 +26,7 @@ class Waiter(Pending):
         self._wake: Callable[[], None] | None = None
 
     def put(self, said: Any) -> None:
-        """Take the result of the group; called once, in any thread."""
+        """Take the result of the group; any thread calls this method, once."""
         self._said = said
         if self._wake is not None:
             self._wake()

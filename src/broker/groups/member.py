@@ -53,7 +53,7 @@ class Member:
         self._asked_bytes = self._size()
 
     def hear(self, now: float) -> None:
-        """Note that the member is alive; a new member keeps its longer deadline."""
+        """Record that the member is alive; a new member keeps its longer deadline."""
         if not self.is_new:
             self.deadline = now + self.session_timeout
 

@@ -1,4 +1,4 @@
-"""Note which members of a group are alive; remove members that leave or whose sessions end."""
+"""Record which members of a group are alive; remove members that leave or do not respond."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from broker.wire.error_codes import ErrorCode
 def heartbeat(
     group: Group, member_id: str, instance_id: str | None, generation: int, now: Now
 ) -> ErrorCode:
-    """Note that a member is alive; during a rebalance, tell the member to join again."""
+    """Record that a member is alive; during a rebalance, tell the member to join again."""
     fault = group.fault_of(member_id, instance_id, generation)
     if fault:
         return fault

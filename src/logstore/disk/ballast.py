@@ -88,7 +88,7 @@ class Ballast:
                 self._take_failure(error)
 
     def _take_failure(self, error: OSError) -> None:
-        """Note how much of the ballast is missing. A write error here takes no log dir offline."""
+        """Record how many bytes of the ballast are missing; a write error takes no dir offline."""
         with suppress(OSError):
             self._missing_bytes = max(BALLAST_BYTES - self._size_bytes(), 1)
         text = (

@@ -1,4 +1,4 @@
-"""Wake threads in a way that Ctrl-C cannot break; replaces `threading.Event` and `Condition`.
+"""Wake threads in a way that Ctrl-C cannot break, in place of `threading.Event` and `Condition`.
 
 Python's `Event` and `Condition` have a lock that Python code acquires and releases. If Ctrl-C comes
 between these two steps, that lock stays held. Then every thread that waits, or wakes other threads,
@@ -16,7 +16,7 @@ from contextlib import suppress
 
 
 class Bell:
-    """Wakes the threads that wait for the bell; once rung, it stays rung until `clear`.
+    """Wake the threads that wait for the bell; a rung bell stays rung until `clear`.
 
     Threads: any thread may call any method at any time. `waiters` is not empty while a thread
     waits. After an interrupt, `waiters` can contain a lock for which no thread waits, until the

@@ -38,7 +38,7 @@ NAPS_MAX = 64
 
 
 class call:  # noqa: N801 - the class is used as a statement
-    """One running call to a file at or below `path`; a context manager."""
+    """One running call to a file at or below `path`; this is a context manager."""
 
     __slots__ = ("__weakref__", "_entry", "path", "patience", "since")
 

@@ -39,7 +39,7 @@ _OPEN = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 
 
 def _decode(data: bytes, path: str) -> dict[str, Any]:
-    """Decode a document that may be lost without harm; gives {} if the document is damaged."""
+    """Decode a document that may be lost without harm; return {} if the document is damaged."""
     try:
         return decode_document(data, path)
     except (CorruptionError, UnsupportedFormatError):

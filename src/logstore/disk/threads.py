@@ -53,7 +53,7 @@ class _NeverBeganError(RuntimeError):
 
 
 class _Started(threading.Event):
-    """Lets a caller wait until a thread runs; raises if the thread ends before it runs."""
+    """Let a caller wait until a thread runs; raise an error if the thread ends before it runs."""
 
     def __init__(self, ended: deque[object]) -> None:
         super().__init__()

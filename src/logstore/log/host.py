@@ -325,7 +325,7 @@ def is_lowered_since(log: Log, directory_id: str, seen: Generation) -> bool:
 
 
 def limited_metadata(log: Log) -> PartitionMetadata | None:
-    """Give a log's metadata if a truncation limits the log's recovery point; otherwise None."""
+    """Return a log's metadata if a truncation limits its recovery point; otherwise return None."""
     metadata = log._state.metadata
     return metadata if RECOVERY_POINT_LIMIT in metadata.extra else None
 

@@ -16,7 +16,7 @@ BOUNDS = [1e-6 * STEP**number for number in range(180)]  # 1 us to 26 s
 
 
 class Latencies:
-    """Counts latencies in a histogram; any thread adds latencies, and one thread takes the counts.
+    """Count latencies in a histogram; any thread adds latencies, and one thread takes the counts.
 
     If two threads add at the same moment, one latency may be lost. For a quantile, this loss does
     not matter.

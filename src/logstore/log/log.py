@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Log(ReplicatedLog, ReadableLog):
-    """One partition's log in one log dir; made by `LogStore.create`, returned by `LogStore.log`.
+    """One partition's log in one log dir; `LogStore.create` and `LogStore.log` return it.
 
     Threads: all methods may be called from any thread at any time.
     """
@@ -39,7 +39,7 @@ class Log(ReplicatedLog, ReadableLog):
     # --- closing -------------------------------------------------------------------------
 
     def close(self, flush: bool = True) -> None:
-        """Flush, write the active segment's indexes and release all files; may be repeated."""
+        """Flush, write the active segment's indexes and release all files; closing twice is allowed."""
         state = self._state
         if state.unavailable is not None:
             return

@@ -189,7 +189,7 @@ class PartitionMetadata(NamedTuple):
         return self._replace(extra=extra | (record._asdict() if record else {}))
 
     def with_superseded_by(self, superseded: Superseded | None) -> Self:
-        """Return the metadata with a new `superseded_by`; if that is None, without the key."""
+        """Return the metadata with another `superseded_by`, or without this key for None."""
         extra = {key: value for key, value in self.extra.items() if key != "superseded_by"}
         if superseded is not None:
             extra["superseded_by"] = superseded._asdict()

@@ -136,7 +136,7 @@ class Replica:
 
     @property
     def high_watermark(self) -> int:
-        """The offset below which all in-sync replicas have the records; by default the log end."""
+        """The offset below which all in-sync replicas have the records, or else the log end."""
         return self.log_end_offset
 
     def within(self, offset: int) -> int:

@@ -204,7 +204,7 @@ class LogState(Replica):
 
     @property
     def high_watermark(self) -> int:
-        """The offset below which all in-sync replicas have the records; by default the log end."""
+        """The offset below which all in-sync replicas have the records, or else the log end."""
         replicated_to = self.replication.replicated_to
         return self.log_end_offset if replicated_to is None else self.within(replicated_to)
 
@@ -217,7 +217,7 @@ class LogState(Replica):
             self.log_dir.check_current()
 
     def check_writable(self) -> None:
-        """Raise an error if the log takes no writes; called under the lock."""
+        """Raise an error if the log takes no writes; the caller holds the lock."""
         self.check_current()
         if self.refusal:
             raise ReplicaOfflineError(
@@ -225,7 +225,7 @@ class LogState(Replica):
             )
 
     def check_appendable(self) -> None:
-        """Raise an error if the log takes no appends; called under the lock.
+        """Raise an error if the log takes no appends; the caller holds the lock.
 
         If the disk was full, this first checks whether there is space again.
         """

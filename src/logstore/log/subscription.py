@@ -109,7 +109,7 @@ def end_all(subscriptions: Subscriptions) -> None:
 
 
 def _call_each(entries: Iterator[ref[Subscription]], event: LogEvent) -> None:
-    """Call subscribers; if Ctrl-C interrupts a call, first call the others, then raise it."""
+    """Call all subscribers; if Ctrl-C interrupts a call, call the others, then raise the interrupt."""
     try:
         for entry in entries:
             subscription = entry()

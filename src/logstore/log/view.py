@@ -57,7 +57,7 @@ def open_view(
 
 
 class LogView(ReadableLog):
-    """Follows a log that another process writes; has the reading methods of `Log`, never writes.
+    """Follow a log that another process writes, with the reading methods of `Log`; write nothing.
 
     A `.move` or `.delete` directory without a live copy is opened as a `LogView`, too.
     """

@@ -159,7 +159,7 @@ def create(
 
 
 def create_as(replicas: Replicas, environment: LogEnvironment, metadata: PartitionMetadata) -> Log:
-    """Create a log with the given metadata on the best log dir that works; raises like `create`."""
+    """Create a log with the given metadata on the best log dir that works, as `create` does."""
     key, config = TopicPartition(metadata.topic, metadata.partition), metadata.config
     good, failure = candidates(replicas)
     while good:

@@ -1,4 +1,4 @@
-"""Choose a log dir for a new replica by free space; among equal disks, by number of partitions.
+"""Choose a log dir for a new replica by free space, and among equal disks by partition count.
 
 The emptiest disk is the disk with the most free bytes. A disk counts as equal to the emptiest disk
 if it has at most one step fewer free bytes. A step is 1 % of the disk. Steps are counted down from
@@ -31,7 +31,7 @@ def free_bytes(load: DirLoad, allowance_bytes: int) -> int:
 
 
 def choose(loads: Sequence[DirLoad], allowance_bytes: int) -> int:
-    """Give the index of the log dir for the next replica; the first one, if several fit equally.
+    """Give the index of the log dir for the next replica; if several are equal, take the first.
 
     Raises:
         ValueError: there is no log dir to choose from.

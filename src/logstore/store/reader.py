@@ -141,7 +141,7 @@ class StoreReader:
         *,
         progress: Progress | None = None,
     ) -> VerifyReport:
-        """Read and check every batch of some or all logs; changes nothing.
+        """Read and check every batch of some or all logs; change nothing.
 
         Args:
             progress: a function that is called before each log is read. Its arguments are the log's
@@ -152,7 +152,7 @@ class StoreReader:
     # --- the end ----------------------------------------------------------------------------------
 
     def close(self, timeout: float | None = None) -> tuple[str, ...]:
-        """Flush and close all logs, then the log dirs; may be called twice.
+        """Flush and close all logs, then the log dirs; a second call is allowed.
 
         Returns the paths of the log dirs that were not closed cleanly. They are offline or SUSPECT,
         have failed, or still hang after `timeout` seconds. The next start recovers their logs. If

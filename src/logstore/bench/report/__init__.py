@@ -15,7 +15,7 @@ NEEDED = ("matplotlib", "pandas", "pyarrow", "pyspark")
 
 
 def check_extra() -> None:
-    """Check that the page can be made; called before the measurement begins.
+    """Check, before the measurement begins, that the page can be made.
 
     Raises:
         ImportError: the extra `bench` is not installed.

@@ -1,4 +1,4 @@
-"""Clean the batches of a log: note the latest offset of each key, then remove older records.
+"""Clean the batches of a log: find the latest offset of each key, then remove older records.
 
 First `note` reads the part of the log that was not cleaned before, and puts the latest offset of
 each key into a table (`LatestOffsets`). Then the table is sealed. Then a `Cleaner` reads the log
@@ -36,14 +36,14 @@ def note(
     is_aborted: IsAborted,
     producers: dict[int, int] | None = None,
 ) -> Steps[bool]:
-    """Note the latest offset of each key in a window; the windows must come in the log's order.
+    """Store the latest offset of each key in a window; the windows must come in the log's order.
 
     Args:
         producers: for each producer id, the last offset of its last batch is added to this dict.
 
     Returns:
         False if the table is full. In that case, the log can be cleaned up to `latest.end_offset`.
-        This offset is always after the first noted record.
+        This offset is always after the first record whose key was stored.
 
     Raises:
         The errors of `Window`; after an error, the table must not be used.
@@ -214,7 +214,7 @@ class Cleaner:
         return copies
 
     def _is_superseded(self, group: Group, offsets: Numbers) -> Steps[Mask]:
-        """Find records before the noted range that have no key, or whose key is in the range."""
+        """Find records before the key range that have no key, or whose key is in the range."""
         found = np.zeros(len(offsets), np.bool_)
         latest = self._rules.latest
         old = np.flatnonzero(offsets < latest.first_offset)

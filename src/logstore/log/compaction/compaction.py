@@ -1,4 +1,4 @@
-"""Compact a log: note the latest offset of each key, then write segments without older records.
+"""Compact a log: find the latest offset of each key, then write segments without older records.
 
 The segments are divided into groups, beginning at the start of the log. For each group, a new
 segment is written, and replaces the group. The next group begins only after this replacement. So a
@@ -6,7 +6,7 @@ tombstone is removed only after all older records of the tombstone's key are dur
 new segment of a group cannot be written, or cannot replace the group, the compaction ends.
 
 Only flushed records are compacted. The active segment is never compacted. A repair ends a
-compaction. A truncation of records whose keys were noted ends a compaction, too: if the newer
+compaction. A truncation of records whose keys were read ends a compaction, too: if the newer
 record of a key is truncated, the older record of the key must stay.
 """
 
@@ -214,7 +214,7 @@ class Compaction:
         self._note_cleaned(latest.end_offset)
 
     def _note(self, planned: Plan, aborted: IsAborted) -> tuple[LatestOffsets, set[int]]:
-        """Note the latest offset of each key; also return the last offset of each producer."""
+        """Find the latest offset of each key; also return the last offset of each producer."""
         first = planned.first_dirty_offset
         spans = (one.end_offset - max(one.base_offset, first) for one in planned.segments)
         count = sum(span for span in spans if span > 0)
@@ -355,7 +355,7 @@ class Compaction:
         return segment.handle(self._state.environment)
 
     def _is_changed(self) -> bool:
-        """Check whether the log was moved, or noted records may have been truncated."""
+        """Check whether the log was moved, or may have lost records whose keys were read."""
         state = self._state
         return state.cut_offset < self._noted_end or state.directory != self._directory
 

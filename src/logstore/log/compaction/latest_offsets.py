@@ -86,12 +86,12 @@ class LatestOffsets:
         return self._held.nbytes + self._offsets.nbytes + self._sorted.nbytes
 
     def insert(self, keys: Fingerprints, offsets: Numbers) -> int:
-        """Note the offset of each key; return how many keys were noted before the table was full.
+        """Store the offset of each key; return how many keys were stored before the table was full.
 
         Args:
             keys: shape (n, 2).
             offsets: the offset of each key: shape (n,), ascending, and higher than the offsets of
-                earlier calls. If a key occurs several times, its last offset is noted.
+                earlier calls. If a key occurs several times, its last offset is stored.
         """
         done = 0
         while done < len(keys):

@@ -1,7 +1,7 @@
 """Decide which records of a compacted log stay (docs/adr/0023).
 
-A cleaning notes the keys in a range of offsets. All records after this noted range stay. These
-rules hold for all other records:
+A cleaning collects the keys in a range of offsets. All records after this range stay. These rules
+hold for all other records:
 
 - The latest record of a key stays. Older records of the key and records without a key are removed.
 - A tombstone is a record whose value is null. A tombstone stays until the delete horizon of its
@@ -57,7 +57,7 @@ class Rules:
         """Create the rules of one pass.
 
         Args:
-            latest: the sealed table of the noted keys.
+            latest: the sealed table of the collected keys.
             is_aborted: a function that returns whether a batch belongs to an aborted transaction.
             kept_empty: the last offsets of batches that stay even if none of their records stays.
                 These are the last batch of each producer, because of its sequence number, and the
@@ -97,7 +97,7 @@ class Rules:
         return Verdict.LOOK if has_latest else Verdict.DROP
 
     def _is_needed(self, header: BatchHeader) -> bool:
-        """Note a batch of a transaction, and return whether the batch is needed.
+        """Record a batch of a transaction, and return whether the batch is needed.
 
         An aborted batch is not needed, and neither is the marker of a transaction without batches.
         """
@@ -136,7 +136,7 @@ class Rules:
                 records.
             offsets: the offsets of the records, in ascending order.
             is_null: whether the value of each record is null.
-            is_superseded: True for a record before the noted range if it has no key, or if its key
+            is_superseded: True for a record before the key range if it has no key, or if its key
                 is also in the range. For records in the range, the value is not used.
         """
         first, end = self.latest.first_offset, self.latest.end_offset
@@ -153,7 +153,7 @@ class Rules:
         if any(is_control):
             keep |= np.repeat(is_control, counts)
         begins = np.logical_or.reduceat(keep & is_null, firsts[:-1])
-        # A batch that ends after the noted range gets no delete horizon, because older records of
+        # A batch that ends after the key range gets no delete horizon, because older records of
         # its keys may still exist.
         begins &= [header.last_offset < end for header in headers]
         begins |= is_control

@@ -1,1 +1,1 @@
-"""Append encoded batches: as a leader, the batches of clients; as a follower, the leader's."""
+"""Append encoded batches: a leader appends its clients' batches, a follower the leader's."""

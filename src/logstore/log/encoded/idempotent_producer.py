@@ -38,7 +38,7 @@ class LastAppend(NamedTuple):
 
 
 class IdempotentProducer:
-    """Appends records under a name; made by `Log.idempotent_producer`.
+    """Append records under a name; `Log.idempotent_producer` makes this object.
 
     Any number of threads may use one producer, and any number of producers may have the same name.
     """

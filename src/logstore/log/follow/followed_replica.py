@@ -1,4 +1,4 @@
-"""Hold the state of a log that another process owns; this locks, maps and writes no file.
+"""Hold the state of a log that another process owns; no file is locked, mapped or written.
 
 Every read first checks whether the directory changed (after a roll, a truncation or retention), or
 the last segment grew. An incomplete batch at the very end counts as not yet written. If a file is
@@ -111,7 +111,7 @@ class FollowedReplica(Replica):
 
     @property
     def high_watermark(self) -> int:
-        """The high watermark that the owner last wrote to the disk; by default the log end."""
+        """The high watermark that the owner last wrote to the disk, or else the log end."""
         key = TopicPartition(self.topic, self.partition)
         known = self.log_dir.checkpoints.high_watermark(key, self.metadata.topic_id)
         flushed: int | None = self.metadata.extra.get(HIGH_WATERMARK)

@@ -86,7 +86,7 @@ class OpenTransactions:
         return found if found is not None and found.token == token else None
 
     def begin(self, producer_id: int, first_offset: int) -> None:
-        """Note a batch of a transaction; the first batch begins the transaction."""
+        """Record a batch of a transaction; the first batch begins the transaction."""
         self._verifications.pop(producer_id, None)
         self.open.setdefault(producer_id, first_offset)
 

@@ -78,7 +78,7 @@ class ProducerState(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """The sequence of its last record, or -1 if it has no record in this epoch."""
+        """The sequence of the producer's last record, or -1 if this epoch has no record."""
         return self.batches[0].last_sequence if self.batches else rules.NO_SEQUENCE
 
 

@@ -8,7 +8,7 @@ from logstore.log.state import LogState
 
 
 def kept_last_stable_offset(state: Replica) -> int | None:
-    """Give the last stable offset if this process knows the producers of the log; otherwise None.
+    """Return the last stable offset, or None if this process does not know the log's producers.
 
     Raises:
         LogStoreError: the log does not serve.

@@ -30,7 +30,7 @@ class SlicedLog(Protocol):
 
 
 class LogSlice:
-    """The offsets `start..stop` of a log; made by `log[start:stop]`.
+    """The offsets `start..stop` of a log; `log[start:stop]` makes this object.
 
     A slice is lazy. Its length counts offsets, as the length of a log does. An iteration gives
     records, and `read_batches` gives columns. pandas, Polars, DuckDB and pyarrow read a slice

@@ -80,7 +80,7 @@ def _position(segment: Segment, index: OffsetIndex, offset: int) -> int:
 
 
 def _entry_at(index: OffsetIndex, position: int) -> int:
-    """Return the first index entry at or after a position; if there is none, the entry count."""
+    """Return how many index entries are before a position."""
     from bisect import bisect_left
 
     return bisect_left(index.positions, position)

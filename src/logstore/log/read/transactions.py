@@ -67,7 +67,7 @@ class Decided(NamedTuple):
 
 
 def marker_of(data: bytes | memoryview, at: int, header: BatchHeader) -> str:
-    """Read the kind of a marker; an empty string if the control batch ends no transaction."""
+    """Read the kind of a marker; return "" if the control batch ends no transaction."""
     try:
         (key,) = layouts.kafka_layout().decode_all(data, at, header).keys.to_list()
         return MARKER_TYPES.get(MARKER_KEY.unpack_from(key or b"")[1], "")

@@ -231,7 +231,7 @@ def _carry_out(state: LogState, offset: int, replacement: _Replacement) -> None:
     state.replication.epochs.truncate_to(offset)
     state.replication.epochs_changed += 1
     if new.last_epoch > state.replication.epochs.latest:  # `new` ends at or before the log start
-        new.last_epoch = -1  # the next append then notes where its leader epoch begins
+        new.last_epoch = -1  # the next append then records where its leader epoch begins
     state.activate([*kept, new], foreign_magic=0 if magic in (0, state.rules.magic) else magic)
     for segment in gone:
         segment.forget(state.environment)

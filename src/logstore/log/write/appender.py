@@ -79,7 +79,7 @@ class _Batch:
                 del column[count:]
 
     def add_rich(self, key: bytes | None, timestamp: int | None, pairs: Headers) -> None:
-        """Add the key, timestamp and headers of a record; called before its value is added."""
+        """Add the key, timestamp and headers of a record; the caller adds the value after this."""
         count = len(self.values)
         self.is_rich = True
         self.trim()
@@ -210,7 +210,7 @@ class Appender:
         return AppendFuture(self, batch, index)
 
     def _begin(self, batch: _Batch) -> None:
-        """Start the linger time of a batch at its first record; called under the mutex."""
+        """Start the linger time of a batch at its first record; the caller holds the mutex."""
         self._check_open()
         if self._thread is None:
             bell = self._has_records

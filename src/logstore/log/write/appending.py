@@ -217,7 +217,7 @@ def write_batch(
     max_timestamp: int,
     epoch: int,
 ) -> None:
-    """Write one batch after the last batch, and show it to readers; called under the lock."""
+    """Write one batch at the log's end, and show it to readers; the caller holds the lock."""
     assert base_offset == active.end_offset and last_offset_delta >= 0
     timing = state.timing
     started = 0.0 if timing is None else time.perf_counter()

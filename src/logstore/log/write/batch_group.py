@@ -111,7 +111,7 @@ def _groups(batches: Group, room: _Room) -> list[Group]:
 
 
 def write(state: LogState, batches: Group) -> None:
-    """Append batches at the log's end, all of them or none; called under the lock."""
+    """Append batches at the log's end, all of them or none; the caller holds the lock."""
     timing = state.timing
     started = 0.0 if timing is None else time.perf_counter()
     _write(state, batches)

@@ -83,7 +83,7 @@ class LockedLog(Owner, Protocol):
 
 
 class keeping:  # noqa: N801 - it is used as a statement
-    """Declare that a thread keeps locks during disk calls; must be the last item of a `with`."""
+    """Declare that a thread keeps locks during disk calls; a `with` must name this object last."""
 
     __slots__ = ("__weakref__", "_entry", "names", "owner")
 

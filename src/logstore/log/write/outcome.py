@@ -16,7 +16,7 @@ NO_TIMESTAMP = -1
 
 
 class AppendInfo:
-    """Tells where appended batches are; equals `range(base_offset, last_offset + 1)`.
+    """Tell where appended batches are; this object equals `range(base_offset, last_offset + 1)`.
 
     Attributes:
         base_offset, last_offset: the first and the last offset of all batches together. If there
@@ -56,12 +56,12 @@ class AppendInfo:
 
     @property
     def start(self) -> int:
-        """The first offset; the same as `start` of a range."""
+        """The first offset, like the attribute `start` of a range."""
         return self.base_offset
 
     @property
     def stop(self) -> int:
-        """The offset after the last one; the same as `stop` of a range."""
+        """The offset after the last one, like the attribute `stop` of a range."""
         return self.last_offset + 1
 
     def __iter__(self) -> Iterator[int]:

@@ -14,7 +14,7 @@ NEVER = 2**63
 
 
 class Encoding(NamedTuple):
-    """How the records of a batch are encoded; read in one step, so that the parts fit together."""
+    """How the records of a batch are encoded; one read gets all parts, so they fit together."""
 
     codec_id: int
     is_log_append_time: bool
@@ -28,7 +28,7 @@ def require_layout(config: LogConfig, path: str) -> None:
 
 
 class AppendRules:
-    """The rules of one configuration for appends; never changed, only replaced as a whole.
+    """The rules of one configuration for appends; the object is replaced, and never changed.
 
     An append reads `encoding` once, and encodes its records before it takes the log's lock. Under
     the lock, it may find the rules of another configuration (see `appending.append_payload`).

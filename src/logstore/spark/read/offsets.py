@@ -35,7 +35,7 @@ class Reached(NamedTuple):
 
 
 def short_id(topic_id: bytes) -> str:
-    """Return the short form of a topic id for a document; empty if the id is unknown."""
+    """Return the short form of a topic id for a document, or "" if the id is unknown."""
     return topic_id[:ID_BYTES].hex() if any(topic_id) else ""
 
 

@@ -104,7 +104,7 @@ class Admin:
         self._elsewhere[prefix] = load
 
     def unregister(self, command: str) -> None:
-        """Remove a command; does nothing if there is no such command."""
+        """Remove a command; do nothing if there is no such command."""
         with self._lock:
             self._commands.pop(command, None)
 
@@ -195,7 +195,7 @@ class Admin:
     def answer(
         self, line: bytes, tell: Callable[[bytes], object], is_abandoned: Callable[[], bool]
     ) -> bytes:
-        """Run the command of a request and return the last line of the answer; raises nothing."""
+        """Run the command of a request and return the last line of the answer; raise no error."""
         try:
             arguments = decode_line(line)
             name = arguments.pop("command", None)

@@ -46,7 +46,7 @@ def _absolute(path: Any) -> Any:
 
 
 class AdminClient:
-    """Calls the commands of a store that another process owns; each call makes a connection.
+    """Call the commands of a store that another process owns; each call makes a connection.
 
     Attributes:
         pid: the owner's process id.

@@ -216,7 +216,7 @@ class AdminServer:
             self._refuse(connection, f"no thread can be started: {error}")
 
     def _work(self, connection: Connection, line: bytes) -> None:
-        """Work on a request; runs in the thread of the request."""
+        """Work on a request; this runs in the thread of the request."""
         last_line = self._answer(
             line,
             lambda progress: self._tell(connection, progress),

@@ -38,7 +38,7 @@ class Place(NamedTuple):
 
 
 class Dropping:
-    """Handles the drop of a store; an instance must not refer to its `LogStore`.
+    """Handle the drop of a store; an instance must not refer to its `LogStore`.
 
     Args:
         opened_at: the line of the user's code that opened the store, for the warning.

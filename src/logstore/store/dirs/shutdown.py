@@ -109,7 +109,7 @@ def is_suspect(log_dir: LogDir) -> bool:
 
 
 def let_go(replicas: Replicas, log_dirs: Iterable[LogDir]) -> None:
-    """Release log dirs that hang, each in a thread of its own; does not wait for these threads."""
+    """Release log dirs that hang, each in a thread of its own; do not wait for these threads."""
     for log_dir in log_dirs:
         thread = Thread(
             target=close_dir, args=(replicas, None, log_dir), name="logstore-let-go", daemon=True

@@ -176,7 +176,7 @@ class Events:
             raise LogClosedError(reason="the store was closed")
 
     def remove(self, listener: Listener) -> None:
-        """Remove a listener; does nothing if it is not registered."""
+        """Remove a listener; do nothing if it is not registered."""
         with self._lock:
             found = self._find(listener)
             self._listeners = tuple(one for one in self._listeners if one is not found)

@@ -349,11 +349,11 @@ class DirKeeper:
     # --- the thread -------------------------------------------------------------------------------
 
     def _next_due(self) -> float:
-        """Give the time of the next duty; if the dir is SUSPECT, the time of the next probe."""
+        """Give the time of the next duty, or of the next probe if the dir is SUSPECT."""
         return self._due[PROBE] if self.log_dir.is_suspect else min(self._due.values())
 
     def begin(self) -> None:
-        """Request the removal of superseded copies; called once, when the thread starts."""
+        """Request the removal of superseded copies, once, when the thread starts."""
         self._guard("purge", self.purge_covered)
 
     def pause_seconds(self) -> float | None:
