@@ -50,7 +50,7 @@ def fill(broker: Broker, records: int) -> None:
 
 
 def by_kafka(home: Path, broker: Broker) -> Sums:
-    """Sum up with Kafka's own consumer, in a separate JVM."""
+    """Compute the sums with Kafka's own consumer, in a separate JVM."""
     words = java.command(home, str(SUMS_SOURCE), broker.address, TOPIC, heap="512m")
     rows = [tuple(map(int, line.split())) for line in java.do(words, home).splitlines()]
     return {partition: (count, size, times) for partition, count, size, times in rows}

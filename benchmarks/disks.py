@@ -1,4 +1,4 @@
-"""Provide two file systems to a benchmark: its own directory, and another one for the target.
+"""Provide two file systems to a benchmark: one for the source, and one for the target of a move.
 
 `LOGSTORE_MOVE_TARGET` names a directory on another file system. If it is not set, root gets a new
 XFS or ext4 file system on a loop device, whose image is inside the benchmark's directory. Any other

@@ -82,7 +82,7 @@ class Lmdb:
         self._offsets = count()
 
     def extend(self, pool: Batches, batches: int) -> None:
-        """Append batches, one transaction each."""
+        """Append batches,, each in a transaction of its own."""
         for base, values in each_batch(pool, batches):
             with self.env.begin(write=True) as transaction:
                 keys = map(pack_key, range(base, base + len(values)))
@@ -96,7 +96,7 @@ class Lmdb:
                 transaction.cursor().putmulti(zip(keys, values, strict=True), append=True)
 
     def append(self, value: bytes, records: int) -> None:
-        """Append records, one transaction each; any number of threads may call this."""
+        """Append records, each in its own transaction; any number of threads may call this."""
         begin, offsets = self.env.begin, self._offsets
         for _ in range(records):
             with begin(write=True) as transaction:
@@ -149,7 +149,7 @@ class Sqlite:
         )
 
     def extend(self, pool: Batches, batches: int) -> None:
-        """Append batches, one transaction each."""
+        """Append batches,, each in a transaction of its own."""
         for base, values in each_batch(pool, batches):
             self.db.execute("BEGIN")
             self.db.executemany(
@@ -158,7 +158,7 @@ class Sqlite:
             self.db.execute("COMMIT")
 
     def append(self, value: bytes, records: int) -> None:
-        """Append records, one transaction each."""
+        """Append records,, each in a transaction of its own."""
         execute = self.db.execute
         for offset in range(records):
             execute("INSERT INTO records VALUES (?, ?)", (offset, value))
@@ -191,7 +191,7 @@ class RocksDb:
         self.db.set_write_options(options)
 
     def extend(self, pool: Batches, batches: int) -> None:
-        """Append batches, one write batch each."""
+        """Append batches, each as one write batch of RocksDB."""
         for base, values in each_batch(pool, batches):
             batch = self._new_batch(raw_mode=True)
             put = batch.put
@@ -231,7 +231,7 @@ class ArrowIpc:
         self._schema = pyarrow.schema([("value", pyarrow.binary())])
 
     def extend(self, pool: Batches, batches: int) -> None:
-        """Append batches, one IPC message each."""
+        """Append batches, each as one IPC message."""
         pa = self._pyarrow
         with (
             open(self._file, "wb", buffering=0) as sink,

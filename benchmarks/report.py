@@ -104,7 +104,7 @@ def cells_of(row: Row) -> tuple[str, ...]:
 
 
 def table(rows: list[Row]) -> list[str]:
-    """Format rows as a table: first rows with a goal, then the others under a heading."""
+    """Format rows as a table: first the rows with a goal, then the other rows under a heading."""
     with_goal = [cells_of(row) for row in rows if row.goal is not None]
     without = [cells_of(row) for row in rows if row.goal is None]
     widths = [max(map(len, column)) for column in zip(HEADINGS, *with_goal, *without, strict=True)]

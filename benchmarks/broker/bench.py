@@ -57,7 +57,7 @@ class Scale:
     flood_seconds: float
     producers: int
     waiting: int
-    partitions: int  # of a start with many
+    partitions: int  # how many partitions there are when the start is measured
 
 
 SCALES = {
@@ -79,7 +79,7 @@ def words_of(command: str, facts: dict[str, Any]) -> list[str]:
 
 
 def client_environment() -> dict[str, str]:
-    """Give a client process the import path of this one."""
+    """Give a client process the import path of this process."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join([REPOSITORY, *filter(None, sys.path)])}
 
 

@@ -1,4 +1,4 @@
-"""Ask the questions of `make bench-broker`: one function a case, one or more rows each."""
+"""Measure the cases of `make bench-broker`; each function is a case, and makes some rows."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def start(bench: Bench) -> None:
     )  # fmt: skip
 
 
-# In this order; `memory` weighs what the cases before it left.
+# The cases run in this order. `memory` measures the memory that the cases before it left in use.
 LOADED: dict[str, Callable[[Bench, Pair], None]] = {
     "produce": produce,
     "fetch": fetch,

@@ -58,8 +58,8 @@ def fetch(name: str = VERSION, artifacts: Sequence[tuple[str, str, str]] = ARTIF
     """Return the directory with Kafka's jars in `libs`; the first call fetches the jars.
 
     Args:
-        name: of the directory; one for each list of artifacts.
-        artifacts: what to fetch, with all that it needs: group, name and version of each.
+        name: the name of the directory; each list of artifacts has a directory of its own.
+        artifacts: group, name and version of each artifact to fetch; what it needs is fetched, too.
 
     Raises:
         MissingError: Java or Maven is missing or too old.
@@ -98,6 +98,6 @@ def command(
 
 
 def engine(home: Path, *words: str) -> list[float]:
-    """Run Kafka's engine in a new JVM, and return the numbers of its last line."""
+    """Run Kafka's engine in a new JVM, and return the numbers in the last line of its output."""
     lines = do(command(home, "KafkaEngine", *words, heap="1g"), home).split("\n")
     return [float(word) for word in lines[-2].split()]

@@ -71,7 +71,7 @@ class Troubles:
         self._device, self._place = devices[0], places[0]
 
     def of(self, what: str) -> Callable[[], Callable[[], None]]:
-        """Return a function that starts a trouble, and return a function that ends it."""
+        """Return a function that changes the disk, and that returns a function to undo this."""
         return {
             "healthy": lambda: lambda: None,
             "slow": self._slow,
@@ -173,7 +173,7 @@ def main() -> int:
     if not chosen.no_page:
         check_extra()
     interrupts.obey()
-    logging.getLogger("logstore").setLevel(logging.CRITICAL)  # the troubles cause errors
+    logging.getLogger("logstore").setLevel(logging.CRITICAL)  # the bad disks cause errors
     for name in sweep():
         print(f"removed the disks of a killed run: {name}", file=sys.stderr)
     out = os.path.abspath(chosen.out)

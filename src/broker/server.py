@@ -149,11 +149,11 @@ class Broker:
         return self._server.running_count
 
     def request_times(self) -> dict[int, ApiTimes]:
-        """Return how long requests have taken so far, for each API by its number."""
+        """Return how long requests have taken so far; the keys are the numbers of the APIs."""
         return self._server.request_times.snapshot()
 
     def traffic(self) -> dict[str, TopicTraffic]:
-        """Return what clients have appended and read so far, by topic."""
+        """Return what clients have appended to each topic, and read from each topic, so far."""
         return self._services.traffic.snapshot()
 
     def counts(self) -> dict[str, int]:

@@ -21,7 +21,7 @@ from logstore.cli.demo.flights import Flights, FlightsMissingError, load_flights
 from logstore.cli.demo.summary import Page
 
 DIR_NAMES = ("disk1", "disk2", "disk3")
-SHARES = {"full": 1, "small": 20}  # one flight in this many
+SHARES = {"full": 1, "small": 20}  # "small" uses one flight of 20
 
 
 def run(directory: str, parts: Sequence[Flights]) -> bool:

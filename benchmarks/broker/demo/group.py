@@ -84,7 +84,7 @@ class Group:
             time.sleep(0.005)
 
     def abandon(self) -> None:
-        """Let the members end by themselves, without a wait: their broker may be gone."""
+        """Tell the members to end, and do not wait for them, because the broker may be gone."""
         self._is_abandoned = True
         self._stop.set()
 

@@ -1,4 +1,4 @@
-"""Produce flights with confluent-kafka: idempotent, compressed, one partition an airport."""
+"""Produce flights with confluent-kafka, idempotent and compressed; each airport has a partition."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Load:
                 "compression.type": "lz4",
                 "linger.ms": 5,
                 "queue.buffering.max.messages": 1_000_000,
-                # After the kill, it tries again soon; its default is up to ten seconds.
+                # After the kill, the client tries again soon. The default is up to ten seconds.
                 "reconnect.backoff.ms": 20,
                 "reconnect.backoff.max.ms": 200,
                 "log_level": 0,  # the kill is made on purpose

@@ -165,7 +165,7 @@ class TopicCatalog:
         """Delete all partitions of a topic.
 
         Raises:
-            LogStoreError: a partition could not be deleted; some others may be deleted.
+            LogStoreError: a partition could not be deleted; other partitions may be deleted.
         """
         note = UnfinishedTopic(topic.name, topic.partitions[-1] + 1, topic.id)
         with self._change(topic.name), self._notes.noting(DELETED, note):

@@ -20,7 +20,7 @@ class Complaints:
         """Return how many warnings were left out; return None if this warning is left out, too.
 
         Args:
-            kind: one of a few texts, so that the memory is limited.
+            kind: the kind of the warning; all kinds are remembered, so there must be only a few.
         """
         logged, left_out = self._last.get(kind, (now - self.interval_seconds, 0))
         if now - logged < self.interval_seconds:

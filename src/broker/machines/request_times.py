@@ -65,7 +65,7 @@ class ApiTimes(NamedTuple):
 
 
 class RequestTimes:
-    """Add up the times of all requests, by API.
+    """Add up the times of all requests, separately for each API.
 
     Threads: any thread may call any method. `_lock` is held only briefly.
     """
@@ -90,7 +90,7 @@ class RequestTimes:
             seconds[3] += send
 
     def snapshot(self) -> dict[int, ApiTimes]:
-        """Return the counts and times so far, by the number of the API."""
+        """Return the counts and times so far; the keys are the numbers of the APIs."""
         with self._lock:
             apis = [(key, (*counts,), (*seconds,)) for key, (counts, seconds) in self._apis.items()]
         return {key: ApiTimes(counts, seconds) for key, counts, seconds in apis}

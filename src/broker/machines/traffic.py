@@ -1,4 +1,4 @@
-"""Count what clients append and read, by topic."""
+"""Count what clients append to each topic, and what they read from each topic."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def auto_create(services: Services, name: str) -> tuple[ErrorCode, Topic | None]
 
 
 def answer_create(call: Call) -> Answer:
-    """Create topics, each independently of the others."""
+    """Create topics; the failure of a topic does not affect other topics."""
     asked = call.request.message()
     named = Counter(topic.name for topic in asked.topics)
     rows = []
@@ -162,7 +162,7 @@ def _config_rows(config: LogConfig, defaults: LogConfig) -> list[Any]:
 
 
 def answer_delete(call: Call) -> Answer:
-    """Delete topics, each independently of the others."""
+    """Delete topics; the failure of a topic does not affect other topics."""
     asked = call.request.message()
     if call.request.version >= BY_ID:
         wanted = [(one.name, one.topic_id) for one in asked.topics]

@@ -41,7 +41,7 @@ def default_of(field: schemas.Field, classes: dict[str, Any]) -> Any:
 
 @functools.cache
 def classes_of(name: str) -> dict[str, Any]:
-    """Return the classes of a message and of its structs, by their names in the schema."""
+    """Map the names of a message and of its structs in the schema to their classes."""
     found: dict[str, Any] = {}
     waiting = dict(schemas.schema_of(name).structs)
     while waiting:

@@ -119,7 +119,7 @@ def schema_of(name: str) -> Schema:
 
 @functools.cache
 def api_names() -> dict[int, str]:
-    """Return the name of each API by its key, such as `Metadata` for 3."""
+    """Map the key of each API to the name of the API, such as 3 to `Metadata`."""
     return {
         row["apiKey"]: name.removesuffix("Request")
         for name, row in _rows().items()

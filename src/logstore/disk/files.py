@@ -105,7 +105,7 @@ class Entry(NamedTuple):
 
 
 class UnfitError(OSError):
-    """Raised for a file that is not regular, or is larger than a file of its name may be."""
+    """Report a file that is not regular, or is larger than any file with this name can be."""
 
     @property
     def reason(self) -> str:

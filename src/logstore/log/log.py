@@ -39,7 +39,7 @@ class Log(ReplicatedLog, ReadableLog):
     # --- closing -------------------------------------------------------------------------
 
     def close(self, flush: bool = True) -> None:
-        """Flush, write the active segment's indexes and release all files; closing twice is allowed."""
+        """Flush the log, write its last indexes and release all files; closing twice is allowed."""
         state = self._state
         if state.unavailable is not None:
             return

@@ -109,7 +109,7 @@ def end_all(subscriptions: Subscriptions) -> None:
 
 
 def _call_each(entries: Iterator[ref[Subscription]], event: LogEvent) -> None:
-    """Call all subscribers; if Ctrl-C interrupts a call, call the others, then raise the interrupt."""
+    """Call all subscribers; raise an interrupt by Ctrl-C only after the last call."""
     try:
         for entry in entries:
             subscription = entry()

@@ -164,7 +164,7 @@ class StoreMetrics(NamedTuple):
     log_dirs: tuple[LogDirMetrics, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the gauges in a dict, by name."""
+        """Return the gauges as a dict from name to value."""
         return {**self._asdict(), "log_dirs": [row._asdict() for row in self.log_dirs]}
 
 

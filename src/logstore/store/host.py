@@ -38,7 +38,7 @@ class StoreHost:
         check_owner: a function that raises like `check`, and raises ReadOnlyStoreError for a view.
         replicas: the store's replicas, including those that are reserved, moving or to be purged.
         dir_named: a function that finds a log dir by any path that leads to it.
-        keepers: the keeper of each log dir by its path; the store adds and removes entries.
+        keepers: maps the path of each log dir to its keeper. The store adds and removes entries.
     """
 
     def __init__(

@@ -160,7 +160,7 @@ class StoreReader:
         returns the same paths.
 
         Raises:
-            LogDirOfflineError: a log dir failed during this call; the others are closed cleanly.
+            LogDirOfflineError: a log dir failed in this call; other log dirs are closed cleanly.
                 Only the first call of `close` raises this error.
         """
         from logstore.store.state import CLOSED

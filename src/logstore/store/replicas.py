@@ -57,7 +57,7 @@ class OfflineReplica(NamedTuple):
 
 
 class IncompleteReplica(NamedTuple):
-    """A copy that may lack records, open for reading only. `others` are the other directories."""
+    """A copy that may lack records, open only for reading. `others` describes the other copies."""
 
     log: Log
     log_dir: LogDir
@@ -106,7 +106,7 @@ class Replicas(ReplicaReservations):
         self.catalog = Catalog()
         self.figures = {log_dir.path: DirFigures(log_dir) for log_dir in log_dirs}
         self._on: dict[str, dict[TopicPartition, Log]] = {d.path: {} for d in log_dirs}
-        # By log dir path: the logs that arrived by a move, which the scrubber reads first.
+        # For each log dir path, the logs that arrived by a move. The scrubber reads them first.
         self._arrived: dict[str, list[Log]] = {}
 
     def __len__(self) -> int:

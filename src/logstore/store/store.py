@@ -147,8 +147,8 @@ class LogStore(StoreReader):
         because they were already offline or SUSPECT.
 
         Raises:
-            LogDirOfflineError: a log dir failed during this call; the others are flushed.
-            LogDirSuspectError: a log dir began to hang during this call; the others are flushed.
+            LogDirOfflineError: a log dir failed during this call; other log dirs are flushed.
+            LogDirSuspectError: a log dir began to hang in this call; other log dirs are flushed.
         """
         from logstore.store.dirs.shutdown import flush_dirs
 
@@ -219,8 +219,8 @@ class LogStore(StoreReader):
             config: the new partitions' configuration. None means the store's `log_config`.
             is_new: the caller knows that none of the partitions exists, as in `create`.
             exist_ok: return the logs of existing partitions, whatever their log dirs are, and
-                create the others. If `config` or `topic_id` is not None, existing partitions must
-                have it.
+                create missing partitions. If `config` or `topic_id` is not None, existing
+                partitions must have it.
             topic_id: the topic id of all partitions, as in `create`. If None, each id is random.
 
         Raises:

@@ -86,7 +86,7 @@ class DirFigures:
 
 
 def allowance_bytes(figures: Iterable[DirFigures], default: int) -> int:
-    """Estimate a new replica's size: the mean size of the others, or the default if all are empty.
+    """Estimate a new replica's size: the mean of all replicas with records, or else the default.
 
     A mean below ALLOWANCE_BYTES_MIN counts as ALLOWANCE_BYTES_MIN.
     """

@@ -55,12 +55,12 @@ def reassign(
     """Run, check or cancel the moves of FILE, in the JSON of kafka-reassign-partitions.
 
     Only entries with this store's broker id count. The log dir "any" asks for no move. If a
-    partition does not exist yet, the store records the log dir in which to create the partition.
+    partition does not exist yet, the store notes the log dir in which to create the partition.
 
     Before --execute moves anything, it prints the present log dirs in the same JSON. Execute that
     JSON to go back. The exit code of --verify is 1 while a replica has not arrived or is not
     created. --verify leaves every throttle unchanged. --cancel cancels the running moves and
-    withdraws the records about new partitions.
+    withdraws the notes about new partitions.
 
     \b
     Examples:
@@ -162,7 +162,7 @@ def is_wished(store: LogStore, topic: str, partition: int, wanted: str) -> bool:
 def cancel(log_dirs: tuple[str, ...], text: str, output_format: str) -> None:
     """Cancel the running moves of a reassignment; moves that have ended are unchanged.
 
-    The records that the reassignment left about missing partitions are withdrawn.
+    The store also forgets the wanted log dirs of partitions that do not exist yet.
     """
     with store_for_reading(log_dirs) as store, wrong_usage():
         plan = MovePlan.from_json(text, broker_id=store.broker_id)

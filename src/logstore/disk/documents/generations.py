@@ -89,7 +89,7 @@ class DirGeneration:
             are still in doubt.
         old: why the log dir is an old copy, or why some replicas are still in doubt; "" if neither.
         is_taken_in: the user gave up the log dir, and now adds it again as it is. So the
-            generations that others recorded of it do not count.
+            generations of this log dir that other log dirs recorded do not count.
         is_all_in_doubt: all replicas in the log dir are in doubt, not only those in `doubts`.
         found: the replicas that were found to be in doubt when the log dir was loaded.
         held: the generation that the log dir had in this process before it went offline.

@@ -180,7 +180,7 @@ class Cleaner:
     def _select(
         self, window: Window, looked: list[tuple[Place, int | None, Verdict]]
     ) -> Steps[dict[int, bytes | None]]:
-        """Return the new bytes of each batch with the verdict LOOK, by its position in the window.
+        """Map the position in the window of each batch with the verdict LOOK to its new bytes.
 
         The bytes are None for an unchanged batch, and empty for a batch of which no record stays.
         """

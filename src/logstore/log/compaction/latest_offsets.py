@@ -189,7 +189,7 @@ class LatestOffsets:
         return (places >> HALF).view(np.int64)
 
     def _steps(self, mixed: NDArray[np.uint64]) -> Numbers:
-        """Return, for each key, the distance between two places of its sequence."""
+        """Return, for each key, the distance between the places that are tried for this key."""
         steps = (mixed & LOW_HALF) * np.uint64(self._place_count // WIDTHS[-1])
         return (steps >> HALF).view(np.int64) + 1
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 EXPIRATION_MS = 24 * 3600 * 1000  # Kafka's default of producer.id.expiration.ms
 PRODUCERS_MAX = 100_000
-FORGOTTEN_AT_ONCE = 4096  # so that no append waits more than a few ms
+FORGOTTEN_AT_ONCE = 4096  # this limit keeps the wait of an append at a few ms
 
 _read_last = LAST.unpack_from
 _read_batches = EPOCH_AND_BATCHES.unpack_from
@@ -140,7 +140,7 @@ class Producers:
             OutOfOrderSequenceError, ProducerFencedError, InvalidTransactionStateError: see
                 `rules.after`. Then the caller must not write any of the batches.
         """
-        if len(headers) == 1:  # the usual case, in as few steps as possible
+        if len(headers) == 1:  # this usual case takes few steps
             _, _, _, magic, attributes, _, _, _, _, _, producer_id, epoch, sequence, _ = headers[0]
             if producer_id < 0:
                 return ()

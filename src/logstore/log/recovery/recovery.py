@@ -57,7 +57,7 @@ class Recovery:
         from_disk: bool = False,
         is_start_confirmed: bool = True,
     ) -> None:
-        # Called before each change; raises if the store gave up the log dir while this thread hung.
+        # This is called before each change. It raises if the store gave up the log dir meanwhile.
         self._check = check
         self._from_disk = from_disk  # after a failed sync, the kernel's cache may be wrong
         # If only one file has this log start, the records before it are hidden, but not deleted.

@@ -30,7 +30,7 @@ Arguments = dict[str, Any]
 
 
 class Request:
-    """Lets a running handler send progress to its client, and ask whether the client hung up."""
+    """Let a running handler send progress to its client, and ask whether the client hung up."""
 
     def __init__(
         self, tell: Callable[[bytes], object], is_abandoned: Callable[[], bool] = lambda: False

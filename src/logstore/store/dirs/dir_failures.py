@@ -35,7 +35,7 @@ class DirFailures:
 
     Args:
         callback: the user's function, which is called with the error of a log dir that failed.
-        keepers: the keeper of each log dir by its path. The store adds and removes entries.
+        keepers: maps the path of each log dir to its keeper. The store adds and removes entries.
 
     Attributes:
         is_armed: whether failures are handled. It is True from the end of the opening to the close.

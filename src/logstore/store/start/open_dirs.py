@@ -135,7 +135,7 @@ def view_log_dirs(
 
 
 def _check_a_store_is_seen(facts: Sequence[DirFacts]) -> None:
-    """Refuse a view if some dirs are empty and all others cannot be read."""
+    """Refuse a view if some dirs are empty and all other dirs are unreadable."""
     bad = [fact for fact in facts if fact.found is Found.BAD]
     empty = [fact for fact in facts if fact.found in (Found.BARE, Found.ABSENT)]
     empty = [fact for fact in empty if not fact.has_replicas and not fact.hint.directory_id]
