@@ -32,7 +32,7 @@ RECORD_BYTES, BATCH_RECORDS = 100, 1000
 TIME_MS = 1_760_000_000_000
 SAME_COLUMNS = "partition,offset,timestamp,value"
 
-# The question, the numerator, the denominator, whether the goal is the least or the most, the goal.
+# Each row: the question, the numerator, the denominator, the kind of goal, and the goal.
 GOALS = (
     ("the same four columns, against the plain source", "logstore", "plain", "most", 1.15),
     ("against a source that yields tuples", "tuples", "logstore", "least", 2.5),

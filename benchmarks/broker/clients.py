@@ -1,4 +1,4 @@
-"""Be one client process of confluent-kafka: produce, produce at a rate, consume.
+"""Run one client process of confluent-kafka, which produces, produces at a rate, or consumes.
 
 Run as `python -m benchmarks.broker.clients COMMAND '{"address": ..., ...}'`; the answer is one line
 of JSON. Clients measure their own time, so their start is not part of a figure.

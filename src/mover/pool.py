@@ -24,7 +24,7 @@ class ReplicaMoveThreadPool(Generic[Task]):
     Args:
         take: returns the next task, or None if no task is allowed to run now.
         run: runs a task; if the task raises an error, the thread continues.
-        changed: notified when `take` could return a task again.
+        changed: a condition that is notified when `take` can return a task again.
         failed: called with the error that `run` raised.
         path: if no thread can be started, the error names this log dir.
     """

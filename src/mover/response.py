@@ -64,7 +64,7 @@ class ChangeReplicaDirResponse:
 
     @property
     def results(self) -> dict[tuple[str, int], LogStoreError | None]:
-        """The results that are known, by partition: None for a success, an error for a failure."""
+        """The known result of each partition: None for a success, an error for a failure."""
         known: dict[tuple[str, int], LogStoreError | None] = dict(self._results.items())
         for key, move in self.moves.items():
             if move.state.is_end:

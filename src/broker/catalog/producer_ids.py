@@ -5,7 +5,7 @@ durably to every log dir that serves. After a restart, new ids are larger than t
 any log dir stores. New ids are also larger than every id in the logs, because a log may come from
 another broker. If a log dir does not serve while a block is given, that log dir does not store the
 end of the block. So an id could be given twice if only this log dir is present at a later start.
-Ids from 2^62 on are left to programs that append to the store without this broker.
+Programs that append to the store without this broker use the ids that are 2^62 or larger.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ class GroupCoordinator:
                 partial(self.topic.log, number), self._settings, self._draw_id, self.now,
                 self._scheduler.submit, self._watch_all,
             )  # fmt: skip
-            shard = self._shards.setdefault(number, made)  # of two, the first stays
+            shard = self._shards.setdefault(number, made)  # the first shard stays
         return shard
 
     def shard_of(self, name: str) -> Shard:

@@ -81,7 +81,7 @@ def check(log: ReadableLog) -> None:
 
 
 def is_detached(log: ReadableLog) -> bool:
-    """Check, without a disk access, whether a log was closed, deleted or released by its log dir."""
+    """Check whether a log was closed, deleted or released by its log dir; use no disk."""
     return log._state.unavailable is not None
 
 

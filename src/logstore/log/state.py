@@ -63,7 +63,7 @@ class LogState(Replica):
 
     Attributes:
         lock, flush_lock: see above.
-        appended: guards `unavailable` and `log_dir`; held for moments only.
+        appended: guards `unavailable` and `log_dir`; a thread holds it only for a moment.
         now_ms: the clock of the environment; never changes.
 
         Written under `lock`:

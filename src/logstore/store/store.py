@@ -143,8 +143,8 @@ class LogStore(StoreReader):
     def flush(self) -> tuple[str, ...]:
         """Make every acknowledged record durable, on all log dirs in parallel.
 
-        If one log dir fails, the others are still flushed. Returns the log dirs that were skipped
-        because they were already offline or SUSPECT.
+        If one log dir fails, the other log dirs are still flushed. Returns the log dirs that were
+        skipped because they were already offline or SUSPECT.
 
         Raises:
             LogDirOfflineError: a log dir failed during this call; other log dirs are flushed.

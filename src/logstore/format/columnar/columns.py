@@ -324,7 +324,7 @@ def _column_at(buffer: Buffer, position: int, end: int, count: int) -> tuple[Byt
 
 
 def together(columns: Iterable[BytesColumn]) -> Iterator[BytesColumn]:
-    """Merge columns whose cells have the same size and are adjacent; yield others unchanged."""
+    """Merge columns whose cells are adjacent and of one size; yield other columns unchanged."""
     held: BytesColumn | None = None
     for column in columns:
         if (

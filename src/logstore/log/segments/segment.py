@@ -103,9 +103,8 @@ class Segment:
         # True if offsets may be missing in the segment, for example after Kafka's compaction.
         self.is_sparse = False
         # This process wrote the bytes at and after `sound_from`. `sound_spans` has the verified
-        # ranges before `sound_from`, in ascending order; adjacent ranges are merged. The tuple is
-        # replaced as a whole. If two threads replace the tuple at once, some bytes are verified
-        # twice.
+        # ranges before `sound_from`, in ascending order; adjacent ranges are merged. `sound_spans`
+        # is replaced as a whole. If two threads replace it at once, some bytes are verified twice.
         self.sound_from = NOT_WRITTEN_HERE
         self.sound_spans: tuple[tuple[int, int], ...] = ()
         self.cached: dict[Any, Cached] = {}

@@ -1,4 +1,4 @@
-"""Detect a disk that is slower than the others; it serves, but gets no new replicas (KIP-112).
+"""Detect a disk that is slower than other disks; it serves, but gets no new replicas (KIP-112).
 
 A disk that is about to die, or a RAID that is being rebuilt, answers every call, but late. A fixed
 bound cannot distinguish such a disk from a disk that is always slow. So the time of a log dir's

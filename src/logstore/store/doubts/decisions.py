@@ -78,7 +78,7 @@ def _without_contested(
 def doubted(replicas: Replicas, decisions: Iterable[Decision]) -> list[Decision]:
     """Replace the decisions about replicas in doubt, so that these replicas become INCOMPLETE.
 
-    Other directories of these replicas are left alone.
+    The other directories of these replicas stay as they are.
     """
     told, doubtful = [], set()
     decisions = list(decisions)

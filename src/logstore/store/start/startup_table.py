@@ -91,7 +91,7 @@ class Act(enum.Enum):
 
     OPEN = "open"
     COMPLETE = "complete"  # rename `.move` to live, then open it
-    INCOMPLETE = "incomplete"  # open the first copy for reading only; others may have more records
+    INCOMPLETE = "incomplete"  # open the first copy for reading only; other copies may have more
     OFFLINE = "offline"
     CONFLICT = "conflict"  # the first copy outranks the second, but the second stays open
     RESUME = "resume"  # continue the move; first mark a caught-up `.move` as copying
@@ -163,7 +163,7 @@ def _decide_one(
     decisions += [
         _leave(key, facts, "a .stray directory") for facts in rest if facts.kind == "stray"
     ]
-    doomed = (*dead, *deletions)  # deletions come last: without them, the others would come back
+    doomed = (*dead, *deletions)  # deletions come last: without them, other copies would come back
     if doomed and is_a_dir_bad:
         reason = "deleted; it is purged once no log dir is bad"
         decisions += [_leave(key, facts, reason) for facts in doomed]

@@ -156,7 +156,7 @@ def delete(state: OwnerState, topic: str, partition: int) -> None:
 def _deciding_if_accepted(state: OwnerState) -> Iterator[None]:
     """Apply the start-up table to undecided replicas if the `with` block accepted the last bad dir.
 
-    The accepted log dir was an old copy. A recorded deletion may apply to a copy in it.
+    The accepted log dir was an old copy. A recorded deletion may apply to a replica in it.
     """
     from logstore.store.start.undecided import decide_again
 
