@@ -237,7 +237,7 @@ def _header_columns(
     tuple[np.ndarray[tuple[int], np.dtype[np.uint32]], BytesColumn, BytesColumn]
     | tuple[None, None, None]
 ):
-    """Encode the headers of one batch's records: starts for each record, names and cells."""
+    """Encode the headers of a batch: the starts for each record, the names, and the values."""
     if headers is None or not any(headers):
         return None, None, None
     starts = np.zeros(len(headers) + 1, np.uint32)

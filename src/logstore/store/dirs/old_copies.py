@@ -150,7 +150,7 @@ def remedy(log_dir: LogDir) -> str:
 
 
 def explain(log_dir: LogDir) -> None:
-    """Add the names of an old copy's replicas in doubt to the reason of its OUTDATED state."""
+    """Add the replicas that are in doubt to the reason why an old copy is OUTDATED."""
     doubts = ", ".join(sorted(str(key) for key in log_dir.generation.doubts))
     todo = f"in doubt: {doubts}; {REMEDY}" if doubts else GIVE_UP.format(path=log_dir.path)
     log_dir.explain(LogDirState.OUTDATED, f"{log_dir.generation.old}; {todo}")
