@@ -117,7 +117,7 @@ def test_regression_topics_asks_the_owner_which_partitions_are_offline(
             assert done.exit_code == 1
             assert f"offline with {orders[1]}: orders-1, orders-2" in run("topics").stderr
             rows = json.loads(run("topics", "orders", "--format", "json").stdout)
-            assert ["its user took it offline" in row["state"] for row in rows] == [
+            assert ["the user took it offline" in row["state"] for row in rows] == [
                 False, True, True,
             ]  # fmt: skip
         os.rename(orders[1] + ".gone", orders[1])

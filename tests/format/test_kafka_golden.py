@@ -73,7 +73,7 @@ def test_what_is_not_read_is_named(tmp_path: Path) -> None:
     with LogStore.open_kafka(dirs) as store:
         text = str(store.recovery_report)
         assert "-future: the unfinished copy" in text and "-delete: a deleted replica" in text
-        assert "notes.txt: a file that is not a broker's" in text
+        assert "notes.txt: a file that does not belong to a broker" in text
         assert ("doomed", 0) not in store and ("__consumer_offsets", 0) in store
         assert "torn" in store.log("torn", 0).topic
         recovery = store.log("torn", 0).recovery

@@ -69,7 +69,7 @@ def test_two_live_copies_resolve_themselves(tmp_path: Path) -> None:
         with LogStore.open(disks) as store:
             assert store.log(*KEY).log_dir == str(disks[1])
             told = "\n".join(store.recovery_report.warnings)
-            assert "older generation" in told and "the catalog named" in told
+            assert "older generation" in told and "the catalog recorded" in told
         (stray,) = disks[0].glob("*.stray")
         assert metadata_of(stray).generation == 0
         for path in stray.iterdir():

@@ -284,9 +284,9 @@ def test_a_disk_of_fstab_that_is_not_mounted_is_not_formatted() -> None:
     roll = run(ours("/a", A), unmounted("/b"))
     assert ids(roll) == {"/a": A}
     (refused,) = roll.refused
-    assert "/b is named in /etc/fstab and is not mounted" in refused.reason
+    assert "/b is listed in /etc/fstab and is not mounted" in refused.reason
     for others in ([], [bare("/c")], [unmounted("/c")]):
-        with pytest.raises(LogDirIdentityError, match=r"/b.* named in /etc/fstab and .* mounted"):
+        with pytest.raises(LogDirIdentityError, match=r"/b.* listed in /etc/fstab and .* mounted"):
             run(unmounted("/b"), *others)
     assert not run(bare("/b"), bare("/c")).refused
 

@@ -178,7 +178,7 @@ def test_copies_that_contradict_each_other_are_offline() -> None:
     assert "close the store, and move" in str(decision.error())
     cut = replica("delete", topic_id="", dir_name="x" * NAME_BYTES_MAX)
     (decision,) = decide([cut], is_a_dir_bad=False)
-    assert decision.act is Act.OFFLINE and "do not say which partition" in decision.reason
+    assert decision.act is Act.OFFLINE and "do not show which partition" in decision.reason
 
 
 def test_regression_copies_without_metadata_are_incomplete() -> None:

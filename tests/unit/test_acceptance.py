@@ -248,7 +248,7 @@ def test_regression_a_name_that_only_the_right_disk_may_hold_is_not_created(disk
     disks.put_in()
     for _ in range(2):
         with opened(disks.dirs) as store:
-            with pytest.raises(LogDirError, match=r"new-0 is on no good log dir; .* old copy"):
+            with pytest.raises(LogDirError, match=r"new-0 is on no log dir that serves.* old copy"):
                 store.create(*new, exist_ok=True)
             with pytest.raises(LogDirError, match="old copy"):
                 store.log(*new)

@@ -231,8 +231,8 @@ def test_the_directories_are_right_and_a_disagreement_is_told(disks: list[Path])
     shutil.rmtree(disks[2] / "orders-2")
     with LogStore.open(disks) as store:
         told = "\n".join(store.recovery_report.warnings)
-        assert f"named {disks[0]} for orders-0, but it is in {disks[1]}" in told
-        assert f"named {disks[2]} for orders-2, but no log dir" in told
+        assert f"recorded orders-0 in {disks[0]}, but it is in {disks[1]}" in told
+        assert f"recorded orders-2 in {disks[2]}, but no log dir" in told
         assert list(store) == [("orders", 0), ("orders", 1)]
         store.create("orders", 2)
         with pytest.raises(PartitionExistsError):
@@ -255,7 +255,7 @@ def test_regression_a_damaged_catalog_beside_a_missing_dir_is_reported_as_what_i
         assert is_left is (damaged == 2)
         assert len(told) == (damaged if is_left or not number else 0)
         for line in told:
-            assert ("it is left until a start with all log dirs" in line) is is_left
+            assert ("it is not rewritten while a log dir is bad" in line) is is_left
     with LogStore.open(disks) as store:
         assert all(line.endswith("it is rewritten") for line in store.recovery_report.warnings)
     with LogStore.open(disks) as store:

@@ -120,7 +120,7 @@ def test_log_dirs_that_come_and_go_are_told(dirs: list[str]) -> None:
         (Kind.LOG_DIR_OFFLINE, dirs[2]),
         (Kind.LOG_DIR_REMOVED, dirs[2]),
     ]
-    assert told[2].reason == "its user took it offline"
+    assert told[2].reason == "the user took it offline"
     assert all((e.topic, e.partition, e.source, e.target) == (None,) * 4 for e in told)
 
 

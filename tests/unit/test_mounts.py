@@ -112,7 +112,7 @@ def test_a_store_whose_disks_are_all_unmounted_is_not_formatted_anew(
             for path in dirs:
                 os.makedirs(path)
         for read_only in (False, True):
-            with pytest.raises(LogDirIdentityError, match=r"d1.*d2 are named in /etc/fstab and"):
+            with pytest.raises(LogDirIdentityError, match=r"d1.*d2 are listed in /etc/fstab and"):
                 LogStore.open([os.path.join(path, "logs") for path in dirs], read_only=read_only)
         assert not is_there or [os.listdir(path) for path in dirs] == [[], []]
     tables.mount(*dirs)
@@ -130,8 +130,8 @@ def test_one_unmounted_disk_is_offline_and_comes_back(tables: Tables, tmp_path: 
     tables.mount(dirs[0])
     with LogStore.open(dirs, config=QUIET, admin_socket=False) as store:
         reason = store.describe_dirs().log_dirs[1].reason or ""
-        assert f"{dirs[1]} is named in /etc/fstab and is not mounted" in reason
-        with pytest.raises(LogDirIdentityError, match="named in /etc/fstab"):
+        assert f"{dirs[1]} is listed in /etc/fstab and is not mounted" in reason
+        with pytest.raises(LogDirIdentityError, match="listed in /etc/fstab"):
             store.reopen_dir(dirs[1])
         assert os.listdir(dirs[1]) == []
         os.rmdir(dirs[1])
@@ -146,7 +146,7 @@ def test_what_is_said_to_be_new_is_formatted(tables: Tables, tmp_path: Path) -> 
     dirs = dirs_of(tmp_path)
     tables.name(*dirs, tmp_path / "data" / "d3")
     with LogStore.open(dirs, config=QUIET, admin_socket=False, format_new=True) as store:
-        with pytest.raises(LogDirIdentityError, match=r"d3 is named .*: mount it first"):
+        with pytest.raises(LogDirIdentityError, match=r"d3 is listed .*: mount it first"):
             store.add_dir(tmp_path / "data" / "d3")
         store.take_offline(dirs[1])
         for entry in Path(dirs[1]).iterdir():

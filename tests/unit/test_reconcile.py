@@ -171,7 +171,8 @@ def test_regression_a_deletion_that_comes_back_leaves_what_is_open_alone(tmp_pat
         log = store.log(*KEY)
         shutil.move(tmp_path / "away", c)
         report = store.reopen_dir(c)
-        warning = f"{b}/orders-0: a deletion of it came back; it is open, so it stays"
+        warning = f"{b}/orders-0: a recorded deletion of this replica came back; "
+        warning += "the replica is open, so it stays"
         assert warning in report.warnings
         assert log.append(b"second", durable=True) == 1
         assert log.directory == f"{b}/orders-0" and os.path.isdir(log.directory)

@@ -305,7 +305,7 @@ def test_a_crash_is_told_from_an_orderly_close(dirs: list[str]) -> None:
     with LogStore.open(dirs) as store:
         assert not store.recovery_report.was_clean
         assert len(store["orders", 0]) == 100
-        assert "not closed in order" in str(store.recovery_report)
+        assert "without a clean close" in str(store.recovery_report)
 
 
 def test_a_start_that_dies_half_way_leaves_no_clean_marker(

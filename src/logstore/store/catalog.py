@@ -35,7 +35,10 @@ from logstore.names import TopicPartition
 
 # A catalog file is rewritten if it has more lines than SPARE_LINES plus two lines for each entry.
 SPARE_LINES = 1000
-LEFT = "it is left until a start with all log dirs: perhaps only it names replicas on bad log dirs"
+LEFT = (
+    "it is not rewritten while a log dir is bad, because it may be the only record of the replicas "
+    "on that log dir"
+)
 
 
 class Catalog:

@@ -108,9 +108,9 @@ class RecoveryReport:
         if self.listed_count is not None:
             found = format_count(self.listed_count, "partition")
             return f"{found} found; each log is opened at its first use, and is not checked before"
-        # A log dir can be "not closed in order" for several reasons: a crash, a failed disk, a dir
-        # that was taken offline.
-        how = " after an orderly close" if self.was_clean else ", not closed in order before,"
+        # A clean close can be missing for several reasons: a crash, a failed disk, a dir that was
+        # taken offline.
+        how = " after a clean close" if self.was_clean else ", without a clean close before,"
         return (
             f"{format_count(len(self.entries), 'log')} opened{how} in {self.seconds:.2f} s, "
             f"{format_count(self.scanned_bytes, 'byte')} scanned"

@@ -368,7 +368,7 @@ class Replicas(ReplicaReservations):
             paths = [(id_, last_at(self.last_path_of(id_))) for id_ in self.missing_ids]
             names += [f"the log dir with id {id_}{p} ({missing_remedy(id_)})" for id_, p in paths]
         path, *_ = [*(d.path for d in [*bad, *old]), *self.missing_ids, self.log_dirs[0].path]
-        reason = f"{key} is on no good log dir; it may be on an offline log dir: {', '.join(names)}"
+        reason = f"{key} is on no log dir that serves; it may be on: {', '.join(names)}"
         kind = LogDirOfflineError if bad or self.missing_ids else LogDirError
         return kind(path=path, reason=reason + advice)
 

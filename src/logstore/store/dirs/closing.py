@@ -96,7 +96,7 @@ class Closing:
             if outcome.error is not None or not outcome.is_finished:
                 left.append(outcome.item.path)
                 why = outcome.error or outcome.item.reason or f"it still hangs after {timeout} s"
-                warn("log dir %s was not closed in order: %s", outcome.item.path, why)
+                warn("log dir %s was not closed cleanly: %s", outcome.item.path, why)
         try:
             raise_first(o for o in outcomes if not isinstance(o.error, LogDirSuspectError))
         except LogStoreError as error:

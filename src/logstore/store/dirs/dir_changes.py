@@ -105,7 +105,7 @@ def take_offline(state: OwnerState, path: StrPath) -> None:
                 state.replicas.catalog.write_at_once(others)
             except LogStoreError as error:
                 warn("flushing %s before it goes offline failed: %s", log_dir.path, error)
-        log_dir.take_offline("its user took it offline")
+        log_dir.take_offline("the user took it offline")
         state.failures.wait(DROP_SECONDS_MAX)
 
 

@@ -106,7 +106,8 @@ class DirFailures:
                 # the failed call must report the disk's error, not the lack of a thread
                 self._put_off.append(one)
                 with suppress(MemoryError):
-                    warn("log dir %s has failed, and is released later: %s", log_dir.path, error)
+                    more = "this is handled later, because no thread can start"
+                    warn("log dir %s has failed; %s: %s", log_dir.path, more, error)
             else:
                 self._threads.append(thread)
 

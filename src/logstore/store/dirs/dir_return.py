@@ -200,8 +200,8 @@ def refuse_unless_empty(state: OwnerState, log_dir: LogDir) -> None:
     left = list_log_dir(log_dir).replicas
     if replicas.is_a_dir_in_doubt() and any(facts.is_deleted_by_user for facts in left):
         reason = (
-            "it keeps the records of deletions that another log dir, which is offline or hangs, "
-            "does not know yet"
+            "it keeps the record of deleted replicas; another log dir is missing, offline or "
+            "outdated, or hangs, and may still have copies of them"
         )
         raise LogDirError(path=log_dir.path, reason=reason)
     deleted = sorted({f"{f.topic}-{f.partition}" for f in left if f.is_deleted_by_user})

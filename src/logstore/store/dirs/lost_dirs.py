@@ -148,7 +148,7 @@ def refuse_loss(
         reason = f"it held {format_count(len(held), 'replica')}, which {verb} lost {when}: {names}"
         reason += f". {UNSURE}, too" if is_unsure else ""
     elif not replicas.catalog.is_known:
-        reason = f"no log dir knows which replicas it had; these are lost {when}"
+        reason = f"no log dir has a record of its replicas; they are lost {when}"
     elif is_unsure:
         reason = f"{UNSURE}; such replicas are lost {when}"
     else:

@@ -39,15 +39,15 @@ from logstore.store.replicas import Replicas, key_of
 WITNESSES = 2
 
 REMEDY = (
-    "mount the right disk and reopen the log dir; or, if that disk is lost for good, promote "
-    "(logstore promote) or delete each replica in doubt: the first such decision makes this old "
-    "copy the log dir, and the right disk an old copy"
+    "mount the disk with the latest state of the log dir, then reopen the log dir. If that disk is "
+    "lost for good, promote (logstore promote) or delete each replica in doubt; after the first "
+    "such decision, this copy counts as the log dir, and the other disk as an old copy"
 )
 LEFT_REMEDY = "promote (logstore promote) or delete each of its replicas in doubt"
 GIVE_UP = (
-    "mount the right disk and reopen the log dir; or, if that disk is lost for good, take "
-    "this copy in: logstore take-offline {path}, logstore remove-dir --lost {path}, and logstore "
-    "add-dir {path} --format-new"
+    "mount the disk with the latest state of the log dir, then reopen the log dir. If that disk is "
+    "lost for good, take this copy in: logstore take-offline {path}, logstore remove-dir --lost "
+    "{path}, and logstore add-dir {path} --format-new"
 )
 
 
@@ -124,8 +124,8 @@ def _recognise_one(replicas: Replicas, log_dir: LogDir) -> None:
         names = ", ".join(sorted(who for who, _ in ahead))
         count_as_old(
             log_dir,
-            f"log dir {log_dir.path} is an old copy, of generation {own.current}: its generation "
-            f"{last} is known to {names}",
+            f"log dir {log_dir.path} is an old copy, of generation {own.current}: {names} recorded "
+            f"generations that it does not have, up to {last}",
         )
     if own.is_accepted:
         own.old = f"log dir {log_dir.path} was an old copy when it was accepted as the log dir"

@@ -105,7 +105,8 @@ def doubted(replicas: Replicas, decisions: Iterable[Decision]) -> list[Decision]
                 reason = f"{decision.reason}; {reason}"
             told.append(Decision(Act.INCOMPLETE, key, (first, *others), reason))
         else:
-            reason = f"{decision.reason or decision.act.value}: not done, the replica is in doubt"
+            reason = "it is left as it is, because the replica is in doubt; without the doubt: "
+            reason += decision.reason or decision.act.value
             told += [Decision(Act.LEAVE, key, (facts,), reason) for facts in decision.replicas]
     return told
 
@@ -200,11 +201,11 @@ def disagreements(replicas: Replicas, said: Mapping[TopicPartition, LogDir]) -> 
         if replica is not None:
             if replica.log_dir is not log_dir:
                 yield (
-                    f"the catalog named {log_dir.path} for {key}, but it is in "
+                    f"the catalog recorded {key} in {log_dir.path}, but it is in "
                     f"{replica.log_dir.path}"
                 )
         elif key not in replicas and not log_dir.is_offline:
-            yield f"the catalog named {log_dir.path} for {key}, but no log dir that serves has it"
+            yield f"the catalog recorded {key} in {log_dir.path}, but no log dir that serves has it"
             if not replicas.is_a_dir_bad():
                 replicas.catalog.note(key, None)
 
@@ -230,8 +231,9 @@ def note_missing(
             continue
         if own.is_accepted and key not in own.doubts:
             continue
-        first = "mount the right disk and reopen the log dir, or " if log_dir.is_outdated else ""
-        reason = f"{own.old}; it does not have {key}: {first}delete {key} to give up that partition"
+        first = "mount the disk with the latest state of the log dir and reopen the log dir, or "
+        todo = f"{first if log_dir.is_outdated else ''}delete {key} to give up that partition"
+        reason = f"{own.old}; it does not have {key}: {todo}"
         error = ReplicaOfflineError(topic=key.topic, partition=key.partition, reason=reason)
         own.found[key] = known_offsets(replicas, log_dir).get(key, -1)
         replicas.found_offline(key, OfflineReplica(error, log_dir, is_missing=True))

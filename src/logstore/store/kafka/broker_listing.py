@@ -147,8 +147,8 @@ def list_kafka_dir(path: str) -> KafkaListing:
             if kind != "live":
                 listing.warnings.append(f"{full}: {WHAT[kind]}")
         elif entry.name not in _known_names(entry):
-            kind = entry.kind
-            listing.warnings.append(f"{full}: a {kind} that is not a broker's; it is not read")
+            what = f"a {entry.kind} that does not belong to a broker"
+            listing.warnings.append(f"{full}: {what}; it is not read")
     for name in (START_OFFSETS, RECOVERY_POINTS, HIGH_WATERMARKS, CLEANER_OFFSETS):
         full = os.path.join(path, name)
         offsets = read_offsets(full, listing.damage)
@@ -158,7 +158,7 @@ def list_kafka_dir(path: str) -> KafkaListing:
             here = {replica.key for replica in listing.replicas}
             strange = ", ".join(str(key) for key in sorted(offsets.keys() - here))
             if strange:
-                reason = f"it names {strange}, which the log dir does not have"
+                reason = f"it lists {strange}, but the log dir has no such replicas"
                 listing.damage.append((full, reason))
         for key, offset in offsets.items():
             if offset > listing.known_ends.get(key, (0, ""))[0]:

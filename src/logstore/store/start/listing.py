@@ -164,7 +164,7 @@ def _what_is_foreign(entry: files.Entry) -> str:
         return f"a {kind} in the place of a file of the store"
     if parse_dir_name(entry.name) is not None:
         return f"a {kind}, not the directory of a replica"
-    return f"a {kind} that is not the store's"
+    return f"a {kind} that does not belong to the store"
 
 
 def _take_bare_replica(listing: Listing, facts: ReplicaFacts, path: str) -> None:

@@ -269,7 +269,8 @@ def _outlive_deletions(
         generation = deleted.get((facts.topic, facts.partition, facts.topic_id), -1)
         replica = replicas.opened.get(TopicPartition(facts.topic, facts.partition))
         if facts.is_open and facts.generation <= generation and replica is not None:
-            warning = f"{facts.path}: a deletion of it came back; it is open, so it stays"
+            warning = f"{facts.path}: a recorded deletion of this replica came back; "
+            warning += "the replica is open, so it stays"
             try:
                 replica.log_dir.check()
                 with this.at(replica.log_dir):

@@ -209,7 +209,7 @@ def not_mounted(*facts: DirFacts) -> str:
     """Say which fstab mount points above empty dirs are unmounted; return "" if none are."""
     points = sorted({fact.unmounted for fact in facts if fact.unmounted})
     is_one = len(points) == 1
-    told = f"{', '.join(points)} {'is' if is_one else 'are'} named in /etc/fstab and "
+    told = f"{', '.join(points)} {'is' if is_one else 'are'} listed in /etc/fstab and "
     return f"{told}{'is' if is_one else 'are'} not mounted" if points else ""
 
 
@@ -289,7 +289,7 @@ class _Existing:
         if meta.cluster_id != self.cluster_id:
             reason = (
                 f"it belongs to another store ({meta.cluster_id}, not {self.cluster_id}): "
-                "a foreign or swapped disk; mount the right one"
+                "a foreign or swapped disk; mount the disk that belongs here"
             )
         elif meta.directory_id in self.roster:
             self.ids[fact.path] = meta.directory_id

@@ -193,7 +193,7 @@ def _with_live(
     """Decide about a replica that has a live copy."""
     top = _top(live)
     if top is None:
-        reason = "there are several live copies of it, and none outranks the others"
+        reason = "it has several live copies, and no copy outranks all others"
         decisions = [Decision(Act.OFFLINE, key, tuple(live), reason)]
         reason = "none of its live copies outranks the others"
         return decisions + [_leave(key, facts, reason) for facts in others]
@@ -232,7 +232,7 @@ def _beside_live(key: TopicPartition, top: ReplicaFacts, facts: ReplicaFacts) ->
     if facts.kind == "move":
         if (is_same or not facts.topic_id) and _names(top.moving, facts):
             return Decision(Act.RESUME, key, (facts,), "its move will be resumed")
-        return Decision(Act.PURGE, key, (facts,), "the live copy names no such move")
+        return Decision(Act.PURGE, key, (facts,), "the live copy has no record of this move")
     if is_same and facts.superseded_by is not None:
         reason = "the live copy replaced it, and it is purged once the live copy is as long"
         return Decision(Act.PURGE_COVERED, key, (facts,), reason)
@@ -264,7 +264,9 @@ def _without_live(
     # A copy without metadata belongs to the partition in its name, unless the name is shortened.
     known = known or [facts for facts in copies if len(facts.dir_name) < NAME_BYTES_MAX]
     if len({facts.topic_id for facts in known}) != 1:
-        reason = "are of different topics" if known else "do not say which partition they are of"
+        reason = (
+            "belong to different topics" if known else "do not show which partition they belong to"
+        )
         reason = f"no live copy of it is left, and {names} {reason}; close the store, and move "
         reason += "the unwanted ones out of their log dirs"
         return [*decisions, Decision(Act.OFFLINE, key, tuple(copies), reason)]

@@ -36,7 +36,8 @@ def decide_again(state: OwnerState, keys: Iterable[TopicPartition]) -> None:
         doubted = [log_dir for log_dir in replicas.log_dirs if log_dir.generation.is_frozen]
         conclude(replicas, doubted, is_start=False)
     except LogStoreError as error:
-        warn("%s: decided at the next start: %s", ", ".join(map(str, sorted(keys))), error)
+        names = ", ".join(map(str, sorted(keys)))
+        warn("the decision about %s is put off to the next start: %s", names, error)
     forget_postponed(replicas, loader.purges)
     for doomed in loader.purges:
         replicas.purge(doomed)

@@ -31,7 +31,8 @@ def check_choice(*, is_new: bool, exist_ok: bool) -> None:
     """Refuse two arguments that contradict each other."""
     if flag(exist_ok, "exist_ok") & flag(is_new, "is_new"):
         raise ValueError(
-            "is_new says that the partition does not exist, exist_ok that it may exist"
+            "is_new=True says that the partition does not exist, and exist_ok=True that it may "
+            "exist: pass only one of them"
         )
 
 

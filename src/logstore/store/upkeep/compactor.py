@@ -151,7 +151,8 @@ class Compactor:
             import logging
 
             logging.getLogger("logstore").warning(
-                "%s in %s cannot be compacted: %s; it is tried again, and other logs are compacted",
+                "%s in %s cannot be compacted: %s; it is tried again later, and the other logs are "
+                "still compacted",
                 *(key, self._log_dir.path, aside.reason),
             )
 
