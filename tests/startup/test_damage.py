@@ -220,4 +220,4 @@ def test_a_log_start_offset_behind_the_end_is_not_believed(dirs: list[str]) -> N
         found = checkpoint.Offsets(offsets, {})
         checkpoint.write_offsets(os.path.join(one, name), name, meta.directory_id, found)
     store = check(dirs)
-    assert "not believed" in str(store.recovery_report)
+    assert "in the checkpoint is not used" in str(store.recovery_report)

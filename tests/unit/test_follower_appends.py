@@ -49,7 +49,7 @@ def test_a_replaced_leader_is_refused(log: Log) -> None:
 def test_a_new_leader_sends_what_its_predecessors_wrote(log: Log) -> None:
     """Its own epoch is in no batch yet. If it is not given, the log's bounds the batches."""
     log.leader_epoch = 9
-    with pytest.raises(ValueError, match="leader epoch 2 follows leader epoch 9"):
+    with pytest.raises(ValueError, match="leader epoch 2 follows the higher leader epoch 9"):
         log.append_as_follower(batch(0, 2))
     assert log.append_as_follower(batch(0, 2) + batch(1, 3), leader_epoch=9) == range(2)
     assert log.leader_epoch == 9
@@ -58,9 +58,9 @@ def test_a_new_leader_sends_what_its_predecessors_wrote(log: Log) -> None:
 @pytest.mark.parametrize(
     ("raw", "message"),
     [
-        (batch(1, 2), "leader epoch 2 follows leader epoch 3"),
-        (batch(1, 4) + batch(2, 3), "leader epoch 3 follows leader epoch 4"),
-        (batch(1, 6), "a leader of epoch 5 has no batch of epoch 6"),
+        (batch(1, 2), "leader epoch 2 follows the higher leader epoch 3"),
+        (batch(1, 4) + batch(2, 3), "leader epoch 3 follows the higher leader epoch 4"),
+        (batch(1, 6), "a leader of epoch 5 cannot send a batch of epoch 6"),
     ],
 )
 def test_epochs_that_no_leader_can_have_are_refused(log: Log, raw: bytes, message: str) -> None:

@@ -158,7 +158,10 @@ def _entries(document: dict[str, Any]) -> list[tuple[int, int]]:
         fields.number(epoch, "an epoch", fields.EPOCH_MAX, low=-1)
         fields.number(start, "the first offset of an epoch", fields.OFFSET_MAX)
         if entries and not (epoch > entries[-1][0] and start > entries[-1][1]):
-            raise ValueError(f"its epochs fall: [{epoch}, {start}] follows {list(entries[-1])}")
+            raise ValueError(
+                f"its epochs and their offsets do not both rise: [{epoch}, {start}] follows "
+                f"{list(entries[-1])}"
+            )
         entries.append((epoch, start))
     return entries
 

@@ -192,9 +192,11 @@ class Replica:
         number = max(bisect_right(bases, offset) - 1, 0)
         segment = segments[number]
         if offset < segment.base_offset:
-            raise corrupt(segment, 0, f"the segments before it, from {offset} on, are missing")
+            reason = f"the segments from offset {offset} up to this segment are missing"
+            raise corrupt(segment, 0, reason)
         if offset >= segment.end_offset and number + 1 < len(segments):
-            reason = f"offsets {segment.end_offset} to {bases[number + 1]} are missing after it"
+            missing = f"offsets {segment.end_offset} to {bases[number + 1]}"
+            reason = f"{missing} after this segment are missing"
             raise corrupt(segment, segment.size_bytes, reason)
         return segment
 

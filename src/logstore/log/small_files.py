@@ -118,7 +118,7 @@ def read_small_files(
         whose = _is_foreign(metadata, TopicPartition(topic, partition), topic_id, directory)
         metadata, lost = (None, whose) if whose else (metadata, "")
     if of_log is not None and (is_of_another or of_log.topic_id != topic_id):
-        reason = f"is of {of_log.topic}-{of_log.partition}, topic id {of_log.topic_id.hex()}"
+        reason = f"belongs to {of_log.topic}-{of_log.partition}, topic id {of_log.topic_id.hex()}"
         warnings.append(f"{EPOCHS_NAME} {reason}: it is rewritten")
         epochs = None
     if metadata is None:
@@ -152,7 +152,7 @@ def _is_foreign(
         ReplicaOfflineError: all files belong to another log. So the directory belongs to that log,
             too.
     """
-    whose = f"is of {metadata.topic}-{metadata.partition}"
+    whose = f"belongs to {metadata.topic}-{metadata.partition}"
     if metadata[:2] != key and topic_id in (None, metadata.topic_id):
         raise ReplicaOfflineError(
             topic=key.topic, partition=key.partition, reason=f"{directory} {whose}: {FILE_NAME}"
@@ -160,7 +160,8 @@ def _is_foreign(
     if metadata[:2] != key:
         return whose
     if metadata.topic_id != topic_id:
-        return f"is of another topic of this name, of topic id {metadata.topic_id.hex()}"
+        other_id = metadata.topic_id.hex()
+        return f"belongs to another topic with the same name, whose topic id is {other_id}"
     return ""
 
 
@@ -176,8 +177,8 @@ def _choose_start(
         warnings.append(start.doubt)
     if checkpointed is not None and checkpointed > start.offset:
         warnings.append(
-            f"the log start offset {checkpointed} of the checkpoint is not believed: the log "
-            f"starts at {start.offset}"
+            f"the log start offset {checkpointed} in the checkpoint is not used: the log starts "
+            f"at {start.offset}"
         )
     return start
 
@@ -199,6 +200,6 @@ def _of_topic(
     for name, offset, whose in zip(kinds, checkpointed[:2], checkpointed.topic_ids, strict=True):
         is_other = offset is not None and whose is not None and whose != topic_id
         if is_other:
-            warnings.append(f"{name} is not used: it belongs to another topic of this name")
+            warnings.append(f"{name} is not used: it belongs to another topic with the same name")
         kept.append(None if is_other else offset)
     return kept[0], kept[1]

@@ -115,10 +115,12 @@ def _check_epochs(state: LogState, batches: Found, leader_epoch: int | None) -> 
     epoch = replication.leader_epoch if leader_epoch is None else max(replication.epochs.latest, 0)
     for _, header in batches:
         if header.leader_epoch < epoch:
-            raise ValueError(f"leader epoch {header.leader_epoch} follows leader epoch {epoch}")
+            raise ValueError(
+                f"leader epoch {header.leader_epoch} follows the higher leader epoch {epoch}"
+            )
         epoch = header.leader_epoch
     if leader_epoch is not None and epoch > leader_epoch:
-        raise ValueError(f"a leader of epoch {leader_epoch} has no batch of epoch {epoch}")
+        raise ValueError(f"a leader of epoch {leader_epoch} cannot send a batch of epoch {epoch}")
 
 
 def _start_empty_at(state: LogState, offset: int) -> None:

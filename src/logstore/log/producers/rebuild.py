@@ -19,6 +19,7 @@ from logstore.log.producers.replay import replay
 from logstore.log.producers.walk import Found, batches_of_producers
 from logstore.log.recovery.report import Problem, RecoveryEntry
 from logstore.log.write.hung_locks import held
+from logstore.units import format_count
 
 if TYPE_CHECKING:
     from logstore.format.producer_file import Snapshot
@@ -112,7 +113,8 @@ def take_recovered(state: LogState, recovered: Recovered, entry: RecoveryEntry) 
     if poison:
         snapshot_files.remove(state.directory, poison)
         files.sync_dir(state.directory)
-        entry.warnings.append(f"{len(poison)} snapshots of producers after the log end: removed")
+        removed = format_count(len(poison), "producer snapshot")
+        entry.warnings.append(f"removed {removed} with an offset after the log end")
     producers.snapshots = tuple(offset for offset in recovered.snapshots if offset <= end)
     since = recovered.producers_from
     if not producers.snapshots and since is None:

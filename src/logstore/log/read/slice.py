@@ -72,7 +72,7 @@ class LogSlice:
         """Return a record or a smaller slice; index 0 is the first offset of this slice."""
         if isinstance(index, slice):
             if index.step not in (None, 1):
-                raise ValueError("a log has no steps: slice it with step 1")
+                raise ValueError("a log cannot be sliced with a step: use step 1")
             size = len(self)
             start, stop = bound(index.start, 0, size, 0), bound(index.stop, 0, size, size)
             return LogSlice(self.log, self.start + start, self.start + stop)
@@ -105,7 +105,7 @@ def bounds_of(state: Replica, index: slice) -> tuple[int, int]:
         OffsetOutOfRangeError: `start` is 0 or more, and before the log start or after the log end.
     """
     if index.step not in (None, 1):
-        raise ValueError("a log has no steps: slice it with step 1")
+        raise ValueError("a log cannot be sliced with a step: use step 1")
     first, end = state.log_start_offset, state.log_end_offset
     start = bound(index.start, first, end, first)
     if index.start is not None:

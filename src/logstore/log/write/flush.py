@@ -58,11 +58,13 @@ def flush_appended(state: LogState, offset: int) -> None:
             mark(error, None)
             raise
         if isinstance(error, LogDirSuspectError):
-            more = f"; appended up to offset {offset}, which may be in the log or not: flush later"
+            more = f"; the new records before offset {offset} may be in the log or not: "
+            more += "flush again later"
             suspect = state.log_dir.suspect_error(more, retriable=False)
             mark(suspect, None)
             raise suspect from error
-        reason = f"appended up to offset {offset}, not flushed: flush again ({error})"
+        reason = f"the new records before offset {offset} are appended, but not flushed: "
+        reason += f"flush again ({error})"
         raise LogDirError(path=state.log_dir.path, reason=reason) from error
     if timing is not None:
         timing.syncs.note(time.perf_counter() - started)

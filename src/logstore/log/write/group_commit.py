@@ -226,7 +226,7 @@ class GroupCommit:
             group.error = error
         except BaseException:
             group.error = LogStoreError(
-                "the thread that commits for all was interrupted; the record may be in the log "
+                "the thread that commits the group was interrupted; the record may be in the log "
                 "or not"
             )
             raise
