@@ -33,7 +33,7 @@ def shown(given: object) -> str:
 
 def wrong(name: str, wanted: str, given: object) -> TypeError:
     """Create the error for an argument of the wrong type."""
-    return TypeError(f"{name} is {wanted}, not {shown(given)}")
+    return TypeError(f"{name} must be {wanted}, not {shown(given)}")
 
 
 def whole(given: Any, name: str, low: int | None = None) -> int:
@@ -117,7 +117,7 @@ def path_of(given: Any, name: str) -> str:
         if not isinstance(found, str):
             raise wrong(name, "a path, as text", given)
     if not found or "\0" in found:
-        raise ValueError(f"{name} is a path, not {shown(found)}")
+        raise ValueError(f"{name} must be a path, not {shown(found)}")
     return found  # type: ignore[no-any-return]
 
 

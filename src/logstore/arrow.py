@@ -63,7 +63,8 @@ def _as_batch(data: Any) -> pa.RecordBatch:
         elif hasattr(data, "__arrow_c_array__"):
             return pa.record_batch(data)
         else:
-            raise wrong("batch", "a pyarrow RecordBatch or Table, or speaks Arrow's capsules", data)
+            wanted = "a pyarrow RecordBatch or Table, or have Arrow's PyCapsule interface"
+            raise wrong("batch", wanted, data)
     batches = data.combine_chunks().to_batches()
     if len(batches) == 1:
         return batches[0]

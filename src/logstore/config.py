@@ -353,7 +353,7 @@ class StoreConfig(Config):
         if log_config is None:
             log_config = LogConfig()
         elif not isinstance(log_config, LogConfig):
-            raise TypeError(f"log_config is a LogConfig, not {log_config!r}")
+            raise TypeError(f"log_config must be a LogConfig, not {log_config!r}")
         self._take(locals(), unknown)
 
     def to_dict(self) -> dict[str, Any]:

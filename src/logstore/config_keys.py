@@ -38,7 +38,7 @@ class Key:
         if isinstance(value, bool) or not isinstance(value, int):
             form = "a size" if self.is_size else "a whole number"
             form += " of ms or text like '7d'" * is_duration
-            raise TypeError(f"{name} is {form}{' or None' * self.is_optional}, not {value!r}")
+            raise TypeError(f"{name} must be {form}{' or None' * self.is_optional}, not {value!r}")
         if value == -1 and self.is_optional:
             return None
         if not self.low <= value <= self.high:
@@ -47,7 +47,7 @@ class Key:
 
     def _choose(self, name: str, value: object) -> str:
         if not isinstance(value, str):
-            raise TypeError(f"{name} is text, not {value!r}")
+            raise TypeError(f"{name} must be text, not {value!r}")
         if value not in self.choices:
             known = ", ".join(map(repr, self.choices))
             raise ValueError(f"{name}={value!r} is unknown; choose from {known}")
@@ -60,7 +60,7 @@ class Switch(Key):
     def check(self, name: str, value: object) -> bool:
         """Return the value."""
         if not isinstance(value, bool):
-            raise TypeError(f"{name} is True or False, not {value!r}")
+            raise TypeError(f"{name} must be True or False, not {value!r}")
         return value
 
 
@@ -70,7 +70,7 @@ class Ratio(Key):
     def check(self, name: str, value: object) -> float:
         """Return the value as a float; text like "0.5" is accepted, too."""
         if isinstance(value, bool) or not isinstance(value, int | float | str):
-            raise TypeError(f"{name} is a number from 0 to 1, not {value!r}")
+            raise TypeError(f"{name} must be a number from 0 to 1, not {value!r}")
         try:
             ratio = float(value)
         except (ValueError, OverflowError):

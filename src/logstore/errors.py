@@ -255,7 +255,7 @@ class ProducerFencedError(LogStoreError):
     epoch: int
     current_epoch: int
     _template = (
-        "producer {producer_id} of epoch {epoch} is fenced: the log has epoch {current_epoch} of it"
+        "producer {producer_id} of epoch {epoch} is fenced: its epoch in the log is {current_epoch}"
     )
     _defaults: ClassVar[dict[str, Any]] = {}
 
@@ -314,8 +314,8 @@ class OffsetOutOfRangeError(LogStoreError, LookupError):
         if begin >= end:
             there = f"the log is empty, the next offset is {end}"
         else:
-            gap = " with a gap here" if begin <= self.offset < end else ""
-            there = f"offsets are {begin} to {end - 1}{gap}, the next is {end}"
+            gap = "; not each of them has a record" if begin <= self.offset < end else ""
+            there = f"offsets are {begin} to {end - 1}, the next is {end}{gap}"
         return f"no record at {self.offset}{name}: {there}"
 
 
@@ -397,4 +397,4 @@ class LogClosedError(LogStoreError):
 
     reason: str
     _template = "closed: {reason}"
-    _defaults: ClassVar[dict[str, Any]] = {"reason": "use it before close()"}
+    _defaults: ClassVar[dict[str, Any]] = {"reason": "it can be used only before close()"}

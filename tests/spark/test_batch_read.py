@@ -98,7 +98,7 @@ def test_a_live_writer_is_read_beside(load: Load, root: Path) -> None:
         ({"columns": "offset,valu"}, "there is no 'valu'"),
         ({"startingOffsets": "latest"}, "cannot begin at the latest"),
         ({"startingOffsets": '{"orders": {"0": 1}}'}, "does not name clicks-0"),
-        ({"startingOffsets": '{"orders"'}, "startingOffsets is like"),
+        ({"startingOffsets": '{"orders"'}, "startingOffsets must be like"),
         ({"failOnDataLoss": "maybe"}, 'failOnDataLoss is "true" or "false"'),
         ({"startingTimestamp": str(2**60)}, "no record at or after the timestamp"),
     ],

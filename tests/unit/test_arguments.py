@@ -24,7 +24,7 @@ def test_whole_numbers_come_as_ints(given: Any) -> None:
 @pytest.mark.parametrize("given", [True, np.bool_(True), 1.0, "1", b"1", None, [1], np.zeros(2)])
 def test_what_is_no_whole_number_is_a_type_error(given: Any) -> None:
     """It is not converted by guess."""
-    with pytest.raises(TypeError, match=r"^n is a whole number, not "):
+    with pytest.raises(TypeError, match=r"^n must be a whole number, not "):
         whole(given, "n")
 
 
@@ -56,7 +56,7 @@ def test_what_is_no_time_to_wait_is_a_value_error(given: Any) -> None:
 @pytest.mark.parametrize("given", [True, "1", None, [1], 1j, decimal.Decimal(1), np.zeros(2)])
 def test_seconds_of_another_kind_are_a_type_error(given: Any) -> None:
     """A truth value is no second."""
-    with pytest.raises(TypeError, match=r"^linger is a number of seconds, not "):
+    with pytest.raises(TypeError, match=r"^linger must be a number of seconds, not "):
         seconds(given, "linger")
 
 
@@ -70,7 +70,7 @@ def test_a_timeout_may_be_none() -> None:
 def test_a_flag_is_true_or_false(given: Any) -> None:
     """The text "false" would be true."""
     assert flag(True, "f") is flag(np.bool_(True), "f") is True
-    with pytest.raises(TypeError, match=r"^f is True or False, not "):
+    with pytest.raises(TypeError, match=r"^f must be True or False, not "):
         flag(given, "f")
 
 
@@ -78,14 +78,14 @@ def test_a_flag_is_true_or_false(given: Any) -> None:
 def test_a_path_is_text_or_a_path(given: Any) -> None:
     """Bytes are none here: what comes out of the library is text."""
     assert path_of(Path("a/b"), "p") == path_of("a/b", "p") == "a/b"
-    with pytest.raises(TypeError, match=r"^p is a path"):
+    with pytest.raises(TypeError, match=r"^p must be a path"):
         path_of(given, "p")
 
 
 @pytest.mark.parametrize("given", ["", "a\0b"])
 def test_a_path_names_something(given: str) -> None:
     """What no system call takes is refused before one."""
-    with pytest.raises(ValueError, match=r"^p is a path, not "):
+    with pytest.raises(ValueError, match=r"^p must be a path, not "):
         path_of(given, "p")
 
 
@@ -94,7 +94,7 @@ def test_one_thing_is_not_many(given: Any) -> None:
     """A text can be gone through letter by letter, which nobody means."""
     for good in ([1], (1,), {1}, iter([1]), np.ones(1), range(1, 2)):
         assert list(many(good, "m", "numbers")) == [1]
-    with pytest.raises(TypeError, match=r"^m is a sequence of numbers, not "):
+    with pytest.raises(TypeError, match=r"^m must be a sequence of numbers, not "):
         many(given, "m", "numbers")
 
 

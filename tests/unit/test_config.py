@@ -54,7 +54,7 @@ def test_what_is_no_size_is_refused(text: str) -> None:
 @pytest.mark.parametrize("size", [None, True, 1.5, b"1MiB", [1]])
 def test_a_size_of_another_type_is_a_type_error(size: Any) -> None:
     """Floats and booleans are no sizes: both are mistakes more often than wishes."""
-    with pytest.raises(TypeError, match="a size is"):
+    with pytest.raises(TypeError, match="a size must be"):
         parse_size(size)
 
 
@@ -105,22 +105,26 @@ def test_a_key_that_is_not_known_names_the_nearest() -> None:
         ({"segment_bytes": 1}, ValueError, "segment_bytes=1 is not in 256"),
         ({"segment_bytes": "2GiB"}, ValueError, "is not in"),
         ({"segment_bytes": "big"}, ValueError, "segment_bytes: 'big' is not a size"),
-        ({"segment_bytes": None}, TypeError, "segment_bytes is a size, not None"),
+        ({"segment_bytes": None}, TypeError, "segment_bytes must be a size, not None"),
         (
             {"flush_ms": 1.5},
             TypeError,
-            "flush_ms is a whole number of ms or text",
+            "flush_ms must be a whole number of ms or text",
         ),
         ({"flush_messages": 0}, ValueError, "flush_messages=0"),
         ({"retention_ms": "7 days"}, ValueError, "retention_ms: '7 days' is not a duration"),
         ({"compression_type": "bzip2"}, ValueError, "'gzip', 'snappy', 'lz4', 'zstd'"),
         ({"compression_type": "gzip"}, ValueError, "needs record_format='kafka'"),
-        ({"compression_type": None}, TypeError, "compression_type is text"),
+        ({"compression_type": None}, TypeError, "compression_type must be text"),
         ({"record_format": "rows"}, ValueError, "choose from 'columnar', 'kafka'"),
         ({"cleanup_policy": "delete,compact"}, ValueError, "choose from 'delete', 'compact'"),
         ({"min_compaction_lag_ms": -1}, ValueError, r"min_compaction_lag_ms=-1 is not in 0\.\."),
         ({"max_compaction_lag_ms": 0}, ValueError, r"max_compaction_lag_ms=0 is not in 1\.\."),
-        ({"delete_retention_ms": None}, TypeError, "delete_retention_ms is a whole number of ms"),
+        (
+            {"delete_retention_ms": None},
+            TypeError,
+            "delete_retention_ms must be a whole number of ms",
+        ),
         ({"min_cleanable_dirty_ratio": 1.1}, ValueError, r"=1\.1 is not a number in 0\.\.1"),
         ({"min_cleanable_dirty_ratio": "half"}, ValueError, "=half is not a number"),
         ({"min_cleanable_dirty_ratio": float("nan")}, ValueError, "=nan is not a number"),
@@ -197,7 +201,7 @@ def test_settings_of_an_older_version_are_completed() -> None:
 
 def test_log_config_of_a_store_is_a_log_config() -> None:
     """A dictionary in its place is refused instead of failing at the first create."""
-    with pytest.raises(TypeError, match="log_config is a LogConfig"):
+    with pytest.raises(TypeError, match="log_config must be a LogConfig"):
         StoreConfig(**wrong("log_config"))
 
 

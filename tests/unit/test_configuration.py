@@ -99,9 +99,9 @@ def test_a_reset_key_takes_the_default_of_the_store(tmp_path: Path) -> None:
         ({"compression_type": "rar"}, ValueError, "choose from"),
         ({"compression_type": "gzip"}, ValueError, "needs record_format='kafka'"),
         ({"cleanup_policy": "compacted"}, ValueError, "choose from 'delete', 'compact'"),
-        ({1: 2}, TypeError, "a key of changes is text"),
-        (["retention_ms"], TypeError, "changes is a mapping"),
-        (LogConfig(), TypeError, "changes is a mapping"),
+        ({1: 2}, TypeError, "a key of changes must be text"),
+        (["retention_ms"], TypeError, "changes must be a mapping"),
+        (LogConfig(), TypeError, "changes must be a mapping"),
     ],
 )
 def test_a_wrong_change_changes_nothing(

@@ -44,7 +44,8 @@ def test_a_cell_becomes_bytes(given: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "reason"), [("x", "encode text first"), (1, "a key is bytes or None"), ([], "key")]
+    ("given", "reason"),
+    [("x", "encode text first"), (1, "a key must be bytes or None"), ([], "key")],
 )
 def test_a_cell_of_another_kind_is_named(given: Any, reason: str) -> None:
     """The error says which cell it was, and what to do with text."""
@@ -120,5 +121,5 @@ def test_records_are_taken_apart_into_columns() -> None:
     records = [Record(7, 1, b"k", b"v", (("h", None),)), Record(3, 2, None, None, ())]
     columns = ([b"v", None], [b"k", None], [1, 2], [(("h", None),), ()])
     assert encode.unpack_records(records) == columns
-    with pytest.raises(TypeError, match="not bytes too"):
+    with pytest.raises(TypeError, match="but one is of type bytes"):
         encode.unpack_records([*records, b"x"])  # type: ignore[list-item]

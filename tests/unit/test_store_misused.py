@@ -26,7 +26,7 @@ def test_regression_a_clock_of_a_wrong_type_is_refused(tmp_path: Path, read_only
     """Before a log dir is locked."""
     LogStore.open(tmp_path).close()
     for clock in (time.time, 5, "now"):
-        with pytest.raises(TypeError, match="clock is an object whose now_ms"):
+        with pytest.raises(TypeError, match="clock must be an object whose now_ms"):
             LogStore.open(tmp_path, clock=clock, read_only=read_only)  # type: ignore[arg-type]
     LogStore.open(tmp_path).close()
 

@@ -177,7 +177,7 @@ def flag(options: Mapping[str, str], name: str, default: bool) -> bool:
     """Read an option that must be "true" or "false"."""
     text = options.get(name, str(default)).lower()
     if text not in ("true", "false"):
-        raise ValueError(f'{name} is "true" or "false", not {text!r}')
+        raise ValueError(f'{name} must be "true" or "false", not {text!r}')
     return text == "true"
 
 
@@ -187,7 +187,7 @@ def number(options: Mapping[str, str], name: str, least: int = 1, default: str =
     try:
         value = int(text)
     except ValueError:
-        raise ValueError(f"{name} is a whole number, not {text!r}") from None
+        raise ValueError(f"{name} must be a whole number, not {text!r}") from None
     if value < least:
         raise ValueError(f"{name} {value} is less than {least}")
     return value
@@ -202,7 +202,7 @@ def _duration_ms(options: Mapping[str, str], name: str, default: str) -> float:
     text = options.get(name, default).strip().lower()
     found = re.fullmatch(r"(\d+) *([a-z]*)", text)
     if found is None or found[2] not in MILLISECONDS:
-        raise ValueError(f'{name} is like "15m", "30s" or "500ms", not {text!r}')
+        raise ValueError(f'{name} must be like "15m", "30s" or "500ms", not {text!r}')
     return int(found[1]) * MILLISECONDS[found[2]]
 
 
@@ -211,18 +211,20 @@ def _selection(
 ) -> tuple[tuple[str, ...], str | None, tuple[TopicPartition, ...]]:
     ways = [name for name in ("assign", "subscribe", "subscribePattern") if name in options]
     if len(ways) != 1:
-        told = " and ".join(ways) or "none of them"
-        raise ValueError(f"give one of assign, subscribe, subscribePattern; there is {told}")
+        told = " and ".join(ways) or "none"
+        raise ValueError(
+            f"set exactly one of the options assign, subscribe, subscribePattern; now set: {told}"
+        )
     text = options[ways[0]]
     if ways[0] == "subscribe":
         topics = sorted({topic.strip() for topic in text.split(",") if topic.strip()})
         if not topics:
-            raise ValueError("subscribe names no topic")
+            raise ValueError("subscribe contains no topic")
         return tuple(map(validate_topic, topics)), None, ()
     if ways[0] == "subscribePattern":
         pattern = text.strip()
         if not pattern:
-            raise ValueError("subscribePattern is empty: it names no topic")
+            raise ValueError("subscribePattern is empty: it matches no topic")
         try:
             re.compile(pattern)
         except re.error as error:
@@ -232,9 +234,9 @@ def _selection(
     try:
         keys = {TopicPartition(str(t), _whole(p)) for t, numbers in chosen.items() for p in numbers}
     except (AttributeError, TypeError, ValueError):
-        raise ValueError(f'assign is like {{"orders": [0, 1]}}, not {text!r}') from None
+        raise ValueError(f'assign must be like {{"orders": [0, 1]}}, not {text!r}') from None
     if not keys:
-        raise ValueError("assign names no partition")
+        raise ValueError("assign contains no partition")
     return (), None, tuple(sorted(keys))
 
 
@@ -259,7 +261,7 @@ def _bound(options: Mapping[str, str], name: str, default: int) -> Bound:
         return OFFSET_NAMES[text.strip().lower()]
     if not text.strip().startswith("{"):
         raise ValueError(
-            f'{name} is "earliest", "latest", or like {OFFSETS_EXAMPLE}, not {text!r}; '
+            f'{name} must be "earliest", "latest", or like {OFFSETS_EXAMPLE}, not {text!r}; '
             f"did you mean {_nearest_bound(text)!r}?"
         )
     return _by_partition(text, name, EARLIEST)
@@ -295,7 +297,7 @@ def _by_partition(text: str, name: str, least: int) -> PartitionOffsets:
             for partition, value in by_partition.items()
         }
     except (AttributeError, TypeError, ValueError):
-        raise ValueError(f"{name} is like {example}, not {text!r}") from None
+        raise ValueError(f"{name} must be like {example}, not {text!r}") from None
     for key, value in values.items():
         if value < least:
             raise ValueError(f"{name}: {value} of {key} is less than {least}")
@@ -317,4 +319,4 @@ def _json(text: str, name: str, example: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:
-        raise ValueError(f"{name} is like {example}, not {text!r}") from None
+        raise ValueError(f"{name} must be like {example}, not {text!r}") from None

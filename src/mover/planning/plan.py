@@ -101,7 +101,7 @@ def plan_moves(
     if isinstance(tolerance, bool) or not isinstance(tolerance, Real):
         raise wrong("tolerance", "a number, a part of the share", tolerance)
     if not 0 <= tolerance < inf:
-        raise ValueError(f"tolerance is a part of the share, 0 or more, not {tolerance!r}")
+        raise ValueError(f"tolerance must be a part of the share, 0 or more, not {tolerance!r}")
     instance(store, LogStore, "store")
     leaving = {
         _own_path(store, path_of(path, "evacuate")) for path in many(evacuate, "evacuate", "paths")

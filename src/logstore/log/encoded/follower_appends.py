@@ -94,6 +94,7 @@ def _check_order(state: LogState, batches: Found, expected: int) -> None:
     for _, header in batches:
         if header.base_offset != expected:
             raise OffsetOutOfRangeError(
+                f"a batch begins at offset {header.base_offset}, but offset {expected} is next",
                 offset=header.base_offset,
                 log_start_offset=state.log_start_offset,
                 log_end_offset=expected,

@@ -40,7 +40,7 @@ def check_cell(cell: Any, what: str) -> bytes | None:
     if isinstance(cell, bytes | bytearray | memoryview):
         return bytes(cell)
     hint = "; encode text first, as in text.encode()" if isinstance(cell, str) else ""
-    raise TypeError(f"a {what} is bytes or None, not {shown(cell)}{hint}")
+    raise TypeError(f"a {what} must be bytes or None, not {shown(cell)}{hint}")
 
 
 def check_timestamp(timestamp: Any) -> int:
@@ -131,7 +131,7 @@ def _timestamps(timestamps: Timestamps, count: int, now_ms: int) -> NDArray[np.i
     if not isinstance(timestamps, np.ndarray):
         timestamps = as_list(timestamps, "timestamps", "whole numbers of ms")
     elif timestamps.ndim != 1:
-        raise TypeError(f"timestamps are one row of numbers, not {timestamps.ndim} dimensions")
+        raise TypeError(f"timestamps must be one row of numbers, not {timestamps.ndim} dimensions")
     if len(timestamps) != count:
         raise ValueError(f"{len(timestamps)} timestamps for {count} values")
     if not isinstance(timestamps, np.ndarray):
@@ -145,7 +145,7 @@ def _timestamps(timestamps: Timestamps, count: int, now_ms: int) -> NDArray[np.i
         except OverflowError:
             raise ValueError(f"a timestamp is not in 0..{TIMESTAMP_MAX}") from None
     if timestamps.dtype.kind not in "iu":
-        raise TypeError(f"timestamps are whole numbers of ms, not {timestamps.dtype}")
+        raise TypeError(f"timestamps must be whole numbers of ms, not {timestamps.dtype}")
     if count and (int(timestamps.min()) < 0 or int(timestamps.max()) > TIMESTAMP_MAX):
         raise ValueError(f"a timestamp is not in 0..{TIMESTAMP_MAX}")
     return timestamps.astype(np.int64, copy=False)
@@ -164,7 +164,8 @@ def unpack_records(
     """Split records into columns; the offsets of the records are ignored."""
     for record in records:
         if not isinstance(record, Record):
-            raise TypeError(f"values are all Records or all bytes, not {type(record).__name__} too")
+            kind = type(record).__name__
+            raise TypeError(f"values must be all Records or all bytes, but one is of type {kind}")
     return (
         [record.value for record in records],
         [record.key for record in records],

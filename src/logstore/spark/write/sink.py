@@ -75,10 +75,11 @@ def write_options(given: Mapping[str, str], schema: StructType, overwrite: bool)
         kind = column.dataType.simpleString()
         if wanted is None:
             raise ValueError(
-                f"there is no column {column.name!r} to write, only {', '.join(TYPES)}"
+                f"column {column.name!r} cannot be written; the possible columns are "
+                f"{', '.join(TYPES)}"
             )
         if kind not in wanted:
-            raise ValueError(f"column {column.name} is {' or '.join(wanted)}, not {kind}")
+            raise ValueError(f"column {column.name} must be {' or '.join(wanted)}, not {kind}")
     if "value" not in schema.names:
         raise ValueError("the column value is missing")
     topic = options["topic"].strip() if "topic" in options else None

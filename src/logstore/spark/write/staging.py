@@ -158,7 +158,7 @@ class Stage:
         if chosen is not None:
             filled = pc.fill_null(chosen.cast(pa.int64()), -1).to_numpy()
             if chosen.null_count and bool((chosen.drop_null().to_numpy() < 0).any()):
-                raise ValueError("a partition is a number from 0 on, or null")
+                raise ValueError("a partition must be a number from 0 on, or null")
             numbers = filled if not chosen.null_count else np.where(filled < 0, numbers, filled)
         order = np.argsort(numbers, kind="stable")
         in_order = numbers[order]
