@@ -48,7 +48,8 @@ def bare(path: str, **facts: object) -> DirFacts:
 
 def damaged(path: str, hint: Hint = NO_HINT) -> DirFacts:
     """Make a dir whose identity does not check out."""
-    return DirFacts(path, Found.DAMAGED, hint=hint, reason="its checksum does not hold")
+    reason = "its checksum does not match its content"
+    return DirFacts(path, Found.DAMAGED, hint=hint, reason=reason)
 
 
 def bad(path: str) -> DirFacts:

@@ -151,7 +151,7 @@ def test_an_impossible_field_is_refused(name: str, change: Callable[[np.ndarray]
     rows = snapshot.rows.copy()
     change(rows[1:2].reshape(()) if name != "same id" else rows[2:3].reshape(()))
     head = encode(snapshot._replace(undecided=[]), TOPIC_ID, 4)[:HEADER_BYTES]
-    with pytest.raises(CorruptCheckpointError, match="producer number"):
+    with pytest.raises(CorruptCheckpointError, match="cannot be the state of a producer"):
         read(sealed(head + rows.tobytes()), producers.end_offset)
 
 

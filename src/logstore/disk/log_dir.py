@@ -267,8 +267,8 @@ class LogDir(Health):
             if verdict_of(error) is not Verdict.FULL or self.lock.may_be_marked:
                 raise  # if the old marker stayed, a crash would look like an orderly close
             self.warnings.append(
-                f"{self.path}: the disk is full, so the lock file names no owner, and the next "
-                "start recovers the logs"
+                f"{self.path}: the disk is full, so the lock file does not record this owner, and "
+                "the next start recovers the logs"
             )
 
     def release(self) -> None:

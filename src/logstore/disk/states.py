@@ -62,7 +62,7 @@ class Event(enum.Enum):
     UNCORDON = "its user allows new replicas on it again"
     SLOWED = "its probes take far longer than the probes of the other log dirs"
     KEPT_UP = "its probes are again about as fast as the probes of the other log dirs"
-    OUTDATED = "others know a later state of the log dir: it is an old copy of itself"
+    OUTDATED = "other log dirs recorded a later state of this log dir, so it is an old copy"
     ACCEPTED = "its user accepted the old copy as the log dir"
 
 
@@ -108,7 +108,7 @@ REMEDIES = {
     LogDirState.READ_ONLY: "free some space: then the log dir takes records again by itself",
     LogDirState.SLOW: "new replicas go elsewhere; check the disk, or move its replicas away",
     LogDirState.CORDONED: "uncordon it to allow new replicas on it",
-    LogDirState.OUTDATED: "mount the right disk and reopen the log dir",
+    LogDirState.OUTDATED: "mount the disk with the latest state, then reopen the log dir",
     LogDirState.SUSPECT: "check the disk: the log dir serves again by itself when the disk answers",
     LogDirState.OFFLINE: "check the disk and its mount, then reopen the log dir",
 }

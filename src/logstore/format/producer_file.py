@@ -157,7 +157,7 @@ def _frame_fault(data: bytes, path: str) -> str:
         return f"its {len(data)} bytes are not a file of producers"
     _, _, _, version, _, count, pair_count = HEADER.unpack_from(data)
     if int.from_bytes(data[-CHECKSUM_BYTES:], "big") != xxh3_64_intdigest(data[:-CHECKSUM_BYTES]):
-        return "its checksum does not hold"
+        return "its checksum does not match its content"
     if version != VERSION:
         raise UnsupportedFormatError(path=path, version=version)
     body_bytes = HEADER_BYTES + count * ROW_BYTES + pair_count * PAIR_BYTES
@@ -186,10 +186,13 @@ def rows_fault(rows: Rows, offset: int) -> str:
     is_wrong |= (~is_free & (batches["offset_delta"] > last)).any(axis=1)
     is_wrong |= (batches["last_sequence"] < -1).any(axis=1)
     is_wrong[1:] |= ids[1:] <= ids[:-1]
-    return f"producer number {int(is_wrong.argmax())} is impossible" if is_wrong.any() else ""
+    if not is_wrong.any():
+        return ""
+    return f"row {int(is_wrong.argmax())} cannot be the state of a producer"
 
 
 def _pairs_fault(pairs: NDArray[np.int64], offset: int) -> str:
     is_good = (pairs >= 0).all() and (pairs[:, 0] < pairs[:, 1]).all()
     is_good = is_good and (np.diff(pairs, axis=0) > 0).all() and (pairs < offset).all()
-    return "" if is_good else "its undecided transactions are impossible"
+    reason = "the offsets of its undecided transactions are out of order or out of range"
+    return "" if is_good else reason

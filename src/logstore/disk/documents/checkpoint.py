@@ -52,7 +52,7 @@ def decode_document(data: bytes, path: str) -> dict[str, Any]:
     line, _, rest = data.partition(b"\n")
     expected = b"%s %s\n" % (_ALGORITHM.encode(), xxhash.xxh3_64_hexdigest(line).encode())
     if not line or rest != expected:
-        reason = "it is empty" if not data else "its checksum does not hold"
+        reason = "it is empty" if not data else "its checksum does not match its content"
         raise CorruptCheckpointError(path=path, position=0, reason=reason)
     try:
         document = _decoder().decode(line.decode())

@@ -80,8 +80,12 @@ def check_kind(document: Mapping[str, Any], kind: str, directory_id: str | None 
     found = document.get("kind", kind)
     whose = document.get("directory_id") if directory_id is not None else None
     if found != kind or whose != directory_id:
-        where = "" if directory_id is None else f" of log dir {_shown(whose)}"
-        raise ValueError(f"it is the {_shown(found)}{where}")
+        if directory_id is None:
+            raise ValueError(f"it is the file {_shown(found)}, not {kind}")
+        raise ValueError(
+            f"it is the file {_shown(found)} of log dir {_shown(whose)}, not {kind} of log dir "
+            f"{directory_id}"
+        )
 
 
 def told(error: Exception) -> str:

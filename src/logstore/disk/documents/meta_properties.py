@@ -96,7 +96,8 @@ def decode_meta(data: bytes, path: str) -> MetaProperties:
                 path=os.path.dirname(path),
                 reason="it is the log dir of a Kafka broker; logstore does not take it over",
             )
-        reason = "it is empty" if not data.strip(b"\0 \n") else "its checksum does not hold"
+        is_empty = not data.strip(b"\0 \n")
+        reason = "it is empty" if is_empty else "its checksum does not match its content"
         raise CorruptCheckpointError(path=path, position=0, reason=reason)
     try:
         if int(pairs["version"]) != VERSION:
