@@ -77,7 +77,7 @@ def test_what_is_not_read_is_named(tmp_path: Path) -> None:
         assert ("doomed", 0) not in store and ("__consumer_offsets", 0) in store
         assert "torn" in store.log("torn", 0).topic
         recovery = store.log("torn", 0).recovery
-        assert recovery.cut_bytes > 8000 and "did not end in order" in recovery.cut_reason
+        assert recovery.cut_bytes > 8000 and "did not stop cleanly" in recovery.cut_reason
         with pytest.raises(UnknownPartitionError):
             store.log("doomed", 0)
 

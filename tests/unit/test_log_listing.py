@@ -53,7 +53,7 @@ def test_what_does_not_belong_there_is_named_and_not_taken(tmp_path: Path) -> No
     assert listing.temporary == [f"{segment_file_name(0, '.index')}.tmp"]
     texts = " | ".join(listing.warnings)
     assert len(listing.warnings) == 4
-    for words in ("kept from a repair", "a directory that", "a symlink that", "a file that"):
+    for words in ("a repair kept", "this directory does", "this symlink does", "this file does"):
         assert words in texts
 
 

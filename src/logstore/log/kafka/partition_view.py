@@ -165,7 +165,7 @@ class KafkaFiles(PartitionFiles):
         state.recovery.cut_bytes = facts.st_size - scan.good_end
         if state.recovery.cut_bytes:
             state.recovery.cut_reason = (
-                "a broker that did not end in order left these bytes: they are not read"
+                "a broker that did not stop cleanly left these bytes; they are not read"
             )
         return True
 

@@ -38,7 +38,7 @@ def take_epochs(state: LogState, recovered: Recovered, found: LeaderEpochs | Non
     if epochs is not None:
         end, known = state.log_end_offset, len(epochs.entries)
         if any(start > end for _, start in epochs.entries):
-            doubt = f"it names an epoch that begins after the log end offset {end}"
+            doubt = f"it has an epoch that begins at a later offset than the log end offset {end}"
         given = max((epoch for epoch, start in epochs.entries if start <= end), default=-1)
         epochs.truncate_to(end)
         for epoch, start_offset in recovered.epochs:
@@ -53,6 +53,7 @@ def take_epochs(state: LogState, recovered: Recovered, found: LeaderEpochs | Non
             wrong = _contradiction(state, segments, epochs)
             epochs = None if wrong else epochs
             doubt = "; ".join(filter(None, (doubt, wrong)))
+    what = "rebuilt from the batches" if epochs is None else "corrected"
     if epochs is None:
         epochs = LeaderEpochs(state.directory)
         for segment in segments:
@@ -61,7 +62,7 @@ def take_epochs(state: LogState, recovered: Recovered, found: LeaderEpochs | Non
         epochs.start_at(state.log_start_offset)
         is_changed = bool(epochs.entries)
     if doubt:
-        state.recovery.warnings.append(f"{FILE_NAME} is not used unchanged: {doubt}")
+        state.recovery.warnings.append(f"{FILE_NAME} is wrong, so its epochs were {what}: {doubt}")
     # A file of an earlier version does not have the ids of its log. The next flush rewrites such a
     # file.
     state.replication.epochs_changed = int(is_changed or epochs.of_log is None)

@@ -272,7 +272,8 @@ def _start_within(state: LogState, small: SmallFiles, recovered: Recovered) -> b
     told = start if small.words.metadata is None else small.words.metadata
     found = known_damage.start_beyond_end(state.directory, recovered.segments, told)
     if found is not None:
-        reason = f"{found.reason}: not believed; it starts at {state.log_start_offset}"
+        start_used = state.log_start_offset
+        reason = f"{found.reason}. This start is ignored; the log starts at {start_used}"
         state.recovery.findings.append(found._replace(reason=reason))
     if state.log_start_offset == start:
         return False

@@ -18,9 +18,9 @@ FIRST_BATCH_BYTES_MAX = 1 << 20
 class Owner(enum.Enum):
     """The log to which a segment belongs, judged by the segment's trailer."""
 
-    OURS = "the trailer is of this log"
+    OURS = "the trailer belongs to this log"
     ANOTHER = "the segment belongs to another log, so it is not read"
-    UNKNOWN = "the trailer is of another log, and does not fit the file"
+    UNKNOWN = "the trailer belongs to another log, and does not describe this file"
 
 
 def is_ours(metadata: PartitionMetadata, segment: Segment, trailer: trailers.Trailer) -> bool:

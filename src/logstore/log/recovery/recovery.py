@@ -83,7 +83,7 @@ class Recovery:
         for name in listing.temporary:
             self._check()
             files.remove_if_there(os.path.join(self.directory, name))
-            self.entry.warnings.append(f"{name}: half written at a crash, removed")
+            self.entry.warnings.append(f"{name}: removed, because a crash left it incomplete")
         rows = self._drop_below_start(listing.segments)
         self._last_filled = max([row.base_offset for row in rows if row.log_bytes > 0], default=-1)
         for number, row in enumerate(rows):
@@ -195,7 +195,7 @@ class Recovery:
         if owner is Owner.ANOTHER:
             end_offset = max(trailer.end_offset, segment.base_offset)
             place = 0, row.log_bytes, segment.base_offset, end_offset
-            self._damage(segment, Damage(*place, "it is of another log"))
+            self._damage(segment, Damage(*place, "this segment belongs to another log"))
             return None, True
         if owner is Owner.UNKNOWN:
             return None, False
@@ -371,7 +371,7 @@ class Recovery:
                 end = max(end, trailer.end_offset)
         if end > expected + MISSING_MAX:
             self.entry.warnings.append(
-                f"the recovery point {end} is not believed, because the log ends at {expected}"
+                f"the recovery point {end} is ignored, because the log ends at {expected}"
             )
         elif end > expected:
             last = self.segments[-1] if self.segments else None

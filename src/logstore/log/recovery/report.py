@@ -26,7 +26,8 @@ REMEDIES = {
         "partition, logstore delete {0} {1}"
     ),
     DamageName.FALLING_EPOCHS: (
-        "logstore repair {0} {1} makes the epochs rise again; every record stays as it is"
+        "logstore repair {0} {1} raises the leader epochs that are lower than an earlier one; the "
+        "records stay as they are"
     ),
     DamageName.RESURRECTED_PARTITION: (
         "if you deleted this partition, logstore delete {0} {1} removes it again. If you "

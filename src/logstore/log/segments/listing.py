@@ -95,9 +95,11 @@ def list_partition(directory: str) -> Listing:
         elif entry.is_file and (offset := producer_file.offset_of(entry.name)) is not None:
             snapshots.append(offset)
         elif entry.is_file and entry.name.endswith(".quarantine"):
-            warnings.append(f"{entry.name}: kept from a repair, not read")
+            warnings.append(f"{entry.name}: a repair kept this file; it is not read")
         else:
-            warnings.append(f"{entry.name}: a {entry.kind} that does not belong here, left alone")
+            warnings.append(
+                f"{entry.name}: this {entry.kind} does not belong here; it was not changed"
+            )
     whole: list[SegmentFiles] = []
     orphans: list[SegmentFiles] = []
     for base_offset in sorted(sizes):

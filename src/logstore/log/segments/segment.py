@@ -309,7 +309,7 @@ class Segment:
             index, trailer = trailers.read_index(self.index_path)
             if trailer.log_bytes != self.size_bytes or trailer.base_offset != self.base_offset:
                 raise CorruptIndexError(
-                    path=self.index_path, position=0, reason="it is of another segment"
+                    path=self.index_path, position=0, reason="it does not describe this segment"
                 )
             time_index = trailers.read_time_index(self.time_index_path, trailer)
         except (CorruptIndexError, FileNotFoundError):
