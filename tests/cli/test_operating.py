@@ -142,9 +142,9 @@ def test_the_gauges_are_what_the_help_says(run: Run, orders: list[str]) -> None:
         ("state", "STATE", "state"),
         ("oldest call", "OLDEST CALL", "longest_call_seconds"),
         ("flushes", "FLUSHES", "flush_count"),
-        ("seconds", "IN", "flush_seconds"),
+        ("seconds", "FLUSH TIME", "flush_seconds"),
         ("scrubbed", "SCRUBBED", "scrubbed_bytes"),
-        ("corrupt batches", "ROT", "corrupt_batches"),
+        ("corrupt batches", "CORRUPT", "corrupt_batches"),
     ):
         assert word in told and heading in headings and key in row
 

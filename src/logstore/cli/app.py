@@ -35,8 +35,8 @@ HELP = """Keep Kafka-style partition logs on several disks, and inspect them.
 
 Name the log dirs of a store with --log-dirs, or once with LOGSTORE_LOG_DIRS.
 Commands that read (topics, dirs, metrics, cat, tail, dump, verify) also work while another process
-has the store open. In that case, commands that operate a store (create, delete, repair, cordon,
-...) run in that process. format and append need a store that no process has open.
+has the store open. In that case, that process runs the commands that operate the store (create,
+delete, repair, cordon, ...). format and append need a store that no process has open.
 
 \b
 Examples:
@@ -117,8 +117,8 @@ def explain(error: LogStoreError) -> str:
     """Format an error on one line for a person at a terminal."""
     if isinstance(error, LogDirLockedError):
         return (
-            f"log dir {error.path} is owned by process {error.pid}, which cannot be asked to do "
-            "this; stop that process first (commands that only read work meanwhile)"
+            f"process {error.pid} has log dir {error.path} open, so this command cannot run; stop "
+            "that process first (commands that only read work meanwhile)"
         )
     advice = ""
     if isinstance(error, CorruptRecordBatchError):

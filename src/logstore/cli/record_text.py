@@ -68,7 +68,7 @@ def parse_bytes(value: Any, field: str) -> bytes | None:
         try:
             return value.encode()
         except UnicodeEncodeError:
-            raise ValueError(f'"{field}" holds half a surrogate pair') from None
+            raise ValueError(f'"{field}" has an incomplete surrogate pair') from None
     if isinstance(value, dict) and value.keys() == {"base64"} and isinstance(value["base64"], str):
         try:
             return base64.b64decode(value["base64"], validate=True)

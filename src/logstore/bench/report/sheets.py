@@ -203,7 +203,8 @@ SHEETS = (
     Sheet(
         Plot(
             "How long does one append wait?",
-            "Further left is better. Without a flush an append ends in the page cache.",
+            "Further left is better. Without a flush, an append returns when its bytes are in the "
+            "page cache.",
             "append-latency",
         ),
         MS, base_appends, whole_case,
@@ -274,7 +275,7 @@ SHEETS = (
         Plot(
             "How are the other disks affected while one disk is slow, full or dead?",
             "Further left is better. Durable appends, one thread per disk: the median of the other "
-            "disks, and the worst 99th percentile of them. With one log dir there are no others.",
+            "disks, and the worst 99th percentile of them. Layouts with one log dir are left out.",
             "beside",
         ),
         MS, other_disks, trouble_of,

@@ -114,7 +114,11 @@ def take_all(
     show_default=True,
     help="text: a line is a value; jsonl: a line is a JSON record; whole: a FILE is a value.",
 )
-@click.option("--key-separator", metavar="TEXT", help="With text: TEXT ends the key of a line.")
+@click.option(
+    "--key-separator",
+    metavar="TEXT",
+    help="With --input text: the key of a line is the part before TEXT.",
+)
 @click.option("--create", is_flag=True, help="Create the partition if it does not exist.")
 @click.option("--durable", is_flag=True, help="Flush each batch (default: once, at the end).")
 def append(

@@ -54,10 +54,13 @@ def bench(
     not need root. It writes more on faster disks, but at most 1.25 GiB at a time in each directory.
 
     \b
-    append      until all is on the disks, by flush policy (none: once at the end; interval: every
-                100 ms; durable: each append) and writers (8w: eight threads)
-    read        all logs in order, from the disks        point-read  one record at random
-    recover     the open after a process died            move        a move, during appends
+    append      appends until all records are on the disks, by flush policy
+                (none: once at the end; interval: every 100 ms; durable: each
+                append) and writers (8w: eight threads)
+    read        reads all logs in order from the disks
+    point-read  reads one record at random
+    recover     opens a store after its process died
+    move        appends during a move
 
     In the rows of a move, the rate is the rate of the copying, and the milliseconds are the latency
     of the appends during the move.

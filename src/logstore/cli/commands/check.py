@@ -158,7 +158,7 @@ def verify(
 def repair(
     topic: str, partition: int | None, log_dirs: tuple[str, ...], output_format: str
 ) -> None:
-    """Remove the damaged bytes from a partition, so that the rest is sound again.
+    """Remove a partition's damaged bytes, so that the partition can be read and written again.
 
     The removed bytes are written to *.quarantine files beside the log. The offsets of lost records
     stay unused. A partition without damage is not changed.

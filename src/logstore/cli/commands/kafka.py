@@ -185,7 +185,7 @@ def verify(
     print_problems(ctx, store, names, rows, output_format)
 
 
-@kafka.command(short_help="Take a broker's partition into a store.")
+@kafka.command(short_help="Copy or link a stopped broker's partition into a store.")
 @partition_arguments
 @log_dirs_option
 @click.option("--from", "sources", multiple=True, required=True, metavar="DIR[,DIR...]")
@@ -202,7 +202,7 @@ def adopt(
     If the source and the store are on one file system, sealed segments are hard-linked. Otherwise
     sealed segments are cloned if the file system can share blocks (XFS, btrfs). If the file system
     cannot share blocks, the segments are copied. The last segment is always copied. The source is
-    never written or cut.
+    never written or truncated.
 
     \b
     Example:

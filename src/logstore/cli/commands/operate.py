@@ -48,9 +48,9 @@ METRIC_COLUMNS = [
     Column("usable_bytes", "free", size_text, is_number=True),
     Column("longest_call_seconds", "oldest call", _seconds_text, is_number=True),
     Column("flush_count", "flushes", count_text, is_number=True),
-    Column("flush_seconds", "in", _seconds_text, is_number=True),
+    Column("flush_seconds", "flush time", _seconds_text, is_number=True),
     Column("scrubbed_bytes", "scrubbed", size_text, is_number=True),
-    Column("corrupt_batches", "rot", count_text, is_number=True),
+    Column("corrupt_batches", "corrupt", count_text, is_number=True),
     Column("uncompacted_logs", "uncompacted", count_text, is_number=True),
 ]
 
@@ -79,7 +79,7 @@ def unless_it_loses(path: str, yes: bool, run: Callable[[bool, bool], Outcome]) 
             raise
     for topic, partition in lost:
         note(f"  would be lost: {topic}-{partition}")
-    what = format_count(len(lost), "replica") if lost else "the replicas, whatever they are,"
+    what = format_count(len(lost), "replica") if lost else "all replicas (their number is unknown)"
     if not click.confirm(f"Give up {what} of {path}?", err=True):
         raise click.ClickException(
             "nothing was changed (--yes gives up replicas without a question)"
@@ -278,8 +278,8 @@ def metrics(log_dirs: tuple[str, ...], output_format: str) -> None:
 
     For each log dir, the command shows its state and bytes, the age of the oldest call that still
     runs on its disk, its flushes and their seconds, the scrubbed bytes, and the corrupt batches
-    that the scrubber found. Only an owner knows all of these figures. If the store has no owner,
-    only states and bytes are shown.
+    that the scrubber found. Only the owner of the store has all of these figures. If the store has
+    no owner, only states and bytes are shown.
 
     \b
     Example:

@@ -328,8 +328,8 @@ def delete(
 ) -> None:
     """Delete all partitions of TOPIC, or one PARTITION, with all records.
 
-    The names are free at once, and the files are removed in the background. If a partition is on an
-    offline log dir, the command refuses to delete that partition and the partitions after it.
+    The names can be used again at once; the files are removed in the background. If a partition is
+    on an offline log dir, the command refuses to delete that partition and the partitions after it.
 
     \b
     Examples:

@@ -70,7 +70,9 @@ def load_flights() -> list[Flights]:
         text = archive.read(archive.namelist()[0])
     head, *lines = text.splitlines()
     if head != COLUMN_NAMES or len(lines) != FLIGHT_COUNT:
-        raise FlightsMissingError(f"the data of {PACKAGE} is not the edition this demo knows")
+        raise FlightsMissingError(
+            f"the data of {PACKAGE} is not the edition that this demo expects"
+        )
     by_airport: dict[bytes, list[tuple[bytes, bytes, bytes]]] = {
         airport.encode(): [] for airport in AIRPORTS
     }
