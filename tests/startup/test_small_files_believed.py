@@ -162,9 +162,10 @@ def test_regression_a_log_start_checkpoint_without_topic_ids_hides_nothing(base:
     [
         ([[0, 0]], "has epoch 0 at offset"),
         ([[7, 0]], "has epoch 7 at offset"),
-        ([[0, 0], [3, 31]], "epoch 3 does not begin at offset 31"),
+        ([[0, 0], [3, 31]], "rebuilt from the batches: epoch 3 does not begin at offset 31"),
         ([[0, 6], [3, 30]], "epoch"),
         ([[3, 0], [0, 30]], "do not both rise"),
+        ([[0, 0], [3, 30], [4, 2**61]], "corrected: it has an epoch that begins at a later offset"),
         ([[0, 0], [3, 2**61]], "at a later offset than the log end offset"),
         ([[0, 0], [2**63, 30]], "an epoch is 9223372036854775808"),
         ([[0, 0], [3, -1]], "the first offset of an epoch is -1"),

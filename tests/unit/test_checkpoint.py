@@ -84,9 +84,12 @@ def test_a_whole_offsets_checkpoint_in_the_wrong_place_is_corrupt(tmp_path: Path
     """One kind copied over the other, or from another log dir, is not believed."""
     path = str(tmp_path / "offsets")
     checkpoint.write_offsets(path, RECOVERY_POINTS, DIRECTORY_ID, checkpoint.Offsets({}, {}))
-    with pytest.raises(CorruptCheckpointError):
+    is_here = f"it is the file {RECOVERY_POINTS} of log dir {DIRECTORY_ID}"
+    expected = f"{is_here}, not {LOG_START_OFFSETS} of log dir {DIRECTORY_ID}"
+    with pytest.raises(CorruptCheckpointError, match=expected):
         checkpoint.read_offsets(path, LOG_START_OFFSETS, DIRECTORY_ID)
-    with pytest.raises(CorruptCheckpointError):
+    expected = f"{is_here}, not {RECOVERY_POINTS} of log dir {'f' * 32}"
+    with pytest.raises(CorruptCheckpointError, match=expected):
         checkpoint.read_offsets(path, RECOVERY_POINTS, "f" * 32)
 
 
