@@ -93,13 +93,16 @@ def test_a_live_writer_is_read_beside(load: Load, root: Path) -> None:
     ("options", "message"),
     [
         ({"startingOffset": "earliest"}, "did you mean 'startingOffsets'"),
-        ({"subscribe": "orders", "assign": '{"orders":[0]}'}, "one of assign, subscribe"),
+        (
+            {"subscribe": "orders", "assign": '{"orders":[0]}'},
+            "exactly one of the options assign, subscribe",
+        ),
         ({"subscribe": "order"}, "there is no topic 'order' in this store; it has clicks, orders"),
         ({"columns": "offset,valu"}, "there is no 'valu'"),
         ({"startingOffsets": "latest"}, "cannot begin at the latest"),
         ({"startingOffsets": '{"orders": {"0": 1}}'}, "does not name clicks-0"),
         ({"startingOffsets": '{"orders"'}, "startingOffsets must be like"),
-        ({"failOnDataLoss": "maybe"}, 'failOnDataLoss is "true" or "false"'),
+        ({"failOnDataLoss": "maybe"}, 'failOnDataLoss must be "true" or "false"'),
         ({"startingTimestamp": str(2**60)}, "no record at or after the timestamp"),
     ],
 )
