@@ -111,7 +111,7 @@ class Scarce(Program):
         self.reopen()
         left = self.close()
         if left:
-            raise Finding(f"not closed in order: {left}")
+            raise Finding(f"not closed cleanly: {left}")
 
     def close(self) -> tuple[str, ...]:
         """Close it; what is said to be closed in order is on the disk."""

@@ -276,14 +276,14 @@ class Program(Appends):
 
         def work() -> None:
             if self.close():
-                raise LogStoreError("not closed in order")
+                raise LogStoreError("not closed cleanly")
             self.store = self.open()
 
         def settle() -> None:
             if self.store is store:
                 left = self.close_again()
                 if left:
-                    raise Finding(f"not closed in order: {left}")
+                    raise Finding(f"not closed cleanly: {left}")
                 self.store = self.open()
 
         return Step("close and open", work, settle=settle)

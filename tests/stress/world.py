@@ -113,7 +113,7 @@ class World:
             self.model[key] = state.plus(value)
 
     def close(self) -> tuple[str, ...]:
-        """Close the store; name what was not closed in order. The rest is on the disk."""
+        """Close the store; name what was not closed cleanly. The rest is on the disk."""
         left = self.store.close()
         for path in set(self.dirs) - set(left):
             for name in glob.glob(f"{path}/*-0/*.log"):
@@ -129,7 +129,7 @@ class World:
         """Close the store and open it again: what is said to be closed in order was."""
         left = self.close()
         if left:
-            raise Finding(f"not closed in order: {left}")
+            raise Finding(f"not closed cleanly: {left}")
         self.store = self.open()
         if not self.store.recovery_report.was_clean:
             raise Finding(f"no orderly close: {self.store.recovery_report}")
