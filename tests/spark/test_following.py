@@ -222,5 +222,5 @@ def test_retention_between_planning_and_reading(store: LogStore, follow: Any) ->
 def test_a_number_that_is_not_whole_is_refused(follow: Any, name: str, value: Any) -> None:
     """It would be another offset than the one that was written."""
     selection = {} if name == "assign" else {"subscribe": "t"}
-    with pytest.raises(ValueError, match=f"{name} is like"):
+    with pytest.raises(ValueError, match=f"{name} must be like"):
         follow(**selection, **{name: json.dumps(value)})
