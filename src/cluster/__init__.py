@@ -1,0 +1,1 @@
+"""Replicate partitions between brokers: controller, elections, followers."""

@@ -1,0 +1,23 @@
+"""Define the errors of the cluster, with their facts as attributes."""
+
+from __future__ import annotations
+
+from logstore.errors import LogStoreError
+
+
+class ClusterError(LogStoreError):
+    """Serve as the base of the errors of the cluster."""
+
+
+class BadZnodeError(ClusterError):
+    """Report data in the coordination store that cannot be used: the path, and the reason."""
+
+    path: str
+    reason: str
+    _template = "{path}: {reason}"
+
+
+class BrokerIdError(ClusterError):
+    """Report that a broker cannot have a broker id, and why."""
+
+    reason: str

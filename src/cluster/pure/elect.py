@@ -1,0 +1,345 @@
+"""Decide the next state of a partition: one pure function from what is known about its replicas.
+
+First each member of the ISR and the ELR gets a standing (P5):
+
+| the member's registration, and its answer | standing |
+|---|---|
+| it is not registered, or its port refused a connection | DOWN |
+| its answer says that the replica cannot be used | OFFLINE |
+| its registration is the one at which it was admitted | WHOLE |
+| it was registered again, and has not answered since | UNKNOWN |
+| its answer says that it lost nothing since its admission | WHOLE, and it is admitted anew |
+| its answer says that it lost records since its admission | LOSSY |
+
+Then the state changes:
+
+| found | next state |
+|---|---|
+| a LOSSY member | it becomes a suspect |
+| a member of the ISR is DOWN or OFFLINE | it leaves the ISR (P14) |
+| the leader is in the ISR and did not come back since its election | it stays, also while UNKNOWN |
+| else, a member of the ISR is WHOLE | it leads; UNKNOWN members leave the ISR (P13) |
+| else, a member of the ELR is WHOLE | it leads (P13) |
+| else, somebody leads | nobody leads, and the whole ISR goes to the ELR (P13) |
+| else, there are only suspects, and all answered for this version | the longest log leads (P15) |
+| else | nobody leads |
+| a member left, and the ISR is below min | it goes to the ELR (P12) |
+| the ISR has min members | the ELR and the suspects are emptied (P12) |
+| the topic's min was changed | the state gets it, and the two rows above apply again (P8) |
+| a reassignment can end | replicas become the target, in a new leader epoch (P18) |
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from cluster.registration import NO_BROKER, Registration
+from cluster.requests import AlterPartition, RoleAnswer
+from cluster.state import State
+
+LEADS = "the leader stays"
+NO_CANDIDATE = "no member of the ISR or ELR is known to be whole"
+
+
+class Known(NamedTuple):
+    """What a controller knows about the brokers when it decides about one partition.
+
+    Attributes:
+        registrations: the registrations of the brokers that are not DOWN.
+        answers: the last answer of each replica of the partition.
+        version: the version of the state that the decision is made from.
+    """
+
+    registrations: Mapping[int, Registration]
+    answers: Mapping[int, RoleAnswer]
+    version: int
+
+    def registration_epoch(self, broker: int) -> int:
+        """Give the registration epoch of a broker that is registered."""
+        return self.registrations[broker].registration_epoch
+
+    def fresh_answer(self, broker: int) -> RoleAnswer | None:
+        """Give a replica's answer if its broker has not been registered again since."""
+        answer, registration = self.answers.get(broker), self.registrations.get(broker)
+        if answer is None or registration is None:
+            return None
+        is_fresh = answer.registration_epoch == registration.registration_epoch
+        return answer if is_fresh else None
+
+
+class Standing(enum.Enum):
+    """What is known about a member of the ISR or ELR."""
+
+    WHOLE = "whole"
+    UNKNOWN = "unknown"
+    LOSSY = "lossy"
+    OFFLINE = "offline"
+    DOWN = "down"
+
+
+class Decision(NamedTuple):
+    """The next state, why it has the leader that it has, and what follows from it.
+
+    Attributes:
+        stopped: the brokers whose replicas are deleted after the state was written.
+        is_recovery: whether the new leader may lack records that were acknowledged.
+    """
+
+    state: State
+    reason: str
+    stopped: tuple[int, ...] = ()
+    is_recovery: bool = False
+
+
+def standing_of(known: Known, broker: int, admitted: int) -> Standing:
+    """Judge a member that was admitted at a registration epoch."""
+    registration = known.registrations.get(broker)
+    if registration is None:
+        return Standing.DOWN
+    answer = known.fresh_answer(broker)
+    if answer is not None and answer.is_offline:
+        return Standing.OFFLINE
+    if is_same_registration(registration, admitted):
+        return Standing.WHOLE
+    if answer is None:
+        return Standing.UNKNOWN
+    return Standing.WHOLE if answer.whole_since <= admitted else Standing.LOSSY
+
+
+def is_same_registration(registration: Registration, admitted: int) -> bool:
+    """Check whether a broker has not been registered again since an admission."""
+    return registration.registration_epoch == admitted
+
+
+def leads_still(known: Known, state: State, standing: Standing) -> bool:
+    """Check that neither the leader's broker nor its log dir came back since its election (P11)."""
+    if standing not in (Standing.WHOLE, Standing.UNKNOWN):
+        return False
+    elected = state.leader_registration_epoch
+    answer = known.fresh_answer(state.leader)
+    is_held = answer is None or answer.held_since <= elected
+    return known.registrations[state.leader].broker_epoch <= elected and is_held
+
+
+def settle(state: State, removed: Mapping[int, int]) -> State:
+    """Keep members that leave an ISR below min as ELR; empty ELR and suspects otherwise (P12)."""
+    if len(state.isr) >= state.min_isr:
+        return state._replace(elr={}, suspects=frozenset())
+    elr = {m: a for m, a in {**state.elr, **removed}.items() if m not in state.isr}
+    return state._replace(elr=elr, suspects=state.suspects - state.isr.keys())
+
+
+def next_state(state: State, known: Known, min_isr: int) -> Decision:
+    """Decide the next state of a partition; the same state if nothing is to be done."""
+    members = {**state.elr, **state.isr}
+    standings = {m: standing_of(known, m, admitted) for m, admitted in members.items()}
+    state, removed = _judge(state, known, standings)
+    reason, is_recovery = LEADS, False
+    leader = state.leader
+    if leader not in state.isr or not leads_still(known, state, standings[leader]):
+        able = [m for m in state.isr if standings[m] is Standing.WHOLE]
+        able = able or [m for m in state.elr if standings[m] is Standing.WHOLE]
+        reason = "the first whole replica of the ISR, or else of the ELR, leads"
+        if not able and not state.isr and not state.elr and not removed:
+            able, reason = recoverable(state, known)
+            is_recovery = bool(able)
+        if able:
+            state = _lead(state, known, _first(state.replicas, able), standings, removed)
+            if is_recovery:
+                state = state._replace(unclean_epoch=state.leader_epoch)
+        elif leader != NO_BROKER:  # without a leader, no replica is in sync with another
+            removed.update(state.isr)
+            state, reason = _without_leader(state), NO_CANDIDATE
+    state = settle(state, removed)
+    if state.min_isr != min_isr:
+        state = settle(state._replace(min_isr=min_isr), {})
+    if state.target is not None and state.leader != NO_BROKER:
+        finished = complete(state, known)
+        if finished is not None:
+            stopped = tuple(m for m in state.replicas if m not in finished.replicas)
+            return Decision(finished, "the reassignment is complete", stopped, is_recovery)
+    return Decision(state, reason, (), is_recovery)
+
+
+def _judge(
+    state: State, known: Known, standings: Mapping[int, Standing]
+) -> tuple[State, dict[int, int]]:
+    """Make LOSSY members suspects, remove others that are away, and admit whole members anew."""
+    lossy = frozenset(m for m, standing in standings.items() if standing is Standing.LOSSY)
+    isr, removed = {}, {}
+    for m, admitted in state.isr.items():
+        standing = standings[m]
+        if standing in (Standing.DOWN, Standing.OFFLINE):
+            removed[m] = admitted
+        elif standing is Standing.WHOLE and m != state.leader:
+            isr[m] = known.registration_epoch(m)
+        elif standing is not Standing.LOSSY:
+            isr[m] = admitted
+    elr = {m: a for m, a in state.elr.items() if m not in lossy}
+    return state._replace(isr=isr, elr=elr, suspects=state.suspects | lossy), removed
+
+
+def _first(order: Sequence[int], brokers: Iterable[int]) -> int:
+    """Give the broker that comes first in the order of the replicas: Kafka's preferred leader."""
+    return min(brokers, key=order.index)
+
+
+def _lead(
+    state: State,
+    known: Known,
+    leader: int,
+    standings: Mapping[int, Standing],
+    removed: dict[int, int],
+) -> State:
+    """Let a replica lead; members of the ISR that have not answered leave it."""
+    epoch = known.registration_epoch(leader)
+    unknown = {m: a for m, a in state.isr.items() if standings.get(m) is Standing.UNKNOWN}
+    removed.update(unknown)
+    isr = {m: a for m, a in state.isr.items() if m not in unknown}
+    isr[leader] = epoch
+    return state._replace(
+        leader=leader,
+        leader_epoch=state.leader_epoch + 1,
+        leader_registration_epoch=epoch,
+        isr=isr,
+    )
+
+
+def _without_leader(state: State) -> State:
+    return state._replace(
+        leader=NO_BROKER,
+        leader_epoch=state.leader_epoch + 1,
+        leader_registration_epoch=0,
+        isr={},
+    )
+
+
+def recoverable(state: State, known: Known) -> tuple[list[int], str]:
+    """Choose the suspect with the latest log, once all answered for the leaderless version (P15).
+
+    An answer for an earlier version may be older than the suspect's last records.
+    """
+    if state.leader != NO_BROKER:
+        return [], "first the state must say that nobody leads"
+    if not state.suspects:
+        return [], "there is no replica to recover from"
+    logs = []
+    for m in state.suspects:
+        answer = known.fresh_answer(m)
+        if not may_recover_by(answer, known.version):
+            return [], f"suspect {m} has not answered since nobody leads"
+        assert answer is not None
+        logs.append(((answer.last_epoch, answer.log_end_offset), -m))
+    return [-max(logs)[1]], "all candidates lost records, and the latest log leads"
+
+
+def may_recover_by(answer: RoleAnswer | None, version: int) -> bool:
+    """Check that a suspect's answer is for the version in which nobody leads."""
+    return answer is not None and not answer.is_offline and answer.version == version
+
+
+def complete(state: State, known: Known) -> State | None:
+    """End a reassignment if the added replicas are in the ISR and enough remain (P18)."""
+    assert state.target is not None
+    isr = remaining_isr(state, known)
+    if isr is None:
+        return None
+    able = [m for m, a in isr.items() if standing_of(known, m, a) is Standing.WHOLE]
+    if not able:
+        return None
+    leader = state.leader if state.leader in able else _first(state.target, able)
+    isr[leader] = known.registration_epoch(leader)
+    return state._replace(
+        leader=leader,
+        leader_epoch=state.leader_epoch + 1,
+        leader_registration_epoch=isr[leader],
+        isr=isr,
+        elr={m: a for m, a in state.elr.items() if m in state.target},
+        suspects=state.suspects & set(state.target),
+        replicas=state.target,
+        target=None,
+    )
+
+
+def remaining_isr(state: State, known: Known) -> dict[int, int] | None:
+    """Give the ISR that remains after a reassignment; None if it cannot end yet."""
+    target = state.target or ()
+    isr = {m: a for m, a in state.isr.items() if m in target}
+    return isr if len(isr) == len(target) and len(isr) >= state.min_isr else None
+
+
+def elect_uncleanly(
+    state: State, known: Known, registered: Mapping[int, Registration]
+) -> Decision | None:
+    """Let the longest log of the living replicas lead, also if it lacks records (P16).
+
+    It waits until no former leader can serve: each replica's registration is gone from the store,
+    or the replica has answered since nobody leads.
+
+    Args:
+        registered: the registrations in the store, also of brokers whose port refused a connection.
+    """
+    if state.leader != NO_BROKER:
+        return None
+    logs = []
+    for m in state.replicas:
+        answer = known.fresh_answer(m)
+        if answer is not None and not answer.is_offline:
+            logs.append((answer.last_epoch, answer.log_end_offset, -m))
+    if not logs or not is_lease_over(state, known, registered):
+        return None
+    leader = -max(logs)[2]
+    epoch = known.registration_epoch(leader)
+    state = state._replace(
+        leader=leader,
+        leader_epoch=state.leader_epoch + 1,
+        leader_registration_epoch=epoch,
+        isr={leader: epoch},
+        elr={},
+        suspects=frozenset(),
+        unclean_epoch=state.leader_epoch + 1,
+    )
+    return Decision(state, "an unclean election", (), is_recovery=True)
+
+
+def is_lease_over(state: State, known: Known, registered: Mapping[int, Registration]) -> bool:
+    """Check that no replica can still serve as the leader of an earlier version (P16)."""
+    for m in state.replicas:
+        registration, answer = registered.get(m), known.answers.get(m)
+        if registration is None:
+            continue
+        if answer is None or answer.registration_epoch != registration.registration_epoch:
+            return False
+        if not answer.is_offline and answer.version != known.version:
+            return False
+    return True
+
+
+def change_isr(state: State, known: Known, asked: AlterPartition) -> State | None:
+    """Give the state with the ISR that the leader proposes; None if it is refused (P10)."""
+    if not is_current(state, known, asked):
+        return None
+    for m, admitted in asked.isr.items():
+        registration, answer = known.registrations.get(m), known.fresh_answer(m)
+        if m in state.isr:
+            continue
+        if registration is None or not is_same_registration(registration, admitted):
+            return None
+        if m not in state.replicas or (answer is not None and answer.is_offline):
+            return None
+    removed = {m: a for m, a in state.isr.items() if m not in asked.isr}
+    isr = {m: state.isr.get(m, a) for m, a in asked.isr.items()}
+    return settle(state._replace(isr=isr), removed)
+
+
+def is_current(state: State, known: Known, asked: AlterPartition) -> bool:
+    """Check that a proposal is from the leader of this state, and from this version."""
+    return (
+        asked.version == known.version
+        and asked.leader_epoch == state.leader_epoch
+        and asked.leader == state.leader
+        and asked.leader_registration_epoch == state.leader_registration_epoch
+        and asked.leader in asked.isr
+    )

@@ -1,0 +1,125 @@
+"""Define the requests between brokers, and their answers, as data.
+
+Each request names the incarnations that it is about, so that a late request harms nothing: the
+topic, the broker epoch or registration epoch, the leader epoch, and the version of the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from cluster.registration import TopicIdentity
+from cluster.state import State
+
+NEVER = 2**63 - 1  # as whole_since: the replica is not whole
+
+
+class LeaderAndIsr(NamedTuple):
+    """Give a replica its role; the controller sends it.
+
+    Attributes:
+        broker_epoch: the epoch of the broker that is addressed.
+        version: the version of the state.
+        is_new: whether the topic was created just now, so that no older replica can exist.
+        is_unclean_allowed: whether the topic may elect a leader that lost records.
+        flushes: whether the topic counts only flushed records (`flush.before.ack`).
+    """
+
+    topic: TopicIdentity
+    partition: int
+    broker_epoch: int
+    version: int
+    state: State
+    is_new: bool = False
+    is_unclean_allowed: bool = False
+    flushes: bool = False
+
+
+class RoleAnswer(NamedTuple):
+    """The facts of a replica, as an answer to LeaderAndIsr, or after its log dir failed.
+
+    Attributes:
+        registration_epoch: the broker's registration epoch when it answered.
+        is_offline: whether the replica cannot be used now. Then the other facts are 0.
+        whole_since: the replica lost nothing that it had after this registration epoch.
+        last_epoch: the leader epoch of the last record; -1 for an empty log.
+        version: the version of the state that the replica has obeyed last.
+        held_since: the registration epoch since which the replica has been on a log dir that did
+            not come back. It cannot lead if it was elected earlier.
+    """
+
+    topic: TopicIdentity
+    partition: int
+    broker: int
+    registration_epoch: int
+    is_offline: bool
+    whole_since: int = 0
+    last_epoch: int = 0
+    log_end_offset: int = 0
+    version: int = 0
+    held_since: int = 0
+
+
+class StopReplica(NamedTuple):
+    """Ask a broker to delete its replica: the state of this version does not name it any more."""
+
+    topic: TopicIdentity
+    partition: int
+    broker_epoch: int
+    version: int
+
+
+class FollowerFetch(NamedTuple):
+    """Ask a leader for records from a follower's log end.
+
+    Attributes:
+        last_epoch: the leader epoch of the follower's last record; -1 for an empty log.
+    """
+
+    topic: TopicIdentity
+    partition: int
+    follower: int
+    registration_epoch: int
+    leader_epoch: int
+    offset: int
+    last_epoch: int
+
+
+class FetchAnswer(NamedTuple):
+    """Answer a fetch with records, or with the end of an epoch to which the follower truncates.
+
+    Attributes:
+        request: the fetch that is answered.
+        records: the record batches, which only the log understands.
+        diverging: None, or an epoch of the leader's log and the offset at which the epoch ends.
+    """
+
+    request: FollowerFetch
+    high_watermark: int
+    records: Any = None
+    diverging: tuple[int, int] | None = None
+
+
+class AlterPartition(NamedTuple):
+    """Propose an ISR to the controller, with the registration epoch of each member.
+
+    Attributes:
+        version: the version of the state that the leader knows.
+    """
+
+    topic: TopicIdentity
+    partition: int
+    leader: int
+    leader_registration_epoch: int
+    leader_epoch: int
+    version: int
+    isr: Mapping[int, int]
+
+
+class AlterRefused(NamedTuple):
+    """Refuse an AlterPartition request that was made from this version."""
+
+    topic: TopicIdentity
+    partition: int
+    version: int

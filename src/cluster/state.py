@@ -1,0 +1,182 @@
+"""Define the state of a partition, and read and write it as the JSON of its znode.
+
+    {"version":1,"leader":2,"leader_epoch":7,"controller_epoch":3,"isr":[2,3],
+     "isr_epochs":{"2":90,"3":41},"elr":{},"suspects":[],"leader_registration_epoch":90,
+     "replicas":[1,2,3],"target":null,"min":2,"unclean_epoch":-1}
+
+The first five keys are Kafka's. Kafka's own tools ignore the others. The znode's version is not in
+the JSON: it counts the writes of the state, and each write names the version that it replaces.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from cluster.errors import BadZnodeError
+from cluster.registration import NO_BROKER
+
+STATE_VERSION = 1
+NEVER_UNCLEAN = -1
+ID_MAX = 2**31 - 1
+EPOCH_MAX = 2**63 - 1
+
+
+class State(NamedTuple):
+    """The state of a partition. It is never changed: each change makes another state.
+
+    Attributes:
+        leader: the broker that leads, or NO_BROKER.
+        isr: the in-sync replicas, each with the registration epoch at which it was admitted.
+        elr: the eligible leader replicas, with their admissions. They left an ISR below `min_isr`,
+            and have every record that was acknowledged.
+        suspects: replicas of the ISR or ELR that lost records after their admission.
+        leader_registration_epoch: the leader's registration epoch when it was elected.
+        replicas: the brokers that have a replica; during a reassignment also the added ones.
+        target: the replicas after the reassignment that is under way, or None.
+        min_isr: the size of the ISR that a write with acks=all needs.
+        unclean_epoch: the leader epoch of the last election that may have lost records, or -1.
+    """
+
+    leader: int
+    leader_epoch: int
+    controller_epoch: int
+    isr: Mapping[int, int]
+    elr: Mapping[int, int]
+    suspects: frozenset[int]
+    leader_registration_epoch: int
+    replicas: tuple[int, ...]
+    target: tuple[int, ...] | None
+    min_isr: int
+    unclean_epoch: int = NEVER_UNCLEAN
+
+
+def fault_of(state: State) -> str:
+    """Name the invariant of a state that does not hold; "" if all hold."""
+    isr, elr, suspects = set(state.isr), set(state.elr), state.suspects
+    replicas = set(state.replicas)
+    checks = (
+        (bool(replicas), "there are no replicas"),
+        (len(replicas) == len(state.replicas), "a replica is named twice"),
+        (isr <= replicas, "the ISR has a broker without a replica"),
+        (elr <= replicas, "the ELR has a broker without a replica"),
+        (suspects <= replicas, "the suspects have a broker without a replica"),
+        (not isr & elr and not isr & suspects and not elr & suspects, "ISR, ELR, suspects overlap"),
+        (state.leader == NO_BROKER or state.leader in isr, "the leader is not in the ISR"),
+        (state.min_isr >= 1, "min is below 1"),
+        (state.unclean_epoch <= state.leader_epoch, "unclean_epoch is after leader_epoch"),
+        (not (elr or suspects) or len(isr) < state.min_isr, "ELR or suspects beside a full ISR"),
+    )
+    for holds, fault in checks:
+        if not holds:
+            return fault
+    if state.target is None:
+        return ""
+    is_target = state.target and set(state.target) <= replicas
+    return "" if is_target and len(set(state.target)) == len(state.target) else "a bad target"
+
+
+def encode_state(state: State) -> bytes:
+    """Write a state as the JSON of its znode."""
+    document = {
+        "version": STATE_VERSION,
+        "leader": state.leader,
+        "leader_epoch": state.leader_epoch,
+        "controller_epoch": state.controller_epoch,
+        "isr": list(state.isr),
+        "isr_epochs": {str(broker): epoch for broker, epoch in state.isr.items()},
+        "elr": {str(broker): epoch for broker, epoch in state.elr.items()},
+        "suspects": sorted(state.suspects),
+        "leader_registration_epoch": state.leader_registration_epoch,
+        "replicas": list(state.replicas),
+        "target": None if state.target is None else list(state.target),
+        "min": state.min_isr,
+        "unclean_epoch": state.unclean_epoch,
+    }
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def parse_state(data: bytes, path: str) -> State:
+    """Read a state from the JSON of its znode; the path is for the error.
+
+    Raises:
+        BadZnodeError: the data is no state. A key that is not known is ignored.
+    """
+    document = _Document(data, path)
+    version = document.number("version", 0, ID_MAX)
+    if version != STATE_VERSION:
+        raise document.error(f"version is {version}, and only {STATE_VERSION} can be read")
+    isr = document.epochs("isr_epochs")
+    if set(document.brokers("isr")) != set(isr):
+        raise document.error("isr and isr_epochs name different brokers")
+    state = State(
+        leader=document.number("leader", NO_BROKER, ID_MAX),
+        leader_epoch=document.number("leader_epoch", 0, ID_MAX),
+        controller_epoch=document.number("controller_epoch", 0, ID_MAX),
+        isr={broker: isr[broker] for broker in document.brokers("isr")},
+        elr=document.epochs("elr"),
+        suspects=frozenset(document.brokers("suspects")),
+        leader_registration_epoch=document.number("leader_registration_epoch", 0, EPOCH_MAX),
+        replicas=document.brokers("replicas"),
+        target=None if document.get("target") is None else document.brokers("target"),
+        min_isr=document.number("min", 1, ID_MAX),
+        unclean_epoch=document.number("unclean_epoch", NEVER_UNCLEAN, ID_MAX),
+    )
+    if fault := fault_of(state):
+        raise document.error(fault)
+    return state
+
+
+class _Document:
+    """A JSON object whose values are checked when they are read."""
+
+    def __init__(self, data: bytes, path: str) -> None:
+        self._path = path
+        try:
+            values = json.loads(data)
+        except (ValueError, RecursionError) as error:
+            raise self.error(f"is no JSON: {error}") from error
+        if not isinstance(values, dict):
+            raise self.error("is no JSON object")
+        self._values: dict[str, Any] = values
+
+    def error(self, reason: str) -> BadZnodeError:
+        return BadZnodeError(path=self._path, reason=reason)
+
+    def get(self, key: str) -> Any:
+        if key not in self._values:
+            raise self.error(f"{key} is missing")
+        return self._values[key]
+
+    def number(self, key: str, smallest: int, largest: int) -> int:
+        return self._number(self.get(key), key, smallest, largest)
+
+    def _number(self, value: Any, what: str, smallest: int, largest: int) -> int:
+        if type(value) is not int or not smallest <= value <= largest:
+            shown = str(value)[:40]
+            raise self.error(f"{what} is {shown}, not an integer from {smallest} to {largest}")
+        return value
+
+    def brokers(self, key: str) -> tuple[int, ...]:
+        values = self.get(key)
+        if not isinstance(values, list):
+            raise self.error(f"{key} is no list")
+        return self._distinct([self._number(value, key, 0, ID_MAX) for value in values], key)
+
+    def _distinct(self, brokers: Iterable[int], key: str) -> tuple[int, ...]:
+        found = tuple(brokers)
+        if len(set(found)) != len(found):
+            raise self.error(f"{key} names a broker twice")
+        return found
+
+    def epochs(self, key: str) -> dict[int, int]:
+        values = self.get(key)
+        if not isinstance(values, dict):
+            raise self.error(f"{key} is no object")
+        for name in values:
+            if not (name.isascii() and name.isdigit() and len(name) <= 10):
+                raise self.error(f"{key} has {name[:40]!r} in place of a broker id")
+        brokers = [self._number(int(name), key, 0, ID_MAX) for name in values]
+        epochs = [self._number(value, key, 0, EPOCH_MAX) for value in values.values()]
+        return dict(zip(self._distinct(brokers, key), epochs, strict=True))

@@ -1,0 +1,321 @@
+"""Each row of the tables of an election, and each condition of a change of the ISR."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cluster.pure.elect import (
+    Decision,
+    Known,
+    Standing,
+    change_isr,
+    elect_uncleanly,
+    next_state,
+    standing_of,
+)
+from cluster.registration import NO_BROKER, Registration, TopicIdentity
+from cluster.requests import NEVER, AlterPartition, RoleAnswer
+from cluster.state import State, fault_of
+
+TOPIC = TopicIdentity("orders", 5)
+VERSION = 4
+STATE = State(1, 3, 1, {1: 10, 2: 20, 3: 30}, {}, frozenset(), 10, (1, 2, 3), None, 2)
+LEADERLESS = STATE._replace(leader=NO_BROKER, leader_registration_epoch=0, isr={})
+
+
+def registered(**epochs: int | None) -> dict[int, Registration]:
+    """Give registrations at 10, 20 and 30, with changes by name: `b2=25`, or None for gone."""
+    found: dict[int, Registration] = {}
+    for broker, epoch in {"b1": 10, "b2": 20, "b3": 30, **epochs}.items():
+        if epoch is not None:
+            found[int(broker[1:])] = Registration(epoch, epoch, {})
+    return found
+
+
+def answer(broker: int, epoch: int, **facts: Any) -> RoleAnswer:
+    """Give the answer of a replica for the present version."""
+    return RoleAnswer(TOPIC, 0, broker, epoch, **{"is_offline": False, "version": VERSION, **facts})
+
+
+def decided(
+    state: State, registrations: dict[int, Registration], *answers: RoleAnswer, min_isr: int = 2
+) -> Decision:
+    """Decide, and check the invariants of the next state."""
+    known = Known(registrations, {one.broker: one for one in answers}, VERSION)
+    decision = next_state(state, known, min_isr)
+    assert fault_of(decision.state) == ""
+    assert decision.reason
+    return decision
+
+
+@pytest.mark.parametrize(
+    ("registrations", "answers", "standing"),
+    [
+        (registered(b2=None), [], Standing.DOWN),
+        (registered(), [answer(2, 20, is_offline=True)], Standing.OFFLINE),
+        (registered(), [], Standing.WHOLE),
+        (registered(), [answer(2, 19, is_offline=True)], Standing.WHOLE),
+        (registered(b2=25), [], Standing.UNKNOWN),
+        (registered(b2=25), [answer(2, 20)], Standing.UNKNOWN),
+        (registered(b2=25), [answer(2, 25, whole_since=20)], Standing.WHOLE),
+        (registered(b2=25), [answer(2, 25, whole_since=21)], Standing.LOSSY),
+        (registered(b2=25), [answer(2, 25, whole_since=NEVER)], Standing.LOSSY),
+    ],
+)
+def test_a_member_is_judged(
+    registrations: dict[int, Registration], answers: list[RoleAnswer], standing: Standing
+) -> None:
+    """A member that was registered again counts as whole only by its answer (P5)."""
+    known = Known(registrations, {one.broker: one for one in answers}, VERSION)
+    assert standing_of(known, 2, 20) is standing
+
+
+def test_nothing_changes_while_all_is_well() -> None:
+    """A decision without a cause gives the same state."""
+    assert decided(STATE, registered()).state == STATE
+
+
+def test_a_broker_that_is_gone_leaves_the_isr() -> None:
+    """The leader stays, and nothing is kept of the member while the ISR has min members (P14)."""
+    assert decided(STATE, registered(b3=None)).state == STATE._replace(isr={1: 10, 2: 20})
+
+
+def test_a_member_below_min_becomes_eligible() -> None:
+    """It keeps its admission, because it has all that was acknowledged (P12)."""
+    state = decided(STATE, registered(b2=None, b3=None)).state
+    assert state == STATE._replace(isr={1: 10}, elr={2: 20, 3: 30})
+
+
+def test_a_replica_whose_dir_failed_leaves_the_isr() -> None:
+    """An answer that the replica is offline counts like a broker that is gone (P14)."""
+    assert 3 not in decided(STATE, registered(), answer(3, 30, is_offline=True)).state.isr
+
+
+def test_a_leader_that_is_gone_is_replaced() -> None:
+    """The first whole replica leads, in a new epoch, at its present registration (P13)."""
+    state = decided(STATE, registered(b1=None)).state
+    assert (state.leader, state.leader_epoch, state.leader_registration_epoch) == (2, 4, 20)
+    assert state.isr == {2: 20, 3: 30}
+
+
+def test_the_preferred_replica_leads() -> None:
+    """Of several candidates the first in the order of the replicas leads."""
+    state = STATE._replace(replicas=(1, 3, 2))
+    assert decided(state, registered(b1=None)).state.leader == 3
+
+
+def test_a_leader_that_was_registered_again_gets_a_new_epoch() -> None:
+    """Its old epoch ends with its incarnation, also if it is elected again (P11)."""
+    whole = answer(1, 15, whole_since=2)
+    state = decided(STATE, registered(b1=15), whole).state
+    assert (state.leader, state.leader_epoch, state.leader_registration_epoch) == (1, 4, 15)
+
+
+def test_a_leader_stays_while_its_answer_is_missing() -> None:
+    """Another log dir of its broker came back: its session, and so its role, did not end (P11)."""
+    registrations = registered()
+    registrations[1] = Registration(10, 15, {})
+    assert decided(STATE, registrations).state == STATE
+    held = answer(1, 15, whole_since=2, held_since=10)
+    assert decided(STATE, registrations, held).state.leader_epoch == 3
+    moved = answer(1, 15, whole_since=2, held_since=15)
+    assert decided(STATE, registrations, moved).state.leader_epoch == 4
+
+
+def test_an_unknown_member_is_not_elected_and_not_forgotten() -> None:
+    """It leaves the ISR of a new leader, and becomes eligible if the ISR is below min (P5, P13)."""
+    state = decided(STATE._replace(isr={1: 10, 2: 20}), registered(b1=None, b2=25)).state
+    assert (state.leader, state.isr, state.elr) == (NO_BROKER, {}, {1: 10, 2: 20})
+    state = decided(STATE, registered(b1=None, b2=25)).state
+    assert (state.leader, state.isr, state.elr) == (3, {3: 30}, {1: 10, 2: 20})
+
+
+def test_a_whole_member_is_admitted_anew() -> None:
+    """Its later losses are compared with its present registration."""
+    state = decided(STATE, registered(b2=25), answer(2, 25, whole_since=7)).state
+    assert state.isr == {1: 10, 2: 25, 3: 30}
+
+
+def test_a_lossy_member_becomes_a_suspect_below_min() -> None:
+    """In an ISR with min members nobody needs it, so it is forgotten."""
+    lossy = answer(2, 25, whole_since=25)
+    assert decided(STATE, registered(b2=25), lossy).state.suspects == frozenset()
+    state = decided(STATE._replace(isr={1: 10, 2: 20}), registered(b2=25), lossy).state
+    assert (state.isr, state.elr, state.suspects) == ({1: 10}, {}, frozenset({2}))
+
+
+def test_a_member_of_the_elr_leads() -> None:
+    """It leads if no member of the ISR can (P13)."""
+    state = LEADERLESS._replace(elr={1: 10, 3: 30}, suspects=frozenset({2}))
+    state = decided(state, registered(b1=None)).state
+    assert (state.leader, state.isr, state.elr, state.suspects) == (
+        3,
+        {3: 30},
+        {1: 10},
+        frozenset({2}),
+    )
+
+
+def test_without_a_candidate_nobody_leads() -> None:
+    """The state says so, in a new epoch, with all members in the ELR (P13)."""
+    state = decided(STATE, registered(b1=None, b2=None, b3=None)).state
+    assert (state.leader, state.leader_epoch, state.isr) == (NO_BROKER, 4, {})
+    assert state.elr == STATE.isr
+    assert decided(state, registered(b1=None, b2=None, b3=None)).state == state
+
+
+SUSPECTS = LEADERLESS._replace(suspects=frozenset({1, 2}))
+
+
+def test_the_longest_log_of_the_suspects_leads() -> None:
+    """All suspects answered for the leaderless version; the election is marked (P15)."""
+    short = answer(1, 10, whole_since=10, last_epoch=2, log_end_offset=90)
+    long = answer(2, 20, whole_since=20, last_epoch=3, log_end_offset=8)
+    decision = decided(SUSPECTS, registered(), short, long)
+    state = decision.state
+    assert (state.leader, state.isr, state.suspects) == (2, {2: 20}, frozenset({1}))
+    assert decision.is_recovery and state.unclean_epoch == state.leader_epoch == 4
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        [],
+        [answer(2, 19)],
+        [answer(2, 20, version=VERSION - 1)],
+        [answer(2, 20, is_offline=True)],
+    ],
+)
+def test_recovery_waits_for_every_suspect(second: list[RoleAnswer]) -> None:
+    """An answer that is missing, old, from before the version, or offline is no answer (P15)."""
+    assert decided(SUSPECTS, registered(), answer(1, 10), *second).state.leader == NO_BROKER
+
+
+def test_recovery_waits_for_the_leaderless_version() -> None:
+    """The last leader becomes a suspect: its state must be written before answers count (P15)."""
+    state = STATE._replace(isr={1: 10}, suspects=frozenset({2}))
+    lossy = answer(1, 15, whole_since=15)
+    decision = decided(state, registered(b1=15), lossy, answer(2, 20))
+    assert (decision.state.leader, decision.state.suspects) == (NO_BROKER, frozenset({1, 2}))
+
+
+def test_recovery_does_not_replace_a_member_of_the_elr() -> None:
+    """A member that had everything and is away may come back whole."""
+    state = SUSPECTS._replace(suspects=frozenset({1}), elr={2: 20})
+    assert decided(state, registered(b2=None), answer(1, 10)).state.leader == NO_BROKER
+
+
+def test_a_changed_min_is_written_with_its_consequences() -> None:
+    """A larger min keeps what leaves from now on; a smaller one empties the ELR (P8)."""
+    below = STATE._replace(isr={1: 10}, elr={2: 20})
+    assert decided(below, registered(), min_isr=1).state == below._replace(min_isr=1, elr={})
+    assert decided(STATE, registered(), min_isr=3).state == STATE._replace(min_isr=3)
+
+
+MOVING = STATE._replace(replicas=(1, 2, 3, 4), target=(2, 3, 4))
+
+
+def test_a_reassignment_ends_when_all_are_in_sync() -> None:
+    """The target becomes the replicas, with a leader of the target in a new epoch (P18)."""
+    registrations = registered(b4=40)
+    assert decided(MOVING, registrations).state == MOVING
+    ready = MOVING._replace(isr={**MOVING.isr, 4: 40})
+    decision = decided(ready, registrations)
+    state = decision.state
+    assert (state.leader, state.leader_epoch, state.leader_registration_epoch) == (2, 4, 20)
+    assert (state.replicas, state.target) == ((2, 3, 4), None)
+    assert decision.stopped == (1,)
+
+
+@pytest.mark.parametrize("broker", ["b2", "b4"])
+def test_a_reassignment_waits_for_replicas_that_are_away(broker: str) -> None:
+    """Neither the removed nor the remaining replicas change before (P18)."""
+    ready = MOVING._replace(isr={**MOVING.isr, 4: 40})
+    assert decided(ready, registered(**{"b4": 40, broker: None})).state.target == (2, 3, 4)
+
+
+def test_a_reassignment_needs_min_members() -> None:
+    """A target smaller than min cannot end."""
+    state = STATE._replace(target=(2,))
+    assert decided(state, registered()).state == state
+
+
+def uncleanly(registrations: dict[int, Registration], *answers: RoleAnswer) -> Decision | None:
+    """Elect uncleanly while broker 1, which led, is unreachable."""
+    seen = {m: one for m, one in registrations.items() if m != 1}
+    state = LEADERLESS._replace(elr={1: 10})
+    known = Known(seen, {one.broker: one for one in answers}, VERSION)
+    return elect_uncleanly(state, known, registrations)
+
+
+def test_an_unclean_election_takes_the_longest_log() -> None:
+    """The living replica with the latest log leads, alone, and the state is marked (P16)."""
+    answers = answer(2, 20, last_epoch=2, log_end_offset=3), answer(3, 30, log_end_offset=9)
+    decision = uncleanly(registered(b1=None), *answers)
+    assert decision is not None and decision.is_recovery
+    state = decision.state
+    assert (state.leader, state.isr, state.elr, state.unclean_epoch) == (2, {2: 20}, {}, 4)
+    assert fault_of(state) == ""
+
+
+def test_an_unclean_election_waits_for_the_lease() -> None:
+    """A former leader that is registered and has not answered may still serve (P16)."""
+    others = answer(2, 20), answer(3, 30)
+    assert uncleanly(registered(), *others) is None
+    assert uncleanly(registered(), *others, answer(1, 10, version=VERSION - 1)) is None
+    assert uncleanly(registered(), *others, answer(1, 10)) is not None
+    assert uncleanly(registered(), *others, answer(1, 10, version=1, is_offline=True)) is not None
+
+
+def test_an_unclean_election_needs_a_leaderless_state() -> None:
+    """While somebody leads, or nobody has answered, nothing happens."""
+    known = Known(registered(b1=None), {}, VERSION)
+    assert elect_uncleanly(STATE, known, registered(b1=None)) is None
+    assert elect_uncleanly(LEADERLESS, known, registered(b1=None)) is None
+
+
+def proposed(isr: dict[int, int], **changes: Any) -> State | None:
+    """Propose an ISR for the state with the ISR of 1 and 2."""
+    asked = AlterPartition(TOPIC, 0, 1, 10, 3, VERSION, isr)._replace(**changes)
+    known = Known(registered(), {3: answer(3, 30)}, VERSION)
+    return change_isr(STATE._replace(isr={1: 10, 2: 20}), known, asked)
+
+
+def test_the_leader_changes_the_isr() -> None:
+    """New members come with their registration epoch; members below min become eligible (P10)."""
+    larger, smaller = proposed({1: 10, 2: 20, 3: 30}), proposed({1: 10})
+    assert larger is not None and larger.isr == STATE.isr
+    assert smaller is not None and (smaller.isr, smaller.elr) == ({1: 10}, {2: 20})
+
+
+@pytest.mark.parametrize(
+    ("isr", "changes"),
+    [
+        ({1: 10, 3: 30}, {"version": VERSION - 1}),
+        ({1: 10, 3: 30}, {"leader_epoch": 2}),
+        ({1: 10, 3: 30}, {"leader": 3}),
+        ({1: 10, 3: 30}, {"leader_registration_epoch": 9}),
+        ({3: 30}, {}),
+        ({1: 10, 3: 29}, {}),
+        ({1: 10, 4: 40}, {}),
+    ],
+)
+def test_a_proposal_is_refused(isr: dict[int, int], changes: dict[str, Any]) -> None:
+    """It must come from the present leader, epoch and version, with present members (P10)."""
+    assert proposed({1: 10, 3: 30}) is not None
+    assert proposed(isr, **changes) is None
+
+
+def test_an_offline_replica_is_not_admitted() -> None:
+    """Its last answer says that its log dir is bad (P10)."""
+    asked = AlterPartition(TOPIC, 0, 1, 10, 3, VERSION, {1: 10, 3: 30})
+    known = Known(registered(), {3: answer(3, 30, is_offline=True)}, VERSION)
+    assert change_isr(STATE._replace(isr={1: 10}), known, asked) is None
+
+
+def test_an_admission_is_kept() -> None:
+    """A proposal does not change the registration epoch at which a member was admitted."""
+    state = proposed({1: 99, 2: 99, 3: 30})
+    assert state is not None and state.isr == STATE.isr
