@@ -1,0 +1,240 @@
+"""Know since when each log dir of a broker is whole: since then, it lost nothing that it had (P4).
+
+Each log dir durably holds a `DirEntry`. A *failure record* for each log dir is on tmpfs, so it
+lives as long as the boot. At a start, the entry and the record give the next `whole_since`:
+
+| found at a start | whole_since | flushed_since |
+|---|---|---|
+| no entry, or the dir cannot be synced | the new epoch | the new epoch |
+| a failure is recorded | the new epoch | the new epoch |
+| the mark of a clean stop | unchanged | unchanged |
+| the same boot, but the record is missing | the new epoch | the new epoch |
+| another boot: the power may have failed | the new epoch | unchanged |
+| the same boot, but another mount | the new epoch | unchanged |
+| the same boot and mount: at most the process was killed | unchanged | unchanged |
+
+`whole_since` is for all that was written, `flushed_since` for what was flushed. Topics that count
+only flushed records use the second number, because a loss of power takes nothing from them (P24).
+
+A container gets a new mount and a new tmpfs at each start. There, only the mark of a clean stop
+keeps the numbers.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple
+
+from cluster.requests import NEVER
+
+
+class FailureRecord(enum.Enum):
+    """What tmpfs says about a log dir."""
+
+    NONE = "none"
+    RECORDED = "recorded"
+    MISSING = "missing"
+
+
+class DirEntry(NamedTuple):
+    """What a log dir durably holds about itself."""
+
+    boot_id: str
+    mount_id: str
+    whole_since: int
+    flushed_since: int
+    is_stopped_cleanly: bool = False
+
+
+class DirFound(NamedTuple):
+    """Event: a start found a log dir that works; the broker is registered already.
+
+    Attributes:
+        entry: None if the dir has no entry that can be read.
+        is_synced: whether `syncfs` succeeded. It reports write errors of a process that was killed.
+    """
+
+    dir_id: str
+    entry: DirEntry | None
+    record: FailureRecord
+    boot_id: str
+    mount_id: str
+    is_synced: bool = True
+
+
+class DirMissing(NamedTuple):
+    """Event: a start found that a log dir does not work."""
+
+    dir_id: str
+
+
+class SessionBegan(NamedTuple):
+    """Event: the broker was registered with a new session, at this zxid."""
+
+    epoch: int
+
+
+class DirFailed(NamedTuple):
+    """Event: a log dir failed while the broker runs."""
+
+    dir_id: str
+
+
+class DirReturned(NamedTuple):
+    """Event: a log dir works again, was replaced by an empty one, or was given up."""
+
+    dir_id: str
+
+
+class DirEntered(NamedTuple):
+    """Event: the registration was written again because a log dir returned, at this zxid."""
+
+    dir_id: str
+    epoch: int
+
+
+class RecordFailure(NamedTuple):
+    """Effect: record on tmpfs that a log dir failed, before anything else happens."""
+
+    dir_id: str
+
+
+class EndRoles(NamedTuple):
+    """Effect: end the roles of all replicas on a log dir."""
+
+    dir_id: str
+
+
+class WriteRegistration(NamedTuple):
+    """Effect: write the registration again because this log dir returned."""
+
+    dir_id: str
+
+
+class WriteEntry(NamedTuple):
+    """Effect: write a log dir's entry durably."""
+
+    dir_id: str
+    entry: DirEntry
+
+
+class ClearFailure(NamedTuple):
+    """Effect: replace the record on tmpfs by one without a failure, after the entry is durable."""
+
+    dir_id: str
+
+
+Event = DirFound | DirMissing | SessionBegan | DirFailed | DirReturned | DirEntered
+Effect = RecordFailure | EndRoles | WriteRegistration | WriteEntry | ClearFailure
+
+
+class LogDir:
+    """What a broker knows about one of its log dirs.
+
+    Attributes:
+        epoch: the registration epoch at which the dir was last entered in the registration.
+    """
+
+    __slots__ = ("boot_id", "epoch", "flushed_since", "is_good", "mount_id", "whole_since")
+
+    def __init__(self) -> None:
+        self.is_good = False
+        self.epoch = 0
+        self.whole_since = self.flushed_since = NEVER
+        self.boot_id = self.mount_id = ""
+
+    def entry(self, *, is_stopped_cleanly: bool = False) -> DirEntry:
+        """Give the entry that the dir holds while the broker runs, or after a clean stop."""
+        return DirEntry(
+            self.boot_id, self.mount_id, self.whole_since, self.flushed_since, is_stopped_cleanly
+        )
+
+
+class Host:
+    """A broker's registration and its log dirs: what all its replicas share.
+
+    Attributes:
+        broker_epoch: the zxid of its session; 0 before the first.
+        registration_epoch: the zxid of the last write of its registration.
+    """
+
+    __slots__ = ("broker_epoch", "broker_id", "dirs", "registration_epoch")
+
+    def __init__(self, broker_id: int, dir_ids: tuple[str, ...]) -> None:
+        self.broker_id = broker_id
+        self.broker_epoch = self.registration_epoch = 0
+        self.dirs = {dir_id: LogDir() for dir_id in dir_ids}
+
+    def handle(self, event: Event, now: float) -> list[Effect]:
+        """Take an event, and give what has to be done, in this order."""
+        match event:
+            case SessionBegan(epoch):
+                return self._begin_session(epoch)
+            case DirFound():
+                return self._attest(event)
+            case DirMissing(dir_id):
+                self.dirs[dir_id].is_good = False
+                return []
+            case DirFailed(dir_id):
+                self.dirs[dir_id].is_good = False
+                return self.on_failure(dir_id)
+            case DirReturned(dir_id):
+                return self.on_return(dir_id)
+            case DirEntered(dir_id, epoch):
+                return self._enter(dir_id, epoch)
+
+    @property
+    def are_all_good(self) -> bool:
+        """Whether every log dir works, so that a replica that is not found does not exist."""
+        return all(log_dir.is_good for log_dir in self.dirs.values())
+
+    def whole_since(self, dir_id: str, own_since: int, *, flushes: bool) -> int:
+        """Give since when a replica is whole: the larger of its own number and its log dir's."""
+        log_dir = self.dirs[dir_id]
+        return max(own_since, log_dir.flushed_since if flushes else log_dir.whole_since)
+
+    def on_failure(self, dir_id: str) -> list[Effect]:
+        """Record the failure first: the process may be killed at any moment."""
+        return [RecordFailure(dir_id), EndRoles(dir_id)]
+
+    def on_return(self, dir_id: str) -> list[Effect]:
+        """Ask for a new registration epoch; roles from before it are void."""
+        return [WriteRegistration(dir_id)]
+
+    def _begin_session(self, epoch: int) -> list[Effect]:
+        assert epoch > self.registration_epoch, "zxids only rise"
+        self.broker_epoch = self.registration_epoch = epoch
+        for log_dir in self.dirs.values():
+            log_dir.epoch = epoch
+        return []
+
+    def _attest(self, found: DirFound) -> list[Effect]:
+        log_dir = self.dirs[found.dir_id]
+        log_dir.is_good = True
+        log_dir.boot_id, log_dir.mount_id = found.boot_id, found.mount_id
+        log_dir.whole_since, log_dir.flushed_since = since_at_start(found, log_dir.epoch)
+        return [WriteEntry(found.dir_id, log_dir.entry()), ClearFailure(found.dir_id)]
+
+    def _enter(self, dir_id: str, epoch: int) -> list[Effect]:
+        assert epoch >= self.registration_epoch, "zxids only rise"
+        log_dir = self.dirs[dir_id]
+        self.registration_epoch = log_dir.epoch = epoch
+        log_dir.whole_since = log_dir.flushed_since = epoch
+        log_dir.is_good = True
+        return [EndRoles(dir_id), WriteEntry(dir_id, log_dir.entry()), ClearFailure(dir_id)]
+
+
+def since_at_start(found: DirFound, epoch: int) -> tuple[int, int]:
+    """Give whole_since and flushed_since of a log dir after a start (the table above)."""
+    entry = found.entry
+    if entry is None or not found.is_synced or found.record is FailureRecord.RECORDED:
+        return epoch, epoch
+    if entry.is_stopped_cleanly:
+        return entry.whole_since, entry.flushed_since
+    if found.boot_id != entry.boot_id:
+        return epoch, entry.flushed_since
+    if found.record is FailureRecord.MISSING:
+        return epoch, epoch
+    if found.mount_id != entry.mount_id:
+        return epoch, entry.flushed_since
+    return entry.whole_since, entry.flushed_since

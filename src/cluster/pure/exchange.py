@@ -1,0 +1,198 @@
+"""Define the events and effects of a replica, besides the requests between brokers."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any, NamedTuple
+
+from cluster.registration import TopicIdentity
+from cluster.requests import FollowerFetch
+
+Waiter = Any  # what the caller gave with a produce; the room only hands it back
+
+
+class ProduceError(enum.Enum):
+    """Why a produce is not acknowledged; the names are Kafka's."""
+
+    NOT_LEADER = "NOT_LEADER_OR_FOLLOWER"
+    NOT_ENOUGH_REPLICAS = "NOT_ENOUGH_REPLICAS"
+    TIMED_OUT = "REQUEST_TIMED_OUT"
+
+
+# --- events ---
+
+
+class Opened(NamedTuple):
+    """Event: the log dir was read, at a start or after its return; no role survives this.
+
+    Attributes:
+        topic: the topic of the replica, or NO_TOPIC if there is none.
+        spans: each leader epoch of the log, and the offset at which it ends.
+        own_since: the registration epoch at the replica's creation, from its metadata.
+        is_incomplete: whether another copy may have more records.
+    """
+
+    dir_id: str
+    topic: TopicIdentity
+    exists: bool
+    spans: tuple[tuple[int, int], ...] = ()
+    flushed: int = 0
+    high_watermark: int = 0
+    own_since: int = 0
+    is_incomplete: bool = False
+
+
+class RoleEnded(NamedTuple):
+    """Event: the replica's log dir failed."""
+
+
+class LeaseEnded(NamedTuple):
+    """Event: the broker's session may have ended, because no heartbeat was answered in time."""
+
+
+class Moved(NamedTuple):
+    """Event: the mover replaced the replica by its copy in another log dir of this broker."""
+
+    dir_id: str
+    flushed: int
+
+
+class Produced(NamedTuple):
+    """Event: a client asks for an append. The acks are Kafka's: 0, 1, or -1 for all."""
+
+    waiter: Waiter
+    acks: int
+
+
+class Appended(NamedTuple):
+    """Event: records were appended, or found to be duplicates of records in the log.
+
+    Attributes:
+        spans: the leader epochs of the new records, and their ends; empty for duplicates.
+        waiter: the produce that waits for all replicas, or None.
+        end_offset: the offset after the records of that produce.
+        leader_epoch: the epoch for which the leader appended.
+    """
+
+    spans: tuple[tuple[int, int], ...]
+    waiter: Waiter = None
+    end_offset: int = 0
+    leader_epoch: int = 0
+
+
+class Flushed(NamedTuple):
+    """Event: the records below an offset are flushed."""
+
+    offset: int
+
+
+class FetchDue(NamedTuple):
+    """Event: a follower may send its next fetch."""
+
+
+class Lagged(NamedTuple):
+    """Event: members of the ISR did not catch up in time."""
+
+    members: frozenset[int]
+
+
+class Tick(NamedTuple):
+    """Event: time has passed. The leader looks for slow followers, and repeats its proposal."""
+
+
+# --- effects ---
+
+
+class SendToController(NamedTuple):
+    """Effect: send a request or an answer to the controller."""
+
+    request: Any
+
+
+class SendToBroker(NamedTuple):
+    """Effect: send a request or an answer to a broker."""
+
+    broker: int
+    request: Any
+
+
+class AnswerFetch(NamedTuple):
+    """Effect: read records from the fetch's offset on, and send them with the high watermark."""
+
+    request: FollowerFetch
+    high_watermark: int
+
+
+class CreateReplica(NamedTuple):
+    """Effect: create an empty replica, and write into its metadata since when it exists."""
+
+    topic: TopicIdentity
+    dir_id: str
+    own_since: int
+
+
+class RemoveReplica(NamedTuple):
+    """Effect: delete the replica."""
+
+
+class WriteOwnSince(NamedTuple):
+    """Effect: write into the replica's metadata since when it is whole."""
+
+    own_since: int
+
+
+class AppendAsLeader(NamedTuple):
+    """Effect: append a client's records, in this leader epoch."""
+
+    waiter: Waiter
+    leader_epoch: int
+    acks: int
+
+
+class AppendAsFollower(NamedTuple):
+    """Effect: append records that the leader sent."""
+
+    records: Any
+
+
+class TruncateTo(NamedTuple):
+    """Effect: remove the records from an offset on.
+
+    Attributes:
+        keep_below: if larger than the offset, the records below it are kept in a `.lost` file.
+    """
+
+    offset: int
+    keep_below: int
+
+
+class Flush(NamedTuple):
+    """Effect: flush the log up to this offset."""
+
+    offset: int
+
+
+class AdvanceHighWatermark(NamedTuple):
+    """Effect: set the log's high watermark."""
+
+    offset: int
+
+
+class Acknowledge(NamedTuple):
+    """Effect: report to a client that its records are in the log, up to this offset."""
+
+    waiter: Waiter
+    end_offset: int
+
+
+class Refuse(NamedTuple):
+    """Effect: report to a client that its records are not known to be replicated."""
+
+    waiter: Waiter
+    error: ProduceError
+
+
+class Alarm(NamedTuple):
+    """Effect: report that the replica has stopped, and why; an operator has to look at it."""
+
+    reason: str

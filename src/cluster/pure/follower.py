@@ -1,0 +1,94 @@
+"""Follow a leader: fetch from the log end, append what comes, truncate by leader epoch (P9)."""
+
+from __future__ import annotations
+
+from cluster.pure.exchange import (
+    Alarm,
+    AppendAsFollower,
+    Flush,
+    SendToBroker,
+    TruncateTo,
+)
+from cluster.pure.replica import Replica, Role
+from cluster.requests import FetchAnswer, FollowerFetch
+
+
+def begin(replica: Replica) -> None:
+    """Begin to follow. The log stays as it is until the leader says where it differs."""
+    replica.role = Role.FOLLOWER
+
+
+def fetch(replica: Replica) -> None:
+    """Ask the leader for records; the request confirms all records before its offset."""
+    if replica.role is not Role.FOLLOWER or not replica.is_dir_good:
+        return
+    if needs_flush(replica):
+        replica.emit(Flush(replica.log.end))
+        return
+    assert replica.state is not None
+    request = FollowerFetch(
+        replica.topic,
+        replica.partition,
+        replica.broker_id,
+        replica.member_epoch,
+        replica.leader_epoch,
+        replica.log.end,
+        replica.log.last_epoch,
+    )
+    replica.emit(SendToBroker(replica.state.leader, request))
+
+
+def needs_flush(replica: Replica) -> bool:
+    """Check whether records must be flushed before a fetch confirms them (P24)."""
+    return replica.flushes and replica.log.flushed < replica.log.end
+
+
+def on_answer(replica: Replica, answer: FetchAnswer) -> None:
+    """Append or truncate, if the answer fits the log as it is now."""
+    request = answer.request
+    if replica.role is not Role.FOLLOWER or not replica.is_dir_good:
+        return
+    if request.registration_epoch != replica.member_epoch:
+        return
+    if request.leader_epoch != replica.leader_epoch:
+        return
+    if (request.offset, request.last_epoch) != (replica.log.end, replica.log.last_epoch):
+        return
+    if answer.diverging is not None:
+        epoch, end = answer.diverging
+        truncate(replica, min(replica.log.end_of(epoch)[1], end))
+    else:
+        replica.emit(AppendAsFollower(answer.records))
+        replica.leader_high_watermark = answer.high_watermark
+        follow_high_watermark(replica)
+
+
+def follow_high_watermark(replica: Replica) -> None:
+    """Take over the leader's high watermark as far as the log reaches."""
+    end = min(replica.leader_high_watermark, replica.log.end)
+    replica.set_high_watermark(max(replica.high_watermark, end))
+
+
+def truncate(replica: Replica, offset: int) -> None:
+    """Remove the records from an offset on, but none that may have been acknowledged.
+
+    Below the high watermark, records go only after an election that may have lost records, and then
+    they are kept in a file.
+    """
+    if offset < replica.high_watermark and not may_lose(replica):
+        replica.role = Role.NONE
+        replica.emit(
+            Alarm(
+                f"the leader's log ends at offset {offset}, below the high watermark "
+                f"{replica.high_watermark} of broker {replica.broker_id}"
+            )
+        )
+        return
+    replica.emit(TruncateTo(offset, max(offset, replica.high_watermark)))
+    replica.log.truncate(offset)
+    replica.high_watermark = min(replica.high_watermark, offset)
+
+
+def may_lose(replica: Replica) -> bool:
+    """Check that an election that may have lost records is newer than the last record."""
+    return replica.state is not None and replica.state.unclean_epoch > replica.log.last_epoch

@@ -1,0 +1,237 @@
+"""Lead a partition: positions of followers, the high watermark, the ISR, waiting produces."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cluster.pure.exchange import (
+    Acknowledge,
+    AnswerFetch,
+    AppendAsLeader,
+    Appended,
+    Flush,
+    Produced,
+    ProduceError,
+    Refuse,
+    SendToBroker,
+    SendToController,
+)
+from cluster.pure.replica import RETRY_SECONDS, Follower, Replica, Role
+from cluster.requests import AlterPartition, FetchAnswer, FollowerFetch
+from cluster.state import State
+
+ACKS_ALL = -1
+
+
+def begin(replica: Replica, state: State, now: float) -> None:
+    """Begin to lead a new leader epoch."""
+    replica.role = Role.LEADER
+    replica.followers = {}
+    replica.epoch_start = replica.log.end
+    replica.elected_at = state.leader_registration_epoch
+    replica.led_since = now
+    replica.fail_waiting()
+    flush(replica)
+
+
+def maximal_isr(replica: Replica) -> set[int]:
+    """Give the members of the ISR and of every ISR that was proposed on this version (P7).
+
+    A proposal may be accepted although its answer was lost, or a refusal came first. So a record is
+    replicated only if all of these members have it.
+    """
+    assert replica.state is not None
+    return replica.proposed.union(replica.state.isr)
+
+
+def is_isr_large_enough(replica: Replica) -> bool:
+    """Check that the ISR in the state has min members (P8)."""
+    return replica.state is not None and len(replica.state.isr) >= replica.min_isr
+
+
+def own_position(replica: Replica) -> int:
+    """Give the offset up to which the leader itself counts records (P24)."""
+    return replica.log.flushed if replica.flushes else replica.log.end
+
+
+def flush(replica: Replica) -> None:
+    """Ask for a flush if only flushed records count."""
+    if replica.flushes and replica.log.flushed < replica.log.end:
+        replica.emit(Flush(replica.log.end))
+
+
+def advance(replica: Replica) -> None:
+    """Move the high watermark to the smallest position in the maximal ISR (P7, P8)."""
+    if not is_isr_large_enough(replica):
+        return
+    end = own_position(replica)
+    followers = replica.followers
+    for member in maximal_isr(replica):
+        if member != replica.broker_id:
+            follower = followers.get(member)
+            if follower is None:
+                return
+            end = min(end, follower.offset)
+    if end <= replica.high_watermark:
+        return
+    replica.set_high_watermark(end)
+    acknowledge_waiting(replica)
+
+
+def acknowledge_waiting(replica: Replica) -> None:
+    """Acknowledge the produces that the high watermark has passed."""
+    reached = [w for w, (end, _) in replica.waiting.items() if end <= replica.high_watermark]
+    for waiter in reached:
+        end, epoch = replica.waiting.pop(waiter)
+        assert epoch == replica.leader_epoch, "a change of the epoch fails all waiting produces"
+        replica.emit(Acknowledge(waiter, end))
+
+
+def on_fetch(replica: Replica, fetch: FollowerFetch, now: float) -> None:
+    """Count a follower's position, and answer it with records or with a divergence (P9)."""
+    state = replica.state
+    if replica.role is not Role.LEADER or state is None or fetch.follower not in state.replicas:
+        return
+    if fetch.leader_epoch != replica.leader_epoch:
+        return
+    diverging = divergence(replica, fetch)
+    if diverging is not None:
+        answer = FetchAnswer(fetch, replica.high_watermark, None, diverging)
+        replica.emit(SendToBroker(fetch.follower, answer))
+        return
+    _count(replica, fetch, now)
+    advance(replica)
+    expand(replica, fetch.follower, now)
+    replica.emit(AnswerFetch(fetch, replica.high_watermark))
+
+
+def divergence(replica: Replica, fetch: FollowerFetch) -> tuple[int, int] | None:
+    """Give the epoch and its end to which a follower truncates; None if its log is a prefix."""
+    epoch, end = replica.log.end_of(fetch.last_epoch)
+    is_diverging = fetch.offset > 0 and (epoch < fetch.last_epoch or end < fetch.offset)
+    return (epoch, end) if is_diverging else None
+
+
+def _count(replica: Replica, fetch: FollowerFetch, now: float) -> None:
+    end = replica.log.end
+    before = replica.followers.get(fetch.follower)
+    caught_up_at = replica.led_since if before is None else before.caught_up_at
+    if fetch.offset >= end:
+        caught_up_at = now
+    elif before is not None and fetch.offset >= before.leader_end:
+        caught_up_at = max(caught_up_at, before.fetched_at)
+    replica.followers[fetch.follower] = Follower(
+        fetch.offset, fetch.registration_epoch, caught_up_at, now, end
+    )
+
+
+def may_join(replica: Replica, follower: Follower) -> bool:
+    """Check that a follower has all that is replicated, and all from before this epoch (P10).
+
+    The high watermark of a new leader may be too low: it has not seen all positions yet.
+    """
+    return follower.offset >= replica.high_watermark and is_past_epoch_start(replica, follower)
+
+
+def is_past_epoch_start(replica: Replica, follower: Follower) -> bool:
+    """Check that a follower has all records from before this leader epoch."""
+    return follower.offset >= replica.epoch_start
+
+
+def expand(replica: Replica, broker: int, now: float) -> None:
+    """Propose an ISR with a follower that has caught up (P10)."""
+    state, follower = replica.state, replica.followers[broker]
+    assert state is not None
+    if broker not in state.isr and broker not in replica.proposed and may_join(replica, follower):
+        propose(replica, {**state.isr, broker: follower.registration_epoch}, now)
+
+
+def shrink(replica: Replica, members: frozenset[int], now: float) -> None:
+    """Propose an ISR without members that did not catch up."""
+    state = replica.state
+    if replica.role is not Role.LEADER or state is None:
+        return
+    members = members & state.isr.keys() - {replica.broker_id}
+    if members:
+        propose(replica, {m: a for m, a in state.isr.items() if m not in members}, now)
+
+
+def propose(replica: Replica, isr: Mapping[int, int], now: float) -> None:
+    """Send a proposal; from now on its members count for the high watermark (P7)."""
+    replica.proposed |= isr.keys()
+    replica.proposed_at = now
+    proposal = AlterPartition(
+        replica.topic,
+        replica.partition,
+        replica.broker_id,
+        replica.elected_at,
+        replica.leader_epoch,
+        replica.version,
+        isr,
+    )
+    replica.emit(SendToController(proposal))
+
+
+def on_refusal(replica: Replica, version: int) -> None:
+    """Keep the proposal: an earlier copy of it may still be accepted (P7)."""
+
+
+def withdraw(replica: Replica, now: float) -> None:
+    """Propose the present ISR, because its acceptance gives a new version without proposals."""
+    assert replica.state is not None
+    if replica.proposed:
+        propose(replica, dict(replica.state.isr), now)
+
+
+def lagging(replica: Replica, now: float) -> frozenset[int]:
+    """Name the members of the ISR that did not have all records for too long."""
+    state = replica.state
+    assert state is not None
+    late = set()
+    for member in state.isr.keys() - {replica.broker_id}:
+        follower = replica.followers.get(member)
+        caught_up_at = replica.led_since if follower is None else follower.caught_up_at
+        if now - caught_up_at > replica.lag_seconds_max:
+            late.add(member)
+    return frozenset(late)
+
+
+def on_tick(replica: Replica, now: float) -> None:
+    """Repeat a proposal without an answer; else look for members that lag."""
+    if replica.role is not Role.LEADER:
+        return
+    if replica.proposed:
+        if now - replica.proposed_at >= RETRY_SECONDS:
+            withdraw(replica, now)
+    else:
+        shrink(replica, lagging(replica, now), now)
+
+
+def on_produce(replica: Replica, produce: Produced) -> None:
+    """Let a client's records be appended, or refuse them (P20)."""
+    if replica.role is not Role.LEADER:
+        replica.emit(Refuse(produce.waiter, ProduceError.NOT_LEADER))
+    elif produce.acks == ACKS_ALL and not is_isr_large_enough(replica):
+        replica.emit(Refuse(produce.waiter, ProduceError.NOT_ENOUGH_REPLICAS))
+    else:
+        replica.emit(AppendAsLeader(produce.waiter, replica.leader_epoch, produce.acks))
+
+
+def on_append(replica: Replica, appended: Appended) -> None:
+    """Wait for the other replicas, also with records that are duplicates (P20)."""
+    is_leader = replica.role is Role.LEADER and appended.leader_epoch == replica.leader_epoch
+    if appended.waiter is not None:
+        if not is_leader:
+            replica.emit(Refuse(appended.waiter, ProduceError.TIMED_OUT))
+        elif is_replicated(replica, appended):
+            replica.emit(Acknowledge(appended.waiter, appended.end_offset))
+        else:
+            replica.waiting[appended.waiter] = appended.end_offset, appended.leader_epoch
+    if is_leader:
+        flush(replica)
+        advance(replica)
+
+
+def is_replicated(replica: Replica, appended: Appended) -> bool:
+    """Check that the high watermark has passed the records of a produce."""
+    return appended.end_offset <= replica.high_watermark

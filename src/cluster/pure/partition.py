@@ -1,0 +1,269 @@
+"""Handle the events of one replica: roles that the controller gives, and what follows from them.
+
+| event | effect |
+|---|---|
+| LeaderAndIsr of another broker epoch, an older topic or version | none (P6) |
+| LeaderAndIsr of a newer topic | the old replica is removed, a new one is created (P6) |
+| LeaderAndIsr while the log dir is bad, or might have the replica | answer: offline (P17) |
+| LeaderAndIsr that names this replica as leader | it leads, if nothing came back since (P11) |
+| LeaderAndIsr that names another leader | it follows |
+| StopReplica of this topic, incarnation, and a later version | the replica is removed (P19) |
+| RoleEnded, Opened, LeaseEnded | no role (P6, P16) |
+| all others | see `leader` and `follower` |
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cluster.pure import follower, leader
+from cluster.pure.exchange import (
+    Appended,
+    CreateReplica,
+    FetchDue,
+    Flushed,
+    Lagged,
+    LeaseEnded,
+    Moved,
+    Opened,
+    Produced,
+    RemoveReplica,
+    RoleEnded,
+    Tick,
+    WriteOwnSince,
+)
+from cluster.pure.log_ends import LogEnds
+from cluster.pure.replica import Replica, Role
+from cluster.registration import NO_BROKER, TopicIdentity
+from cluster.requests import AlterRefused, FetchAnswer, FollowerFetch, LeaderAndIsr, StopReplica
+from cluster.state import State
+
+
+def handle(replica: Replica, event: Any, now: float) -> list[Any]:
+    """Take an event or a request, and give what has to be done, in this order."""
+    match event:
+        case FollowerFetch() if is_known_topic(replica, event.topic):
+            leader.on_fetch(replica, event, now)
+        case FetchAnswer() if is_known_topic(replica, event.request.topic):
+            follower.on_answer(replica, event)
+        case FetchDue():
+            follower.fetch(replica)
+        case Appended():
+            _on_append(replica, event)
+        case Produced():
+            leader.on_produce(replica, event)
+        case LeaderAndIsr():
+            on_leader_and_isr(replica, event, now)
+        case Flushed(offset):
+            _on_flush(replica, offset)
+        case AlterRefused() if is_known_topic(replica, event.topic):
+            leader.on_refusal(replica, event.version)
+        case Lagged(members):
+            leader.shrink(replica, members, now)
+        case Tick():
+            leader.on_tick(replica, now)
+        case _:
+            _on_rare(replica, event)
+    replica.check()
+    effects, replica.effects = replica.effects, []
+    return effects
+
+
+def _on_rare(replica: Replica, event: Any) -> None:
+    match event:
+        case StopReplica():
+            on_stop(replica, event)
+        case Opened():
+            _open(replica, event)
+        case RoleEnded():
+            replica.end_role()
+            replica.answer(is_offline=True)
+        case LeaseEnded():
+            on_lease_end(replica)
+        case Moved(dir_id, flushed):
+            _move(replica, dir_id, flushed)
+
+
+def is_known_topic(replica: Replica, topic: TopicIdentity) -> bool:
+    """Check that a request is about the topic that this replica belongs to."""
+    return topic == replica.topic
+
+
+def is_addressed(replica: Replica, broker_epoch: int) -> bool:
+    """Check that a request of a controller is for this incarnation of the broker (P6)."""
+    return broker_epoch == replica.host.broker_epoch
+
+
+def on_leader_and_isr(replica: Replica, request: LeaderAndIsr, now: float) -> None:
+    """Take a role, create a replica that is new, and answer with the replica's facts."""
+    if not is_addressed(replica, request.broker_epoch):
+        return
+    if replica.broker_id not in request.state.replicas:
+        return
+    if request.topic != replica.topic and not accept_topic(replica, request.topic):
+        return
+    if not (replica.exists or replica.is_dir_good):
+        choose_dir(replica, request)
+    if is_unusable(replica, request):
+        replica.answer(is_offline=True, topic=request.topic)
+        return
+    replica.topic = max(replica.topic, request.topic, key=lambda topic: topic.created)
+    if not replica.exists:
+        create(replica)
+    if request.version > replica.version:
+        take_role(replica, request, now)
+    replica.answer()
+
+
+def accept_topic(replica: Replica, topic: TopicIdentity) -> bool:
+    """Put an older topic's replica away; refuse a request for an older topic (P6)."""
+    if topic.created < replica.topic.created:
+        return False
+    if replica.is_dir_good:
+        remove(replica)
+        replica.version = replica.leader_epoch = 0
+    return True
+
+
+def choose_dir(replica: Replica, request: LeaderAndIsr) -> None:
+    """Place the replica of a new topic on a log dir that works (P17)."""
+    if request.is_new:
+        good = [dir_id for dir_id, log_dir in replica.host.dirs.items() if log_dir.is_good]
+        if good:
+            replica.dir_id = good[0]
+
+
+def is_unusable(replica: Replica, request: LeaderAndIsr) -> bool:
+    """Check that the replica is on a bad log dir, or may be on a bad one (P17)."""
+    if not replica.is_dir_good:
+        return True
+    return not replica.exists and not request.is_new and not replica.host.are_all_good
+
+
+def create(replica: Replica) -> None:
+    """Create an empty replica: it is whole only since now, whatever its log dir is (P4, P17)."""
+    remove_facts(replica)
+    replica.exists = True
+    replica.own_since = created_since(replica)
+    replica.emit(CreateReplica(replica.topic, replica.dir_id, replica.own_since))
+
+
+def created_since(replica: Replica) -> int:
+    """Give the registration epoch at the creation of a replica."""
+    return replica.host.registration_epoch
+
+
+def take_role(replica: Replica, request: LeaderAndIsr, now: float) -> None:
+    """Obey a later version: lead, follow, or have no role."""
+    state = request.state
+    is_new_epoch = begins_epoch(replica, state)
+    was_leader = replica.role is Role.LEADER
+    is_leader = state.leader == replica.broker_id and may_lead(replica, state)
+    replica.obey(request)
+    if is_leader:
+        if is_new_epoch:
+            leader.begin(replica, state, now)
+        if replica.role is Role.LEADER:
+            leader.advance(replica)
+        return
+    replica.role = Role.NONE
+    if state.leader not in (NO_BROKER, replica.broker_id):
+        follower.begin(replica)
+    if is_new_epoch or was_leader:
+        replica.fail_waiting()
+
+
+def begins_epoch(replica: Replica, state: State) -> bool:
+    """Check that a state has a later leader epoch than the replica knows."""
+    return state.leader_epoch > replica.leader_epoch
+
+
+def may_lead(replica: Replica, state: State) -> bool:
+    """Check that neither broker, log dir nor replica came back after the election (P11).
+
+    A leader that the mover moves to another log dir keeps its role.
+    """
+    elected_at = state.leader_registration_epoch
+    if replica.held_since <= elected_at:
+        return True
+    is_leader_still = replica.role is Role.LEADER and replica.elected_at == elected_at
+    return is_leader_still and replica.host.broker_epoch <= elected_at
+
+
+def on_stop(replica: Replica, request: StopReplica) -> None:
+    """Delete the replica, unless a later version has assigned it again (P19)."""
+    if request.topic == replica.topic and replica.is_dir_good and may_stop(replica, request):
+        version = max(replica.version, request.version)
+        remove(replica)
+        replica.version = version
+
+
+def may_stop(replica: Replica, request: StopReplica) -> bool:
+    """Check that a deletion is for this incarnation, and for a later version."""
+    return is_addressed(replica, request.broker_epoch) and request.version > replica.version
+
+
+def remove(replica: Replica) -> None:
+    """Remove the replica and its role; the version that it obeyed is kept."""
+    version, leader_epoch = replica.version, replica.leader_epoch
+    replica.end_role()
+    replica.version, replica.leader_epoch = version, leader_epoch
+    if replica.exists:
+        replica.emit(RemoveReplica())
+    remove_facts(replica)
+
+
+def remove_facts(replica: Replica) -> None:
+    """Forget the log."""
+    replica.exists = replica.is_incomplete = False
+    replica.log = LogEnds()
+    replica.high_watermark = replica.own_since = 0
+
+
+def _open(replica: Replica, opened: Opened) -> None:
+    replica.end_role()
+    replica.dir_id, replica.topic, replica.exists = opened.dir_id, opened.topic, opened.exists
+    replica.log = LogEnds(opened.spans, opened.flushed)
+    replica.high_watermark = min(opened.high_watermark, replica.log.end)
+    replica.own_since, replica.is_incomplete = opened.own_since, opened.is_incomplete
+
+
+def on_lease_end(replica: Replica) -> None:
+    """Stop to lead a topic that may elect another leader uncleanly (P16)."""
+    if replica.role is Role.LEADER and replica.is_unclean_allowed:
+        replica.fail_waiting()
+        replica.proposed = set()
+        replica.role = Role.NONE
+
+
+def _move(replica: Replica, dir_id: str, flushed: int) -> None:
+    since = moved_since(replica, dir_id)
+    replica.dir_id = dir_id
+    replica.log.flushed = flushed
+    if since != replica.own_since:
+        replica.own_since = since
+        replica.emit(WriteOwnSince(since))
+
+
+def moved_since(replica: Replica, dir_id: str) -> int:
+    """Give since when a replica is whole that moves: it may carry losses from both dirs (P4)."""
+    old, new = (
+        replica.host.whole_since(one, replica.own_since, flushes=replica.flushes)
+        for one in (replica.dir_id, dir_id)
+    )
+    return max(old, new)
+
+
+def _on_append(replica: Replica, appended: Appended) -> None:
+    for epoch, end in appended.spans:
+        replica.log.append(epoch, end)
+    if replica.role is Role.FOLLOWER and appended.waiter is None:
+        follower.follow_high_watermark(replica)
+    else:
+        leader.on_append(replica, appended)
+
+
+def _on_flush(replica: Replica, offset: int) -> None:
+    replica.log.flushed = max(replica.log.flushed, min(offset, replica.log.end))
+    if replica.role is Role.LEADER:
+        leader.advance(replica)

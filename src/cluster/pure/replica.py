@@ -1,0 +1,177 @@
+"""Keep the state of one replica: its place, its log's ends, its role, and what it leads.
+
+Invariants, checked after each event: the high watermark is not after the log end; only a leader has
+proposals and waiting produces; a replica without a state has no role.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any, NamedTuple
+
+from cluster.pure.attest import Host
+from cluster.pure.exchange import (
+    AdvanceHighWatermark,
+    ProduceError,
+    Refuse,
+    SendToController,
+    Waiter,
+)
+from cluster.pure.log_ends import LogEnds
+from cluster.registration import NO_TOPIC, TopicIdentity
+from cluster.requests import NEVER, LeaderAndIsr, RoleAnswer
+from cluster.state import State
+
+LAG_SECONDS_MAX = 30.0  # replica.lag.time.max.ms
+RETRY_SECONDS = 1.0
+
+
+class Role(enum.Enum):
+    """What a replica does in its present leader epoch."""
+
+    NONE = "none"
+    LEADER = "leader"
+    FOLLOWER = "follower"
+
+
+class Follower(NamedTuple):
+    """What a leader knows about a follower in this leader epoch.
+
+    Attributes:
+        offset: the follower has all records before it, because it fetched from there.
+        caught_up_at: when the follower last had all records.
+        leader_end: the leader's log end at the time of the last fetch.
+    """
+
+    offset: int
+    registration_epoch: int
+    caught_up_at: float
+    fetched_at: float
+    leader_end: int
+
+
+class Replica:
+    """One replica of a partition on one broker; `partition.handle` changes it.
+
+    Attributes:
+        topic: the latest topic of this name that the broker knows.
+        dir_id: the log dir that holds the replica, or is preferred for it.
+        own_since: the replica is not whole since an earlier registration epoch than this.
+        version: the version of the state that the replica obeyed last; 0 for none.
+        state: that state; None while the replica has no role.
+        elected_at: the registration epoch at which this leader was elected.
+        epoch_start: the log end at the start of this leader epoch.
+        proposed: the members of all ISRs that this leader proposed on this version.
+        waiting: the produces that wait for the high watermark: end offset and leader epoch.
+    """
+
+    def __init__(self, host: Host, partition: int, lag_seconds_max: float = LAG_SECONDS_MAX):
+        self.host = host
+        self.partition = partition
+        self.lag_seconds_max = lag_seconds_max
+        self.effects: list[Any] = []
+        self.topic: TopicIdentity = NO_TOPIC
+        self.dir_id = next(iter(host.dirs))
+        self.exists = self.is_incomplete = False
+        self.own_since = 0
+        self.log = LogEnds()
+        self.high_watermark = self.leader_high_watermark = 0
+        self.is_unclean_allowed = self.flushes = False
+        self.role = Role.NONE
+        self.version = self.leader_epoch = self.elected_at = self.epoch_start = 0
+        self.state: State | None = None
+        self.led_since = self.proposed_at = 0.0
+        self.proposed: set[int] = set()
+        self.followers: dict[int, Follower] = {}
+        self.waiting: dict[Waiter, tuple[int, int]] = {}
+
+    @property
+    def broker_id(self) -> int:
+        """The broker that has this replica."""
+        return self.host.broker_id
+
+    @property
+    def is_dir_good(self) -> bool:
+        """Whether the replica's log dir works."""
+        return self.host.dirs[self.dir_id].is_good
+
+    @property
+    def min_isr(self) -> int:
+        """The smallest ISR that may advance the high watermark: the state's, not the config's."""
+        assert self.state is not None
+        return self.state.min_isr
+
+    @property
+    def member_epoch(self) -> int:
+        """The epoch at which this replica is admitted to an ISR: its broker's registration."""
+        return self.host.registration_epoch
+
+    @property
+    def held_since(self) -> int:
+        """The larger of the epochs of the log dir and of the replica: earlier roles are void."""
+        return max(self.host.dirs[self.dir_id].epoch, self.own_since)
+
+    @property
+    def whole_since(self) -> int:
+        """Since when the replica lost nothing that it had; NEVER if it is incomplete."""
+        if self.is_incomplete:
+            return NEVER
+        return self.host.whole_since(self.dir_id, self.own_since, flushes=self.flushes)
+
+    def emit(self, effect: Any) -> None:
+        """Add an effect of the event that is being handled."""
+        self.effects.append(effect)
+
+    def set_high_watermark(self, offset: int) -> None:
+        """Change the high watermark, and report it to the log."""
+        if offset != self.high_watermark:
+            self.high_watermark = offset
+            self.emit(AdvanceHighWatermark(offset))
+
+    def answer(self, *, is_offline: bool = False, topic: TopicIdentity | None = None) -> None:
+        """Send the facts that elections need to the controller."""
+        epoch, topic = self.host.registration_epoch, topic or self.topic
+        if is_offline:
+            answer = RoleAnswer(topic, self.partition, self.broker_id, epoch, is_offline=True)
+        else:
+            answer = RoleAnswer(
+                topic,
+                self.partition,
+                self.broker_id,
+                epoch,
+                is_offline=False,
+                whole_since=self.whole_since,
+                last_epoch=self.log.last_epoch,
+                log_end_offset=self.log.end,
+                version=self.version,
+                held_since=self.held_since,
+            )
+        self.emit(SendToController(answer))
+
+    def fail_waiting(self) -> None:
+        """Fail all waiting produces with an error that does not claim that nothing was written."""
+        for waiter in self.waiting:
+            self.emit(Refuse(waiter, ProduceError.TIMED_OUT))
+        self.waiting = {}
+
+    def end_role(self) -> None:
+        """Forget the role, but neither topic nor log."""
+        self.fail_waiting()
+        self.role = Role.NONE
+        self.state = None
+        self.version = self.leader_epoch = self.elected_at = 0
+        self.proposed = set()
+        self.followers = {}
+
+    def obey(self, request: LeaderAndIsr) -> None:
+        """Take over what a request says, but for the role itself."""
+        self.state, self.version = request.state, request.version
+        self.is_unclean_allowed, self.flushes = request.is_unclean_allowed, request.flushes
+        self.proposed = set()
+        self.leader_epoch = max(request.state.leader_epoch, self.leader_epoch)
+
+    def check(self) -> None:
+        """Assert the invariants."""
+        assert 0 <= self.high_watermark <= self.log.end, "the high watermark is after the log end"
+        assert self.role is Role.NONE or (self.state is not None and self.exists)
+        assert self.role is Role.LEADER or not (self.proposed or self.waiting)

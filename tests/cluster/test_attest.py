@@ -1,0 +1,119 @@
+"""Each row of the table that says since when a log dir is whole, and the order of effects."""
+
+from __future__ import annotations
+
+import pytest
+
+from cluster.pure.attest import (
+    ClearFailure,
+    DirEntered,
+    DirEntry,
+    DirFailed,
+    DirFound,
+    DirMissing,
+    DirReturned,
+    EndRoles,
+    FailureRecord,
+    Host,
+    RecordFailure,
+    SessionBegan,
+    WriteEntry,
+    WriteRegistration,
+    since_at_start,
+)
+
+ENTRY = DirEntry("boot", "mount", whole_since=5, flushed_since=3)
+STOPPED = ENTRY._replace(is_stopped_cleanly=True)
+NONE, RECORDED, MISSING = FailureRecord.NONE, FailureRecord.RECORDED, FailureRecord.MISSING
+FOUND = DirFound("a", ENTRY, NONE, "boot", "mount")
+
+
+@pytest.mark.parametrize(
+    ("found", "since"),
+    [
+        (FOUND, (5, 3)),
+        (FOUND._replace(entry=None), (9, 9)),
+        (FOUND._replace(entry=STOPPED, is_synced=False), (9, 9)),
+        (FOUND._replace(is_synced=False), (9, 9)),
+        (FOUND._replace(record=RECORDED), (9, 9)),
+        (FOUND._replace(record=RECORDED, entry=STOPPED), (9, 9)),
+        (FOUND._replace(record=RECORDED, boot_id="next"), (9, 9)),
+        (FOUND._replace(record=MISSING, entry=STOPPED, boot_id="next", mount_id="next"), (5, 3)),
+        (FOUND._replace(record=MISSING), (9, 9)),
+        (FOUND._replace(record=MISSING, mount_id="next"), (9, 9)),
+        (FOUND._replace(record=MISSING, boot_id="next"), (9, 3)),
+        (FOUND._replace(boot_id="next", mount_id="next"), (9, 3)),
+        (FOUND._replace(mount_id="next"), (9, 3)),
+    ],
+)
+def test_a_start_attests_a_log_dir(found: DirFound, since: tuple[int, int]) -> None:
+    """Only a killed process and a clean stop keep what was not flushed (P4)."""
+    assert since_at_start(found, 9) == since
+
+
+def started(found: DirFound = FOUND) -> Host:
+    """Give a host of two dirs that was registered at 9 and found dir `a`; dir `b` is missing."""
+    host = Host(1, ("a", "b"))
+    host.handle(SessionBegan(9), 0)
+    host.handle(DirMissing("b"), 0)
+    host.handle(found, 0)
+    return host
+
+
+def test_a_start_clears_the_record_last() -> None:
+    """A crash between the effects leaves the failure recorded, and the dir not whole."""
+    host = Host(1, ("a", "b"))
+    assert host.handle(SessionBegan(9), 0) == []
+    effects = host.handle(FOUND._replace(record=RECORDED), 0)
+    assert effects == [WriteEntry("a", ENTRY._replace(whole_since=9, flushed_since=9)),
+                       ClearFailure("a")]  # fmt: skip
+    assert host.handle(FOUND._replace(entry=STOPPED), 0)[0] == WriteEntry("a", ENTRY)
+
+
+def test_a_failure_is_recorded_first() -> None:
+    """The process may be killed after any effect."""
+    host = started()
+    assert host.handle(DirFailed("a"), 0) == [RecordFailure("a"), EndRoles("a")]
+    assert not host.dirs["a"].is_good
+
+
+def test_a_dir_that_returns_needs_a_new_registration() -> None:
+    """Only its own epoch rises, and what is on it is whole since then (P3, P4)."""
+    host = started()
+    before = host.dirs["a"].epoch
+    assert host.handle(DirReturned("b"), 0) == [WriteRegistration("b")]
+    assert not host.dirs["b"].is_good
+    effects = host.handle(DirEntered("b", 12), 0)
+    assert effects[0] == EndRoles("b") and effects[-1] == ClearFailure("b")
+    assert (host.broker_epoch, host.registration_epoch) == (9, 12)
+    assert (host.dirs["b"].epoch, host.dirs["b"].whole_since, host.dirs["a"].epoch) == (
+        12,
+        12,
+        before,
+    )
+    assert host.are_all_good
+
+
+def test_a_session_enters_every_dir() -> None:
+    """All dir epochs rise with a new session."""
+    host = started()
+    host.handle(SessionBegan(20), 0)
+    assert (host.broker_epoch, host.registration_epoch) == (20, 20)
+    assert {log_dir.epoch for log_dir in host.dirs.values()} == {20}
+    with pytest.raises(AssertionError, match="only rise"):
+        host.handle(SessionBegan(20), 0)
+
+
+def test_a_replica_is_whole_since_the_larger_number() -> None:
+    """A replica that was created later than its dir was attested is whole since its creation."""
+    host = started()
+    assert host.whole_since("a", 0, flushes=False) == 5
+    assert host.whole_since("a", 0, flushes=True) == 3
+    assert host.whole_since("a", 7, flushes=True) == 7
+    assert not host.are_all_good
+
+
+def test_a_stop_leaves_a_mark() -> None:
+    """The entry of a clean stop keeps the numbers over a reboot."""
+    entry = started().dirs["a"].entry(is_stopped_cleanly=True)
+    assert entry == STOPPED

@@ -1,0 +1,179 @@
+"""Move the high watermark, change the ISR, and acknowledge: the leader's part."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cluster.pure.exchange import (
+    Acknowledge,
+    AnswerFetch,
+    Appended,
+    Flush,
+    Flushed,
+    Lagged,
+    Produced,
+    ProduceError,
+    Refuse,
+    SendToBroker,
+    SendToController,
+    Tick,
+)
+from cluster.pure.partition import handle
+from cluster.pure.replica import LAG_SECONDS_MAX, Replica
+from cluster.requests import (
+    AlterPartition,
+    AlterRefused,
+    FetchAnswer,
+    FollowerFetch,
+)
+from support.replicas import NEWER, STATE, TOPIC, order, replica_of
+
+
+def leading(**changes: Any) -> Replica:
+    """Give the leader of epoch 4, with the ISR of 1 and 2 and four records, two replicated."""
+    replica = replica_of()
+    handle(replica, order(state=STATE._replace(**changes)), 0)
+    handle(replica, Appended(((4, 4),), "client", 4, 4), 0)
+    return replica
+
+
+def fetch(
+    replica: Replica, follower: int, offset: int, now: float = 0, **changes: Any
+) -> list[Any]:
+    """Let a follower fetch whose log is a prefix of the leader's."""
+    last_epoch = 4 if offset > 3 else 2
+    request = FollowerFetch(TOPIC, 0, follower, 20, 4, offset, last_epoch)._replace(**changes)
+    return handle(replica, request, now)
+
+
+def proposals(effects: list[Any]) -> list[dict[int, int]]:
+    """Give the ISRs that the leader proposes."""
+    return [
+        dict(one.request.isr)
+        for one in effects
+        if isinstance(one, SendToController) and isinstance(one.request, AlterPartition)
+    ]
+
+
+def test_the_high_watermark_is_the_smallest_position() -> None:
+    """It moves when the last member of the ISR has the record, and then the client hears."""
+    replica = leading()
+    assert replica.high_watermark == 2
+    effects = fetch(replica, 2, 3)
+    assert replica.high_watermark == 3 and Acknowledge("client", 4) not in effects
+    effects = fetch(replica, 2, 4)
+    assert replica.high_watermark == 4 and Acknowledge("client", 4) in effects
+    assert isinstance(effects[-1], AnswerFetch) and effects[-1].high_watermark == 4
+
+
+@pytest.mark.parametrize("changes", [{"leader_epoch": 3}, {"leader_epoch": 5}, {"topic": NEWER}])
+def test_a_fetch_of_another_epoch_does_not_count(changes: dict[str, Any]) -> None:
+    """A position counts only in the leader's epoch, and only of a replica (P9)."""
+    replica = leading()
+    assert fetch(replica, 2, 4, **changes) == []
+    assert fetch(replica, 9, 4) == []
+    assert replica.high_watermark == 2
+
+
+def test_a_proposed_member_counts() -> None:
+    """From the proposal on, until a later version: also after a refusal (P7)."""
+    replica = leading()
+    fetch(replica, 2, 3)
+    assert proposals(fetch(replica, 3, 3, registration_epoch=30)) == [{1: 10, 2: 20, 3: 30}]
+    handle(replica, AlterRefused(TOPIC, 0, 7), 0)
+    fetch(replica, 2, 4)
+    assert replica.high_watermark == 3
+    handle(replica, order(8), 0)
+    assert replica.high_watermark == 4
+
+
+def test_a_removed_member_counts_until_the_state_says_so() -> None:
+    """A smaller ISR is used only after it was read back (P10)."""
+    replica = leading(min_isr=1)
+    effects = handle(replica, Lagged(frozenset({2})), 0)
+    assert proposals(effects) == [{1: 10}] and replica.high_watermark == 2
+    smaller = STATE._replace(isr={1: 10}, min_isr=1)
+    effects = handle(replica, order(8, state=smaller), 0)
+    assert replica.high_watermark == 4 and Acknowledge("client", 4) in effects
+
+
+def test_nothing_moves_below_min() -> None:
+    """Neither the high watermark, nor a new produce with acks=all (P8, P20)."""
+    replica = leading(isr={1: 10})
+    assert replica.high_watermark == 2
+    refused = [Refuse("next", ProduceError.NOT_ENOUGH_REPLICAS)]
+    assert handle(replica, Produced("next", -1), 0) == refused
+    assert len(handle(replica, Produced("next", 1), 0)) == 1
+
+
+@pytest.mark.parametrize(("offset", "is_proposed"), [(1, False), (2, False), (3, True)])
+def test_a_follower_joins_with_all_records_before_the_epoch(offset: int, is_proposed: bool) -> None:
+    """The high watermark alone is not enough: it may be too low in a new epoch (P10)."""
+    replica = leading()
+    assert bool(proposals(fetch(replica, 3, offset, registration_epoch=30))) is is_proposed
+
+
+def test_a_follower_is_proposed_once() -> None:
+    """The next fetch does not repeat the proposal."""
+    replica = leading()
+    assert len(proposals(fetch(replica, 3, 3))) == 1
+    assert proposals(fetch(replica, 3, 3)) == []
+
+
+def test_a_proposal_without_an_answer_is_withdrawn() -> None:
+    """The leader proposes the present ISR: it gives a later version (P7)."""
+    replica = leading()
+    fetch(replica, 3, 3)
+    assert handle(replica, Tick(), 0.5) == []
+    assert proposals(handle(replica, Tick(), 1.0)) == [{1: 10, 2: 20}]
+    assert replica.proposed == {1, 2, 3}
+
+
+def test_a_follower_that_lags_is_removed() -> None:
+    """It did not have all records for too long (P10)."""
+    replica = leading()
+    fetch(replica, 2, 4, now=5)
+    handle(replica, Appended(((4, 6),), None, 6, 4), 6)
+    fetch(replica, 2, 5, now=7)
+    assert proposals(handle(replica, Tick(), 5 + LAG_SECONDS_MAX)) == []
+    assert proposals(handle(replica, Tick(), 6 + LAG_SECONDS_MAX)) == [{1: 10}]
+
+
+def test_a_follower_that_keeps_pace_does_not_lag() -> None:
+    """It has what the leader had at its last fetch, although the leader always has more."""
+    replica = leading()
+    for step in range(20):
+        handle(replica, Appended(((4, 5 + step),), None, 5 + step, 4), 10 * step)
+        fetch(replica, 2, 4 + step, now=10 * step)
+    assert proposals(handle(replica, Tick(), 200)) == []
+
+
+def test_a_diverging_follower_gets_the_end_of_its_epoch() -> None:
+    """The answer names an epoch that both know, and does not count the position (P9)."""
+    replica = leading()
+    (effect,) = fetch(replica, 2, 5, last_epoch=3)
+    assert isinstance(effect, SendToBroker) and isinstance(effect.request, FetchAnswer)
+    assert effect.request.diverging == (2, 3)
+    assert replica.high_watermark == 2
+    (effect,) = fetch(replica, 2, 4, last_epoch=2)
+    assert effect.request.diverging == (2, 3)
+
+
+def test_a_duplicate_waits_like_its_original() -> None:
+    """That the leader has a record does not mean that it is replicated (P20)."""
+    replica = leading()
+    assert handle(replica, Appended((), "retry", 4, 4), 0) == []
+    assert Acknowledge("retry", 4) in fetch(replica, 2, 4)
+    assert handle(replica, Appended((), "again", 4, 4), 0) == [Acknowledge("again", 4)]
+
+
+def test_only_flushed_records_count_if_the_topic_flushes() -> None:
+    """The leader's flush runs beside the replication (P24)."""
+    replica = replica_of()
+    handle(replica, order(flushes=True), 0)
+    assert handle(replica, Appended(((4, 4),), "client", 4, 4), 0) == [Flush(4)]
+    fetch(replica, 2, 4)
+    assert replica.high_watermark == 3
+    assert Acknowledge("client", 4) in handle(replica, Flushed(4), 0)

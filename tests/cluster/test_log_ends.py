@@ -1,0 +1,46 @@
+"""Compare the ends of leader epochs with a plain list of records."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from cluster.pure.log_ends import NO_EPOCH, LogEnds
+
+steps = some.lists(some.tuples(some.integers(0, 3), some.integers(0, 4)), max_size=12)
+
+
+@given(steps)
+def test_ends_are_those_of_the_records(changes: list[tuple[int, int]]) -> None:
+    """After any appends and truncations, each question has the answer of a list of epochs."""
+    ends, records = LogEnds(), list[int]()
+    for kind, number in changes:
+        if kind == 0:
+            ends.truncate(min(number, len(records)))
+            del records[number:]
+        elif number:
+            epoch = (records[-1] if records else 0) + kind - 1
+            records += [epoch] * number
+            ends.append(epoch, len(records))
+        assert ends.end == len(records)
+        assert ends.last_epoch == (records[-1] if records else NO_EPOCH)
+        for epoch in range(12):
+            known = [one for one in records if one <= epoch]
+            assert ends.end_of(epoch) == (known[-1] if known else NO_EPOCH, len(known))
+
+
+def test_a_truncation_lowers_what_is_flushed() -> None:
+    """Records that are gone are not flushed."""
+    ends = LogEnds([(1, 4)], flushed=3)
+    ends.truncate(2)
+    assert (ends.flushed, ends.end) == (2, 2)
+
+
+def test_epochs_and_offsets_only_rise() -> None:
+    """An append of an older epoch is a broken invariant."""
+    ends = LogEnds([(2, 4)])
+    with pytest.raises(AssertionError):
+        ends.append(1, 5)
+    with pytest.raises(AssertionError):
+        ends.append(2, 4)

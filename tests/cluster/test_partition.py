@@ -1,0 +1,231 @@
+"""Give one replica its roles, in order, late, doubled, and for other incarnations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cluster.pure.attest import DirEntered, DirFailed
+from cluster.pure.exchange import (
+    AppendAsLeader,
+    Appended,
+    CreateReplica,
+    FetchDue,
+    LeaseEnded,
+    Moved,
+    Produced,
+    ProduceError,
+    Refuse,
+    RemoveReplica,
+    RoleEnded,
+    SendToController,
+    WriteOwnSince,
+)
+from cluster.pure.partition import handle
+from cluster.pure.replica import Replica, Role
+from cluster.registration import NO_BROKER, TopicIdentity
+from cluster.requests import NEVER, LeaderAndIsr, RoleAnswer, StopReplica
+from support.replicas import NEWER, STATE, TOPIC, host_of, order, replica_of
+
+
+def answers(effects: list[Any]) -> list[RoleAnswer]:
+    """Give the answers to the controller."""
+    return [
+        one.request
+        for one in effects
+        if isinstance(one, SendToController) and isinstance(one.request, RoleAnswer)
+    ]
+
+
+def test_a_replica_leads_and_answers() -> None:
+    """The answer has what elections need."""
+    replica = replica_of(own_since=6)
+    effects = handle(replica, order(), 0)
+    assert replica.role is Role.LEADER
+    assert (replica.leader_epoch, replica.epoch_start, replica.version) == (4, 3, 7)
+    assert answers(effects) == [RoleAnswer(TOPIC, 0, 1, 10, False, 10, 2, 3, 7, 10)]
+
+
+def test_a_replica_follows() -> None:
+    """It keeps its log until the leader says where it differs."""
+    replica = replica_of(2)
+    handle(replica, order(), 0)
+    assert replica.role is Role.FOLLOWER
+    assert (replica.log.end, replica.high_watermark) == (3, 2)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        order(broker_epoch=9),
+        order(topic=TopicIdentity("older", 2)),
+        order(state=STATE._replace(replicas=(2, 3), isr={2: 20}, leader=2)),
+    ],
+)
+def test_a_request_for_another_incarnation_is_ignored(request_: LeaderAndIsr) -> None:
+    """It gives no role and gets no answer (P6)."""
+    replica = replica_of()
+    assert handle(replica, request_, 0) == []
+    assert replica.role is Role.NONE
+
+
+def test_only_a_later_version_is_obeyed() -> None:
+    """An earlier or doubled request gets an answer, and changes nothing (P6)."""
+    replica = replica_of()
+    handle(replica, order(), 0)
+    nobody = STATE._replace(leader=NO_BROKER, isr={}, leader_epoch=5)
+    for version in (6, 7):
+        effects = handle(replica, order(version, state=nobody), 0)
+        assert [one.version for one in answers(effects)] == [7]
+        assert replica.role is Role.LEADER
+    handle(replica, order(8, state=nobody), 0)
+    assert replica.role is Role.NONE
+
+
+def test_a_newer_topic_replaces_the_replica() -> None:
+    """The old replica is removed, also if its own version is larger (P6)."""
+    replica = replica_of()
+    handle(replica, order(), 0)
+    effects = handle(replica, order(1, topic=NEWER), 0)
+    assert effects[0] == RemoveReplica()
+    assert CreateReplica(NEWER, "a", 10) in effects
+    assert (replica.topic, replica.log.end, replica.version) == (NEWER, 0, 1)
+    assert handle(replica, order(9), 0) == []
+
+
+def test_a_replica_that_came_back_does_not_lead() -> None:
+    """Its log dir or itself is younger than the election (P11)."""
+    replica = replica_of()
+    replica.host.handle(DirEntered("a", 15), 0)
+    handle(replica, order(), 0)
+    assert replica.role is Role.NONE
+    younger = replica_of(own_since=11)
+    handle(younger, order(), 0)
+    assert younger.role is Role.NONE
+
+
+def test_a_leader_that_moves_keeps_its_role() -> None:
+    """Also onto a log dir that came back after its election (P11)."""
+    replica = replica_of()
+    replica.host.handle(DirEntered("b", 15), 0)
+    handle(replica, order(), 0)
+    assert handle(replica, Moved("b", 3), 0) == [WriteOwnSince(15)]
+    (answer,) = answers(handle(replica, order(8), 0))
+    assert replica.role is Role.LEADER
+    assert (answer.whole_since, answer.held_since) == (15, 15)
+
+
+def test_an_incomplete_replica_is_never_whole() -> None:
+    """Another copy may have more of its records (P4)."""
+    replica = replica_of(is_incomplete=True)
+    assert answers(handle(replica, order(), 0))[0].whole_since == NEVER
+
+
+def test_a_replica_that_is_not_found_is_created() -> None:
+    """It is whole only since the present registration (P17)."""
+    replica = Replica(host_of(2), 0)
+    replica.host.handle(DirEntered("b", 15), 0)
+    effects = handle(replica, order(), 0)
+    assert effects[0] == CreateReplica(TOPIC, "a", 15)
+    assert replica.role is Role.FOLLOWER and answers(effects)[0].whole_since == 15
+
+
+def test_nothing_is_created_while_a_dir_is_bad() -> None:
+    """The replica may be on the bad dir (P17)."""
+    replica = Replica(host_of(2), 0)
+    replica.host.handle(DirFailed("b"), 0)
+    effects = handle(replica, order(), 0)
+    assert not replica.exists
+    assert [one.is_offline for one in answers(effects)] == [True]
+    assert answers(effects)[0].topic == TOPIC
+
+
+def test_a_new_topic_is_placed_on_a_good_dir() -> None:
+    """No older replica of a new topic can exist (P17)."""
+    replica = Replica(host_of(2), 0)
+    replica.host.handle(DirFailed("a"), 0)
+    effects = handle(replica, order(is_new=True), 0)
+    assert effects[0] == CreateReplica(TOPIC, "b", 10)
+
+
+def test_a_replica_on_a_bad_dir_is_not_created_again() -> None:
+    """Also if the request calls the topic new: it may be late."""
+    replica = replica_of(2)
+    replica.host.handle(DirFailed("a"), 0)
+    handle(replica, RoleEnded(), 0)
+    effects = handle(replica, order(is_new=True), 0)
+    assert [one.is_offline for one in answers(effects)] == [True]
+    assert replica.dir_id == "a" and replica.exists
+
+
+def test_a_failed_dir_ends_the_role() -> None:
+    """The waiting produces fail, and the controller is informed."""
+    replica = replica_of()
+    handle(replica, order(), 0)
+    handle(replica, Appended(((4, 4),), "client", 4, 4), 0)
+    effects = handle(replica, RoleEnded(), 0)
+    assert effects[0] == Refuse("client", ProduceError.TIMED_OUT)
+    assert answers(effects)[0].is_offline
+    assert replica.role is Role.NONE and replica.log.end == 4
+
+
+@pytest.mark.parametrize(("is_allowed", "role"), [(True, Role.NONE), (False, Role.LEADER)])
+def test_the_end_of_a_lease_ends_the_role(is_allowed: bool, role: Role) -> None:
+    """Only topics that may elect another leader uncleanly stop (P16)."""
+    replica = replica_of()
+    handle(replica, order(is_unclean_allowed=is_allowed), 0)
+    handle(replica, LeaseEnded(), 0)
+    assert replica.role is role
+    expected = (
+        Refuse("client", ProduceError.NOT_LEADER) if is_allowed else AppendAsLeader("client", 4, -1)
+    )
+    assert handle(replica, Produced("client", -1), 0) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("stop", "is_removed"),
+    [
+        (StopReplica(TOPIC, 0, 10, 8), True),
+        (StopReplica(TOPIC, 0, 10, 7), False),
+        (StopReplica(TOPIC, 0, 9, 8), False),
+        (StopReplica(NEWER, 0, 10, 8), False),
+    ],
+)
+def test_a_replica_is_deleted(stop: StopReplica, is_removed: bool) -> None:
+    """Only this topic, on this incarnation, and by a later version (P19)."""
+    replica = replica_of()
+    handle(replica, order(), 0)
+    effects = handle(replica, stop, 0)
+    assert (effects == [RemoveReplica()]) is is_removed
+    assert replica.exists is not is_removed
+    handle(replica, order(8), 0)
+    assert replica.exists is not is_removed or replica.log.end == 0
+
+
+def test_a_change_of_role_fails_waiting_produces() -> None:
+    """The error does not claim that nothing was written (P11, P20)."""
+    replica = replica_of()
+    handle(replica, order(), 0)
+    handle(replica, Appended(((4, 4),), "client", 4, 4), 0)
+    state = STATE._replace(leader=2, leader_epoch=5)
+    effects = handle(replica, order(8, state=state), 0)
+    assert Refuse("client", ProduceError.TIMED_OUT) in effects
+    assert replica.role is Role.FOLLOWER and not replica.waiting
+
+
+def test_an_append_for_an_earlier_epoch_is_not_acknowledged() -> None:
+    """The role changed while the records were written."""
+    replica = replica_of()
+    handle(replica, order(), 0)
+    handle(replica, order(8, state=STATE._replace(leader_epoch=5)), 0)
+    effects = handle(replica, Appended(((4, 4),), "client", 4, 4), 0)
+    assert effects == [Refuse("client", ProduceError.TIMED_OUT)]
+
+
+def test_a_replica_without_a_role_does_nothing() -> None:
+    """It neither fetches nor appends."""
+    replica = replica_of()
+    assert handle(replica, FetchDue(), 0) == []
+    refused = [Refuse("client", ProduceError.NOT_LEADER)]
+    assert handle(replica, Produced("client", 1), 0) == refused
