@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 NO_BROKER = -1
+NO_VERSION = -1  # a state that does not exist yet, or was not obeyed yet
 
 
 class Registration(NamedTuple):

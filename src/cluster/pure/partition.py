@@ -34,7 +34,7 @@ from cluster.pure.exchange import (
 )
 from cluster.pure.log_ends import LogEnds
 from cluster.pure.replica import Replica, Role
-from cluster.registration import NO_BROKER, TopicIdentity
+from cluster.registration import NO_BROKER, NO_VERSION, TopicIdentity
 from cluster.requests import AlterRefused, FetchAnswer, FollowerFetch, LeaderAndIsr, StopReplica
 from cluster.state import State
 
@@ -121,7 +121,7 @@ def accept_topic(replica: Replica, topic: TopicIdentity) -> bool:
         return False
     if replica.is_dir_good:
         remove(replica)
-        replica.version = replica.leader_epoch = 0
+        replica.version, replica.leader_epoch = NO_VERSION, 0
     return True
 
 

@@ -18,7 +18,7 @@ from cluster.pure.exchange import (
     Waiter,
 )
 from cluster.pure.log_ends import LogEnds
-from cluster.registration import NO_TOPIC, TopicIdentity
+from cluster.registration import NO_TOPIC, NO_VERSION, TopicIdentity
 from cluster.requests import NEVER, LeaderAndIsr, RoleAnswer
 from cluster.state import State
 
@@ -57,7 +57,7 @@ class Replica:
         topic: the latest topic of this name that the broker knows.
         dir_id: the log dir that holds the replica, or is preferred for it.
         own_since: the replica is not whole since an earlier registration epoch than this.
-        version: the version of the state that the replica obeyed last; 0 for none.
+        version: the version of the state that the replica obeyed last; -1 for none.
         state: that state; None while the replica has no role.
         elected_at: the registration epoch at which this leader was elected.
         epoch_start: the log end at the start of this leader epoch.
@@ -78,7 +78,8 @@ class Replica:
         self.high_watermark = self.leader_high_watermark = 0
         self.is_unclean_allowed = self.flushes = False
         self.role = Role.NONE
-        self.version = self.leader_epoch = self.elected_at = self.epoch_start = 0
+        self.version = NO_VERSION
+        self.leader_epoch = self.elected_at = self.epoch_start = 0
         self.state: State | None = None
         self.led_since = self.proposed_at = 0.0
         self.proposed: set[int] = set()
@@ -159,7 +160,8 @@ class Replica:
         self.fail_waiting()
         self.role = Role.NONE
         self.state = None
-        self.version = self.leader_epoch = self.elected_at = 0
+        self.version = NO_VERSION
+        self.leader_epoch = self.elected_at = 0
         self.proposed = set()
         self.followers = {}
 

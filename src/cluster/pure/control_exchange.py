@@ -1,0 +1,144 @@
+"""Define the events and effects of the controller, besides the requests between brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from cluster.registration import Registration, TopicIdentity
+from cluster.requests import AlterRefused, LeaderAndIsr, StopReplica
+from cluster.state import State
+
+PartitionKey = tuple[str, int]  # topic name and partition
+
+
+class TopicConfig(NamedTuple):
+    """The settings of a topic that elections and roles depend on."""
+
+    min_isr: int
+    is_unclean_allowed: bool = False
+    flushes: bool = False
+
+
+# --- events ---
+
+
+class RegistrationsRead(NamedTuple):
+    """Event: the registrations in the store, by broker id."""
+
+    registrations: Mapping[int, Registration]
+
+
+class StateRead(NamedTuple):
+    """Event: the state of a partition in the store, with the topic's identity and settings."""
+
+    key: PartitionKey
+    topic: TopicIdentity
+    version: int
+    state: State
+    config: TopicConfig
+
+
+class Written(NamedTuple):
+    """Event: the store has written a state, as this version."""
+
+    key: PartitionKey
+    version: int
+
+
+class WriteFailed(NamedTuple):
+    """Event: a write was refused because the version changed, or its answer is lost."""
+
+    key: PartitionKey
+
+
+class Deposed(NamedTuple):
+    """Event: the store has another controller epoch."""
+
+
+class Look(NamedTuple):
+    """Event: decide about a partition, and ask the replicas that have not answered."""
+
+    key: PartitionKey
+
+
+class AskAll(NamedTuple):
+    """Event: ask all replicas of a partition, for example because a log dir of one failed."""
+
+    key: PartitionKey
+
+
+class ConnectionRefused(NamedTuple):
+    """Event: a broker's port refused a connection, so its process is gone (P14)."""
+
+    broker: int
+
+
+class ConnectionAccepted(NamedTuple):
+    """Event: a broker accepted a connection."""
+
+    broker: int
+
+
+class Reassign(NamedTuple):
+    """Event: an operator wants other replicas."""
+
+    key: PartitionKey
+    target: tuple[int, ...]
+
+
+class ElectUncleanly(NamedTuple):
+    """Event: an operator, or the topic's settings, accept the loss of records."""
+
+    key: PartitionKey
+
+
+class DeleteTopic(NamedTuple):
+    """Event: a topic is deleted."""
+
+    key: PartitionKey
+
+
+class CreateTopic(NamedTuple):
+    """Event: a topic was created, and this partition has no state yet."""
+
+    key: PartitionKey
+    topic: TopicIdentity
+    replicas: tuple[int, ...]
+    config: TopicConfig
+
+
+# --- effects ---
+
+
+class WriteState(NamedTuple):
+    """Effect: write a state, if the store has this version and this controller epoch.
+
+    Attributes:
+        version: the version to replace; NO_VERSION to create the state.
+    """
+
+    key: PartitionKey
+    state: State
+    version: int | None
+    controller_epoch: int | None
+
+
+class ReadState(NamedTuple):
+    """Effect: read the state and the registrations again."""
+
+    key: PartitionKey
+
+
+class SendRequest(NamedTuple):
+    """Effect: send a request to a broker."""
+
+    broker: int
+    request: LeaderAndIsr | StopReplica | AlterRefused
+
+
+class ReportLoss(NamedTuple):
+    """Effect: report that acknowledged records may be lost, and why."""
+
+    key: PartitionKey
+    reason: str

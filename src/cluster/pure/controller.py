@@ -1,0 +1,361 @@
+"""Control partitions: keep what is known, decide, write the state, and give roles.
+
+The controller keeps nothing that it cannot ask for again (P23). After a failover, the new
+controller reads the states, sends LeaderAndIsr to all replicas, and learns from the answers.
+
+Each write of a state names the version that it replaces and the controller's own epoch. If the
+store refuses, or its answer is lost, the controller reads the state again before it decides again
+(P2). While a write is under way, nothing else is decided about its partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from cluster.pure import elect
+from cluster.pure.control_exchange import (
+    AskAll,
+    ConnectionAccepted,
+    ConnectionRefused,
+    CreateTopic,
+    DeleteTopic,
+    Deposed,
+    ElectUncleanly,
+    Look,
+    PartitionKey,
+    ReadState,
+    Reassign,
+    RegistrationsRead,
+    ReportLoss,
+    SendRequest,
+    StateRead,
+    WriteFailed,
+    WriteState,
+    Written,
+)
+from cluster.pure.elect import Decision, Known
+from cluster.registration import NO_BROKER, NO_VERSION, Registration, TopicIdentity
+from cluster.requests import AlterPartition, AlterRefused, LeaderAndIsr, RoleAnswer, StopReplica
+from cluster.state import State, fault_of
+
+
+class PendingWrite(NamedTuple):
+    """A write whose answer is missing, and what follows if it succeeds."""
+
+    state: State
+    stopped: tuple[int, ...]
+    informed: tuple[int, ...]
+    loss: str
+
+
+class Entry:
+    """What the controller knows about one partition.
+
+    Attributes:
+        answers: the last answer of each replica, for this topic.
+        is_new: whether this controller created the topic just now (P17).
+        pending: the write that is under way.
+    """
+
+    __slots__ = ("answers", "config", "is_new", "pending", "state", "topic", "version")
+
+    def __init__(self, read: StateRead) -> None:
+        self.topic, self.config = read.topic, read.config
+        self.version, self.state = read.version, read.state
+        self.answers: dict[int, RoleAnswer] = {}
+        self.is_new = False
+        self.pending: PendingWrite | None = None
+
+
+class Controller:
+    """The controller of one controller epoch.
+
+    Attributes:
+        registrations: the registrations as they were read last.
+        gone: brokers whose port refused a connection, and the broker epoch that refused it.
+        is_deposed: whether another controller was elected: then this one does nothing.
+    """
+
+    def __init__(self, controller_epoch: int) -> None:
+        self.controller_epoch = controller_epoch
+        self.registrations: dict[int, Registration] = {}
+        self.gone: dict[int, int] = {}
+        self.entries: dict[PartitionKey, Entry] = {}
+        self.is_deposed = False
+        self._keys: dict[tuple[TopicIdentity, int], PartitionKey] = {}
+        self.effects: list[Any] = []
+        self._seen: dict[int, Registration] | None = None
+
+    def handle(self, event: Any, now: float) -> list[Any]:
+        """Take an event, a request or an answer, and give what has to be done, in this order."""
+        if not self.is_deposed:
+            self._handle(event)
+        effects, self.effects = self.effects, []
+        return effects
+
+    def _handle(self, event: Any) -> None:
+        match event:
+            case RoleAnswer():
+                self._on_answer(event)
+            case Look(key):
+                self._look(key)
+            case AlterPartition():
+                self._on_alter(event)
+            case StateRead():
+                self._on_read(event)
+            case RegistrationsRead(registrations):
+                self.registrations, self._seen = dict(registrations), None
+            case Written(key, version):
+                self._on_written(key, version)
+            case WriteFailed(key):
+                self._on_failed_write(key)
+            case Deposed():
+                self.is_deposed = True
+            case _:
+                self._handle_rare(event)
+
+    def _handle_rare(self, event: Any) -> None:
+        match event:
+            case ConnectionRefused(broker):
+                self._on_refused_connection(broker)
+            case ConnectionAccepted(broker):
+                self.accept(broker)
+            case AskAll(key):
+                if (entry := self.entries.get(key)) is not None:
+                    self._ask(key, entry.state.replicas)
+            case Reassign(key, target):
+                self._reassign(key, target)
+            case ElectUncleanly(key):
+                self._elect_uncleanly(key)
+            case DeleteTopic(key):
+                self._delete(key)
+            case CreateTopic():
+                self._create(event)
+
+    @property
+    def seen(self) -> dict[int, Registration]:
+        """The registrations without the incarnations whose port refused a connection (P14)."""
+        if self._seen is None:
+            self._seen = {
+                broker: registration
+                for broker, registration in self.registrations.items()
+                if self.gone.get(broker) != registration.broker_epoch
+            }
+        return self._seen
+
+    def known(self, entry: Entry) -> Known:
+        """Give what an election may use."""
+        return Known(self.seen, entry.answers, entry.version)
+
+    def _on_refused_connection(self, broker: int) -> None:
+        if broker in self.registrations:
+            self.gone[broker], self._seen = self.registrations[broker].broker_epoch, None
+
+    def accept(self, broker: int) -> None:
+        """End a suspicion: the broker lives."""
+        self.gone.pop(broker, None)
+        self._seen = None
+
+    def _on_read(self, read: StateRead) -> None:
+        entry = self.entries.get(read.key)
+        if entry is None or entry.topic != read.topic:
+            self._add(read)
+            return
+        entry.config, entry.version, entry.state = read.config, read.version, read.state
+        entry.pending = None
+
+    def _add(self, read: StateRead) -> Entry:
+        """Begin with a topic, and forget what is known of an older topic of its name."""
+        self._remove(read.key)
+        entry = self.entries[read.key] = Entry(read)
+        self._keys[read.topic, read.key[1]] = read.key
+        return entry
+
+    def _remove(self, key: PartitionKey) -> Entry | None:
+        entry = self.entries.pop(key, None)
+        if entry is not None:
+            self._keys.pop((entry.topic, key[1]), None)
+        return entry
+
+    def entry_of(self, key: PartitionKey) -> Entry | None:
+        """Give a partition that can be decided about now."""
+        entry = self.entries.get(key)
+        return None if entry is None or entry.pending is not None else entry
+
+    def find(self, topic: TopicIdentity, partition: int) -> tuple[PartitionKey, Entry] | None:
+        """Find the partition that a request or an answer is about, by its topic's id (P6)."""
+        key = self._keys.get((topic, partition))
+        return None if key is None else (key, self.entries[key])
+
+    def _look(self, key: PartitionKey) -> None:
+        entry = self.entry_of(key)
+        if entry is None:
+            return
+        decision = self.decide(entry)
+        if decision.state != entry.state:
+            loss = decision.reason if decision.is_recovery else ""
+            replicas = decision.state.replicas
+            self._write(key, PendingWrite(decision.state, decision.stopped, replicas, loss))
+        else:
+            self._ask(key, self._unanswered(entry))
+
+    def decide(self, entry: Entry) -> Decision:
+        """Decide the next state of a partition."""
+        return elect.next_state(entry.state, self.known(entry), entry.config.min_isr)
+
+    def _unanswered(self, entry: Entry) -> list[int]:
+        """Name the replicas that have not answered for this version and registration."""
+        known = self.known(entry)
+        waiting = []
+        for broker in entry.state.replicas:
+            answer = known.fresh_answer(broker)
+            if answer is None or answer.is_offline or answer.version != entry.version:
+                waiting.append(broker)
+        return waiting
+
+    def _write(self, key: PartitionKey, write: PendingWrite) -> None:
+        entry = self.entries[key]
+        state = write.state._replace(controller_epoch=self.controller_epoch)
+        fault = fault_of(state)
+        assert not fault, fault
+        assert state.leader_epoch >= entry.state.leader_epoch, "leader epochs only rise"
+        entry.pending = write._replace(state=state)
+        self.effects.append(
+            WriteState(key, state, self.expected_version(entry), self.expected_controller_epoch())
+        )
+
+    def expected_version(self, entry: Entry) -> int | None:
+        """Give the version that a write replaces: the one that the decision was made from (P2)."""
+        return entry.version
+
+    def expected_controller_epoch(self) -> int | None:
+        """Give the controller epoch that a write needs.
+
+        The version alone is not enough: a topic that is created again counts from the start.
+        """
+        return self.controller_epoch
+
+    def _on_failed_write(self, key: PartitionKey) -> None:
+        entry = self.entries.get(key)
+        if entry is not None:
+            entry.pending = None
+            self.effects.append(ReadState(key))
+
+    def _on_written(self, key: PartitionKey, version: int) -> None:
+        entry = self.entries.get(key)
+        if entry is None or entry.pending is None:
+            return
+        write, entry.pending = entry.pending, None
+        entry.state, entry.version = write.state, version
+        for broker in write.stopped:
+            self._stop(entry, key, broker)
+        self._ask(key, write.informed)
+        if write.loss:
+            self.effects.append(ReportLoss(key, write.loss))
+
+    def _ask(self, key: PartitionKey, brokers: Iterable[int]) -> None:
+        """Send LeaderAndIsr: it gives a role, and asks for the facts of the replica."""
+        entry, seen = self.entries[key], self.seen
+        for broker in brokers:
+            if broker in seen:
+                request = LeaderAndIsr(
+                    entry.topic,
+                    key[1],
+                    seen[broker].broker_epoch,
+                    entry.version,
+                    entry.state,
+                    entry.is_new,
+                    entry.config.is_unclean_allowed,
+                    entry.config.flushes,
+                )
+                self.effects.append(SendRequest(broker, request))
+        entry.is_new = entry.is_new and entry.state.leader_epoch == 0
+
+    def _stop(self, entry: Entry, key: PartitionKey, broker: int) -> None:
+        if broker in self.seen:
+            epoch = self.seen[broker].broker_epoch
+            request = StopReplica(entry.topic, key[1], epoch, entry.version)
+            self.effects.append(SendRequest(broker, request))
+
+    def _on_answer(self, answer: RoleAnswer) -> None:
+        found = self.find(answer.topic, answer.partition)
+        registration = self.registrations.get(answer.broker)
+        if found is None or registration is None:
+            return
+        if registration.registration_epoch != answer.registration_epoch:
+            return
+        answers = found[1].answers
+        before = answers.get(answer.broker)
+        is_later = (
+            before is None
+            or before.registration_epoch != answer.registration_epoch
+            or answer.is_offline
+            or answer.version >= before.version
+        )
+        if is_later:
+            answers[answer.broker] = answer
+
+    def _on_alter(self, asked: AlterPartition) -> None:
+        found = self.find(asked.topic, asked.partition)
+        if found is None:
+            return
+        key, entry = found
+        state = None
+        if entry.pending is None:
+            state = elect.change_isr(entry.state, self.known(entry), asked)
+        if state is None:
+            refused = AlterRefused(entry.topic, key[1], asked.version)
+            self.effects.append(SendRequest(asked.leader, refused))
+        else:
+            self._write(key, PendingWrite(state, (), (asked.leader,), ""))
+
+    def _reassign(self, key: PartitionKey, target: tuple[int, ...]) -> None:
+        entry = self.entry_of(key)
+        if entry is None or entry.state.target is not None or not target:
+            return
+        replicas = tuple(dict.fromkeys((*entry.state.replicas, *target)))
+        state = entry.state._replace(replicas=replicas, target=target)
+        self._write(key, PendingWrite(state, (), replicas, ""))
+
+    def _elect_uncleanly(self, key: PartitionKey) -> None:
+        entry = self.entry_of(key)
+        if entry is None:
+            return
+        decision = elect.elect_uncleanly(entry.state, self.known(entry), self.registrations)
+        if decision is not None:
+            replicas = decision.state.replicas
+            self._write(key, PendingWrite(decision.state, (), replicas, decision.reason))
+
+    def _delete(self, key: PartitionKey) -> None:
+        """Delete the replicas, and forget the topic before it may be created again (P2)."""
+        entry = self._remove(key)
+        if entry is not None:
+            entry.version += 1
+            for broker in entry.state.replicas:
+                self._stop(entry, key, broker)
+
+    def _create(self, event: CreateTopic) -> None:
+        """Write the first state: its ISR are the replicas that are registered, at least one."""
+        isr = {
+            broker: self.seen[broker].registration_epoch
+            for broker in event.replicas
+            if broker in self.seen
+        }
+        if not isr:
+            return
+        state = State(
+            leader=NO_BROKER,
+            leader_epoch=0,
+            controller_epoch=self.controller_epoch,
+            isr=isr,
+            elr={},
+            suspects=frozenset(),
+            leader_registration_epoch=0,
+            replicas=event.replicas,
+            target=None,
+            min_isr=event.config.min_isr,
+        )
+        read = StateRead(event.key, event.topic, NO_VERSION, state, event.config)
+        self._add(read).is_new = True
+        self._write(event.key, PendingWrite(state, (), (), ""))

@@ -1,0 +1,216 @@
+"""Decide, write, ask and forget: the controller's own part."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cluster.pure import control_exchange as ce
+from cluster.pure.controller import Controller
+from cluster.registration import NO_BROKER, NO_VERSION, Registration, TopicIdentity
+from cluster.requests import AlterPartition, AlterRefused, LeaderAndIsr, RoleAnswer, StopReplica
+from cluster.state import State
+
+KEY = ("orders", 0)
+TOPIC, NEWER = TopicIdentity("first", 3), TopicIdentity("second", 30)
+CONFIG = ce.TopicConfig(min_isr=2)
+STATE = State(1, 4, 1, {1: 10, 2: 20, 3: 30}, {}, frozenset(), 10, (1, 2, 3), None, 2)
+VERSION = 7
+
+
+def registered(*gone: int) -> ce.RegistrationsRead:
+    """Give the registrations of brokers 1, 2 and 3."""
+    epochs = {broker: 10 * broker for broker in (1, 2, 3) if broker not in gone}
+    return ce.RegistrationsRead({m: Registration(one, one, {}) for m, one in epochs.items()})
+
+
+def controller_of(state: State = STATE) -> Controller:
+    """Give the controller of epoch 5 that has read one partition."""
+    controller = Controller(5)
+    controller.handle(registered(), 0)
+    controller.handle(ce.StateRead(KEY, TOPIC, VERSION, state, CONFIG), 0)
+    return controller
+
+
+def requests(effects: list[Any], kind: type) -> dict[int, Any]:
+    """Give the requests of one kind by broker."""
+    return {
+        one.broker: one.request
+        for one in effects
+        if isinstance(one, ce.SendRequest) and isinstance(one.request, kind)
+    }
+
+
+def answer(broker: int, **changes: Any) -> RoleAnswer:
+    """Give the answer of a replica that is whole."""
+    found = RoleAnswer(TOPIC, 0, broker, 10 * broker, is_offline=False, version=VERSION)
+    return found._replace(**changes)
+
+
+def test_a_new_controller_asks_all_replicas() -> None:
+    """It writes nothing while nothing has to change, and learns from the answers (P23)."""
+    controller = controller_of()
+    asked = requests(controller.handle(ce.Look(KEY), 0), LeaderAndIsr)
+    assert asked[2] == LeaderAndIsr(TOPIC, 0, 20, VERSION, STATE)
+    assert set(asked) == {1, 2, 3}
+    controller.handle(answer(2), 0)
+    assert set(requests(controller.handle(ce.Look(KEY), 0), LeaderAndIsr)) == {1, 3}
+    assert set(requests(controller.handle(ce.AskAll(KEY), 0), LeaderAndIsr)) == {1, 2, 3}
+
+
+def test_a_write_names_version_and_controller_epoch() -> None:
+    """Roles are given only after the store has the state (P2)."""
+    controller = controller_of()
+    controller.handle(registered(1), 0)
+    (write,) = controller.handle(ce.Look(KEY), 0)
+    assert isinstance(write, ce.WriteState)
+    assert (write.version, write.controller_epoch) == (VERSION, 5)
+    assert (write.state.leader, write.state.controller_epoch) == (2, 5)
+    assert controller.handle(ce.Look(KEY), 0) == []
+    asked = requests(controller.handle(ce.Written(KEY, VERSION + 1), 0), LeaderAndIsr)
+    assert set(asked) == {2, 3}
+    assert (asked[2].version, asked[2].state) == (VERSION + 1, write.state)
+
+
+def test_after_a_failed_write_the_state_is_read_again() -> None:
+    """It may have been written although the answer is lost (P2)."""
+    controller = controller_of()
+    controller.handle(registered(1), 0)
+    controller.handle(ce.Look(KEY), 0)
+    assert controller.handle(ce.WriteFailed(KEY), 0) == [ce.ReadState(KEY)]
+    changed = STATE._replace(isr={2: 20})
+    controller.handle(ce.StateRead(KEY, TOPIC, 9, changed, CONFIG), 0)
+    (write,) = controller.handle(ce.Look(KEY), 0)
+    assert write.version == 9
+
+
+def test_a_deposed_controller_does_nothing() -> None:
+    """Another controller was elected."""
+    controller = controller_of()
+    controller.handle(ce.Deposed(), 0)
+    controller.handle(registered(1), 0)
+    assert controller.handle(ce.Look(KEY), 0) == []
+
+
+def test_a_refused_connection_counts_as_gone() -> None:
+    """Until a connection is accepted, or the broker is registered anew (P14)."""
+    controller = controller_of()
+    controller.handle(ce.ConnectionRefused(1), 0)
+    assert set(controller.seen) == {2, 3}
+    controller.handle(ce.ConnectionAccepted(1), 0)
+    assert set(controller.seen) == {1, 2, 3}
+    controller.handle(ce.ConnectionRefused(1), 0)
+    again = {**registered().registrations, 1: Registration(50, 50, {})}
+    controller.handle(ce.RegistrationsRead(again), 0)
+    assert set(controller.seen) == {1, 2, 3}
+
+
+@pytest.mark.parametrize(
+    ("late", "is_taken"),
+    [
+        (answer(2, version=VERSION - 1), False),
+        (answer(2, version=VERSION + 1), True),
+        (answer(2, version=0, is_offline=True), True),
+        (answer(2, registration_epoch=19, version=VERSION + 1), False),
+        (answer(2, topic=NEWER, version=VERSION + 1), False),
+    ],
+)
+def test_an_older_answer_is_not_taken(late: RoleAnswer, is_taken: bool) -> None:
+    """Answers are of this topic and registration, and for rising versions (P5, P6)."""
+    controller = controller_of()
+    controller.handle(answer(2), 0)
+    controller.handle(late, 0)
+    assert (controller.entries[KEY].answers[2] == late) is is_taken
+
+
+def proposal(**changes: Any) -> AlterPartition:
+    """Give the leader's proposal of a smaller ISR."""
+    return AlterPartition(TOPIC, 0, 1, 10, 4, VERSION, {1: 10, 2: 20})._replace(**changes)
+
+
+def test_a_proposal_is_written_and_answered() -> None:
+    """The leader gets the state with its new version (P10)."""
+    controller = controller_of()
+    (write,) = controller.handle(proposal(), 0)
+    assert write.state.isr == {1: 10, 2: 20}
+    asked = requests(controller.handle(ce.Written(KEY, VERSION + 1), 0), LeaderAndIsr)
+    assert set(asked) == {1} and asked[1].version == VERSION + 1
+
+
+def test_a_proposal_is_refused() -> None:
+    """One from another version, or while another write is under way (P10)."""
+    controller = controller_of()
+    refused = controller.handle(proposal(version=VERSION - 1), 0)
+    assert requests(refused, AlterRefused) == {1: AlterRefused(TOPIC, 0, VERSION - 1)}
+    controller.handle(proposal(), 0)
+    assert 1 in requests(controller.handle(proposal(), 0), AlterRefused)
+    assert controller.handle(proposal(topic=NEWER), 0) == []
+
+
+def test_a_reassignment_adds_replicas_first() -> None:
+    """Old and new replicas exist together until it ends; then the old ones are deleted (P18)."""
+    controller = controller_of()
+    everyone = {**registered().registrations, 4: Registration(40, 40, {})}
+    controller.handle(ce.RegistrationsRead(everyone), 0)
+    (write,) = controller.handle(ce.Reassign(KEY, (2, 3, 4)), 0)
+    assert (write.state.replicas, write.state.target) == ((1, 2, 3, 4), (2, 3, 4))
+    controller.handle(ce.Written(KEY, 8), 0)
+    assert controller.handle(ce.Reassign(KEY, (2, 3)), 0) == []
+    controller.handle(proposal(version=8, isr={1: 10, 2: 20, 3: 30, 4: 40}), 0)
+    controller.handle(ce.Written(KEY, 9), 0)
+    (write,) = controller.handle(ce.Look(KEY), 0)
+    assert write.state.replicas == (2, 3, 4)
+    effects = controller.handle(ce.Written(KEY, 10), 0)
+    assert requests(effects, StopReplica) == {1: StopReplica(TOPIC, 0, 10, 10)}
+    assert set(requests(effects, LeaderAndIsr)) == {2, 3, 4}
+
+
+def test_a_topic_is_created() -> None:
+    """Its first ISR are the registered replicas; only its first roles call it new (P17)."""
+    controller = Controller(5)
+    controller.handle(registered(3), 0)
+    (write,) = controller.handle(ce.CreateTopic(KEY, TOPIC, (1, 2, 3), CONFIG), 0)
+    assert (write.version, write.state.leader, write.state.isr) == (
+        NO_VERSION,
+        NO_BROKER,
+        {1: 10, 2: 20},
+    )
+    controller.handle(ce.Written(KEY, 0), 0)
+    controller.handle(ce.Look(KEY), 0)
+    asked = requests(controller.handle(ce.Written(KEY, 1), 0), LeaderAndIsr)
+    assert {one.is_new for one in asked.values()} == {True}
+    asked = requests(controller.handle(ce.AskAll(KEY), 0), LeaderAndIsr)
+    assert {one.is_new for one in asked.values()} == {False}
+
+
+def test_a_topic_without_a_live_replica_is_not_created() -> None:
+    """A first ISR has a member (P2)."""
+    controller = Controller(5)
+    controller.handle(registered(1, 2, 3), 0)
+    assert controller.handle(ce.CreateTopic(KEY, TOPIC, (1, 2, 3), CONFIG), 0) == []
+
+
+def test_a_topic_is_deleted_and_created_again() -> None:
+    """Nothing that was known of the older topic is used for the newer one (P2, P19)."""
+    controller = controller_of()
+    controller.handle(answer(2), 0)
+    effects = controller.handle(ce.DeleteTopic(KEY), 0)
+    assert requests(effects, StopReplica)[2] == StopReplica(TOPIC, 0, 20, VERSION + 1)
+    controller.handle(ce.CreateTopic(KEY, NEWER, (1, 2, 3), CONFIG), 0)
+    assert controller.entries[KEY].answers == {}
+    controller.handle(answer(2), 0)
+    assert controller.entries[KEY].answers == {}
+
+
+def test_a_loss_is_reported() -> None:
+    """An unclean election, and a recovery, may lose acknowledged records (P15, P16)."""
+    leaderless = STATE._replace(leader=NO_BROKER, isr={}, elr={1: 10, 2: 20, 3: 30})
+    controller = controller_of(leaderless)
+    controller.handle(answer(3), 0)
+    assert controller.handle(ce.ElectUncleanly(KEY), 0) == []
+    controller.handle(registered(1, 2), 0)
+    (write,) = controller.handle(ce.ElectUncleanly(KEY), 0)
+    assert (write.state.leader, write.state.unclean_epoch) == (3, 5)
+    effects = controller.handle(ce.Written(KEY, 8), 0)
+    assert effects[-1] == ce.ReportLoss(KEY, "an unclean election")

@@ -1,0 +1,225 @@
+"""Simulate brokers: they run the real rooms of hosts and replicas, and carry out their effects."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cluster.pure import exchange as x
+from cluster.pure import partition
+from cluster.pure.attest import (
+    ClearFailure,
+    DirEntered,
+    DirFound,
+    DirMissing,
+    EndRoles,
+    FailureRecord,
+    Host,
+    RecordFailure,
+    SessionBegan,
+    WriteEntry,
+    WriteRegistration,
+)
+from cluster.pure.replica import Replica, Role
+from cluster.registration import Registration
+from cluster.requests import FetchAnswer
+from cluster_sim.checker import Violation
+from cluster_sim.disks import DIR_IDS, Disk, StoredReplica, spans_of
+
+if TYPE_CHECKING:
+    from cluster_sim.world import World
+
+FETCHED_MAX = 2  # records in an answer to a fetch
+CONTROLLER = 0
+
+
+class SimBroker:
+    """A broker with two log dirs, and a replica of each partition that is assigned to it."""
+
+    def __init__(self, world: World, broker_id: int, places: list[str]) -> None:
+        self.world, self.id = world, broker_id
+        self.is_up, self.boot = False, 0
+        self.disks = {dir_id: Disk() for dir_id in DIR_IDS}
+        self.stored = [StoredReplica(place) for place in places]
+        self.host = Host(broker_id, DIR_IDS)
+        self.replicas = [Replica(self.host, 0) for _ in places]
+
+    # --- starts and log dirs ---
+
+    def start(self) -> None:
+        """Register, attest each log dir, then open what is on them (P3, P4)."""
+        self.is_up = True
+        self.host = Host(self.id, DIR_IDS)
+        self.register()
+        for dir_id, disk in self.disks.items():
+            if disk.is_good:
+                boot_id = f"boot {self.boot}"
+                found = DirFound(dir_id, disk.entry, disk.record, boot_id, "mount")
+                self.tell_host(found)
+            else:
+                self.tell_host(DirMissing(dir_id))
+        self.replicas = [Replica(self.host, 0) for _ in self.stored]
+        for number in range(len(self.stored)):
+            self.reopen(number)
+
+    def register(self) -> None:
+        """Register with a new session."""
+        self.tell_host(SessionBegan(self.world.next_zxid()))
+        self.enter_store()
+
+    def enter_store(self) -> None:
+        """Write the registration into the store."""
+        epochs = {dir_id: one.epoch for dir_id, one in self.host.dirs.items()}
+        self.world.registrations[self.id] = Registration(
+            self.host.broker_epoch, self.host.registration_epoch, epochs
+        )
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether the store has the registration of this incarnation."""
+        registration = self.world.registrations.get(self.id)
+        return registration is not None and registration.broker_epoch == self.host.broker_epoch
+
+    def tell_host(self, event: Any) -> None:
+        """Run the room of the host, and carry out its effects."""
+        for effect in self.host.handle(event, self.world.now):
+            match effect:
+                case RecordFailure(dir_id):
+                    self.disks[dir_id].record = FailureRecord.RECORDED
+                case ClearFailure(dir_id):
+                    self.disks[dir_id].record = FailureRecord.NONE
+                case WriteEntry(dir_id, entry):
+                    self.disks[dir_id].entry = entry
+                case WriteRegistration(dir_id):
+                    zxid = self.world.next_zxid()
+                    self.tell_host(DirEntered(dir_id, zxid))
+                    self.enter_store()
+                case EndRoles(dir_id):
+                    self._end_roles(dir_id)
+                case _:
+                    raise AssertionError(effect)
+
+    def _end_roles(self, dir_id: str) -> None:
+        for number, stored in enumerate(self.stored):
+            if stored.dir_id != dir_id:
+                continue
+            if self.host.dirs[dir_id].is_good:
+                self.reopen(number)
+            else:
+                stored.life += 1
+                self.tell(number, x.RoleEnded())
+
+    def reopen(self, number: int) -> None:
+        """Open a replica again from its log dir, without a role."""
+        stored = self.stored[number]
+        stored.life += 1
+        if self.disks[stored.dir_id].is_good:
+            self.tell(number, stored.opened())
+        else:  # nobody knows what is there
+            self.replicas[number].dir_id = stored.dir_id
+
+    # --- replicas ---
+
+    def high_watermark(self, number: int) -> int:
+        """Give the high watermark of a replica, in memory or as it was stored last."""
+        if self.is_up and self.disks[self.stored[number].dir_id].is_good:
+            return self.replicas[number].high_watermark
+        return min(self.stored[number].checkpoint, len(self.stored[number].records))
+
+    def works(self, number: int) -> bool:
+        """Whether the broker and the log dir of a replica work."""
+        return self.is_up and self.disks[self.stored[number].dir_id].is_good
+
+    def leads(self, number: int) -> bool:
+        """Whether a replica works and leads."""
+        return self.works(number) and self.replicas[number].role is Role.LEADER
+
+    def follows(self, number: int) -> bool:
+        """Whether a replica works and follows."""
+        return self.works(number) and self.replicas[number].role is Role.FOLLOWER
+
+    def tell(self, number: int, event: Any) -> None:
+        """Run the room of a replica, and carry out its effects."""
+        replica = self.replicas[number]
+        before = replica.role, replica.leader_epoch, replica.high_watermark
+        effects = partition.handle(replica, event, self.world.now)
+        if replica.role is Role.LEADER and before[:2] != (Role.LEADER, replica.leader_epoch):
+            self.world.parts[number].checker.on_leader(self.id, replica)
+        mark = before[2]
+        for effect in effects:
+            mark = self._carry_out(number, effect, mark)
+
+    def _carry_out(self, number: int, effect: Any, mark: int) -> int:
+        """Carry out an effect; give the high watermark after it."""
+        part, replica = self.world.parts[number], self.replicas[number]
+        checker = part.checker
+        is_present = replica.topic == part.topic
+        match effect:
+            case x.SendToController(request):
+                self.world.send(self.id, CONTROLLER, number, request)
+            case x.SendToBroker(broker, request):
+                self.world.send(self.id, broker, number, request)
+            case x.AnswerFetch(request, high_watermark):
+                start = request.offset
+                records = tuple(self.stored[number].records[start : start + FETCHED_MAX])
+                answer = FetchAnswer(request, high_watermark, records)
+                self.world.send(self.id, request.follower, number, answer)
+            case x.AdvanceHighWatermark(offset):
+                if is_present and replica.role is Role.LEADER and offset > mark:
+                    checker.on_high_watermark(self.id, self.stored[number].life, replica, mark)
+                return offset
+            case x.Acknowledge(record, end):
+                if is_present:
+                    checker.on_acknowledgement(self.id, replica.leader_epoch, record, end - 1)
+                    part.unacknowledged.discard(record)
+            case x.TruncateTo(offset, keep_below):
+                if is_present:
+                    checker.on_cut(self.id, replica, offset, keep_below, mark)
+                self.stored[number].lose(offset)
+                self.stored[number].checkpoint = min(self.stored[number].checkpoint, offset)
+                return min(mark, offset)
+            case x.Alarm(reason):
+                raise Violation(f"I7 {reason}")
+            case _:
+                self._change_log(number, effect)
+        return mark
+
+    def _change_log(self, number: int, effect: Any) -> None:
+        stored = self.stored[number]
+        match effect:
+            case x.AppendAsLeader(record, epoch, _):
+                self._append(number, record, epoch)
+            case x.AppendAsFollower(records):
+                start = len(stored.records)
+                stored.records.extend(records)
+                self.tell(number, x.Appended(spans_of(stored.records, start)))
+            case x.Flush(offset):
+                stored.flushed = offset
+                self.tell(number, x.Flushed(offset))
+            case x.CreateReplica(topic, dir_id, own_since):
+                is_there = stored.exists and stored.topic == topic
+                is_hidden = is_there and not self.disks[stored.dir_id].is_good
+                if is_hidden or not self.disks[dir_id].is_good:
+                    raise Violation(f"I5 broker {self.id} creates a replica on a bad dir")
+                stored.clear()
+                stored.exists, stored.topic, stored.dir_id = True, topic, dir_id
+                stored.own_since = own_since
+            case x.RemoveReplica():
+                stored.clear()
+                stored.life += 1
+            case x.WriteOwnSince(own_since):
+                stored.own_since = own_since
+            case x.Refuse():
+                pass
+            case _:
+                raise AssertionError(effect)
+
+    def _append(self, number: int, record: int, epoch: int) -> None:
+        """Append a client's record, or find it in the log (idempotent producer)."""
+        stored = self.stored[number]
+        for offset, (_, known) in enumerate(stored.records):
+            if known == record:
+                self.tell(number, x.Appended((), record, offset + 1, epoch))
+                return
+        stored.records.append((epoch, record))
+        end = len(stored.records)
+        self.tell(number, x.Appended(((epoch, end),), record, end, epoch))

@@ -1,0 +1,187 @@
+"""Let brokers and log dirs fail and come back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cluster.pure import exchange as x
+from cluster.pure.attest import DirFailed, DirReturned, FailureRecord
+from cluster.pure.replica import Role
+from cluster_sim.brokers import SimBroker
+from cluster_sim.checker import Violation
+from cluster_sim.disks import DIR_IDS, other_dir
+from cluster_sim.steps_base import Step, StepsBase
+
+ALL = 9  # more records than any history has
+
+
+class FaultSteps(StepsBase):
+    """The steps of brokers and log dirs."""
+
+    # --- brokers and disks ---
+
+    def find_crash(self) -> Iterator[Step]:
+        return ((m,) for m, broker in self.world.brokers.items() if broker.is_up)
+
+    def do_crash(self, m: int) -> None:
+        """Kill a broker: the page cache keeps what it wrote."""
+        self.world.brokers[m].is_up = False
+        self.world.controllers = [c for c in self.world.controllers if c.host != m]
+
+    def find_start(self) -> Iterator[Step]:
+        return self._near(is_up=False)
+
+    def do_start(self, m: int) -> None:
+        if not self.world.brokers[m].is_up:
+            self.world.brokers[m].start()
+
+    def find_rejoin(self) -> Iterator[Step]:
+        for (m,) in self._near(is_up=True):
+            if not self.world.brokers[m].is_registered:
+                yield (m,)
+
+    def do_rejoin(self, m: int) -> None:
+        if self.world.brokers[m].is_up:
+            self.world.brokers[m].register()
+
+    def find_expire(self) -> Iterator[Step]:
+        for m in self.world.registrations:
+            if not self.world.brokers[m].is_up or m in self.world.cut:
+                yield (m,)
+
+    def do_expire(self, m: int) -> None:
+        """End a session; the broker's lease ended before."""
+        broker = self.world.brokers[m]
+        if self.world.registrations.pop(m, None) is not None and broker.is_up:
+            for number in range(len(self.world.parts)):
+                broker.tell(number, x.LeaseEnded())
+
+    def find_power(self) -> Iterator[Step]:
+        for m, broker in self.world.brokers.items():
+            most = max(len(one.records) - one.flushed for one in broker.stored)
+            yield from ((m, kept) for kept in range(most + 1))
+            if most and len(broker.stored) > 1:
+                yield m, -1
+
+    def do_power(self, m: int, kept: int) -> None:
+        """Cut a broker's power: it loses what was not flushed, except for some records."""
+        broker = self.world.brokers[m]
+        self.do_crash(m)
+        broker.boot += 1
+        for disk in broker.disks.values():
+            disk.record = FailureRecord.MISSING
+        for number, stored in enumerate(broker.stored):
+            self._lose(broker, number, stored.flushed + (kept if kept >= 0 else ALL * number))
+        self._judge_fault(by_power=True)
+
+    def _lose(self, broker: SimBroker, number: int, keep: int) -> None:
+        stored = broker.stored[number]
+        self.world.parts[number].checker.on_loss(broker.id, stored, min(keep, len(stored.records)))
+        stored.lose(keep)
+
+    def _judge_fault(self, *, by_power: bool = False) -> None:
+        for part in self.world.parts:
+            part.checker.after_physical_fault(by_power=by_power)
+
+    def _dirs(self, *, is_up: bool, is_good: bool) -> Iterator[tuple[SimBroker, str]]:
+        for broker in self.world.brokers.values():
+            for dir_id in DIR_IDS:
+                if broker.is_up == is_up and broker.disks[dir_id].is_good == is_good:
+                    yield broker, dir_id
+
+    def _here(self, broker: SimBroker, dir_id: str) -> list[int]:
+        return [n for n, stored in enumerate(broker.stored) if stored.dir_id == dir_id]
+
+    def find_disk(self) -> Iterator[Step]:
+        for broker, dir_id in self._dirs(is_up=True, is_good=True):
+            if self._here(broker, dir_id):
+                yield from ((broker.id, dir_id, kept) for kept in (0, ALL))
+
+    def do_disk(self, m: int, dir_id: str, kept: int) -> None:
+        """Let a log dir of a running broker fail; the disk keeps what was flushed."""
+        broker = self.world.brokers[m]
+        if broker.is_up and broker.disks[dir_id].is_good:
+            with _Undisturbed(broker, dir_id, "disk"):
+                broker.disks[dir_id].is_good = False
+                for number in self._here(broker, dir_id):
+                    self._lose(broker, number, broker.stored[number].flushed + kept)
+                broker.tell_host(DirFailed(dir_id))
+            self._judge_fault()
+
+    def find_return(self) -> Iterator[Step]:
+        for broker, dir_id in self._dirs(is_up=True, is_good=False):
+            if broker.is_registered and broker.id not in self.world.cut:
+                yield broker.id, dir_id
+
+    find_empty = find_return
+
+    def find_giveup(self) -> Iterator[Step]:
+        for m, dir_id in self.find_return():
+            if self.world.brokers[m].disks[other_dir(dir_id)].is_good:
+                yield m, dir_id
+
+    def do_return(self, m: int, dir_id: str, *, name: str = "return") -> None:
+        """Let a log dir work again: as it is, replaced by an empty one, or not used any more."""
+        broker = self.world.brokers[m]
+        if not broker.is_up or broker.disks[dir_id].is_good:
+            return
+        with _Undisturbed(broker, dir_id, name):
+            for number in self._here(broker, dir_id) if name != "return" else ():
+                self._clear(broker, number)
+                if name == "giveup":
+                    broker.stored[number].dir_id = other_dir(dir_id)
+                    broker.reopen(number)
+            broker.disks[dir_id].is_good = True
+            broker.tell_host(DirReturned(dir_id))
+        self._judge_fault()
+
+    def do_empty(self, m: int, dir_id: str) -> None:
+        self.do_return(m, dir_id, name="empty")
+
+    def do_giveup(self, m: int, dir_id: str) -> None:
+        if self.world.brokers[m].disks[other_dir(dir_id)].is_good:
+            self.do_return(m, dir_id, name="giveup")
+
+    def _clear(self, broker: SimBroker, number: int) -> None:
+        self._lose(broker, number, 0)
+        broker.stored[number].clear()
+
+    def find_wipe(self) -> Iterator[Step]:
+        for is_good in (True, False):
+            for broker, dir_id in self._dirs(is_up=False, is_good=is_good):
+                if self._here(broker, dir_id):
+                    yield broker.id, dir_id
+
+    def do_wipe(self, m: int, dir_id: str) -> None:
+        """Replace a log dir of a broker that is down by an empty one."""
+        broker = self.world.brokers[m]
+        if not broker.is_up:
+            for number in self._here(broker, dir_id):
+                self._clear(broker, number)
+            broker.disks[dir_id].is_good, broker.disks[dir_id].entry = True, None
+            self._judge_fault()
+
+    def find_mend(self) -> Iterator[Step]:
+        for broker, dir_id in self._dirs(is_up=False, is_good=False):
+            yield broker.id, dir_id
+
+    def do_mend(self, m: int, dir_id: str) -> None:
+        if not self.world.brokers[m].is_up:
+            self.world.brokers[m].disks[dir_id].is_good = True
+
+
+class _Undisturbed:
+    """Check that replicas on a broker's other log dir keep their roles (invariant E)."""
+
+    def __init__(self, broker: SimBroker, dir_id: str, name: str) -> None:
+        self._broker, self._what = broker, f"{name} of dir {dir_id}"
+        others = [n for n, stored in enumerate(broker.stored) if stored.dir_id != dir_id]
+        self._roles: dict[int, Role] = {n: broker.replicas[n].role for n in others}
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        for number, role in self._roles.items():
+            if kind is None and self._broker.replicas[number].role is not role:
+                raise Violation(f"E {self._what} disturbs broker {self._broker.id}, {number}")
