@@ -58,8 +58,13 @@ class SimBroker:
             else:
                 self.tell_host(DirMissing(dir_id))
         self.replicas = [Replica(self.host, 0) for _ in self.stored]
-        for number in range(len(self.stored)):
+        for number in range(len(self.stored)) if self.is_up else ():
             self.reopen(number)
+
+    def crash(self) -> None:
+        """Die: the page cache keeps what was written."""
+        self.is_up = False
+        self.world.controllers = [c for c in self.world.controllers if c.host != self.id]
 
     def register(self) -> None:
         """Register with a new session."""
@@ -73,6 +78,15 @@ class SimBroker:
             self.host.broker_epoch, self.host.registration_epoch, epochs
         )
 
+    def _enter_dir(self, dir_id: str) -> None:
+        """Write the registration again, and only then take its zxid over."""
+        zxid, known = self.world.next_zxid(), self.world.registrations[self.id]
+        epochs = {**known.dir_epochs, dir_id: zxid}
+        self.world.registrations[self.id] = Registration(known.broker_epoch, zxid, epochs)
+        self.tell_host(DirEntered(dir_id, zxid))
+        if self.is_up:
+            self.enter_store()
+
     @property
     def is_registered(self) -> bool:
         """Whether the store has the registration of this incarnation."""
@@ -80,8 +94,13 @@ class SimBroker:
         return registration is not None and registration.broker_epoch == self.host.broker_epoch
 
     def tell_host(self, event: Any) -> None:
-        """Run the room of the host, and carry out its effects."""
+        """Run the room of the host, and carry out its effects, unless the broker dies meanwhile."""
+        if not self.is_up:
+            return
         for effect in self.host.handle(event, self.world.now):
+            if not self.world.may_continue():
+                self.crash()
+                return
             match effect:
                 case RecordFailure(dir_id):
                     self.disks[dir_id].record = FailureRecord.RECORDED
@@ -90,9 +109,7 @@ class SimBroker:
                 case WriteEntry(dir_id, entry):
                     self.disks[dir_id].entry = entry
                 case WriteRegistration(dir_id):
-                    zxid = self.world.next_zxid()
-                    self.tell_host(DirEntered(dir_id, zxid))
-                    self.enter_store()
+                    self._enter_dir(dir_id)
                 case EndRoles(dir_id):
                     self._end_roles(dir_id)
                 case _:

@@ -19,6 +19,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cluster.pure.replica import Replica, Role
+from cluster.registration import TopicIdentity
 
 if TYPE_CHECKING:
     from cluster_sim.disks import StoredReplica
@@ -42,8 +43,8 @@ class Checker:
         unclean_epoch: the leader epoch of the last unclean election.
     """
 
-    def __init__(self, world: World, number: int) -> None:
-        self.world, self.number = world, number
+    def __init__(self, world: World, number: int, topic: TopicIdentity) -> None:
+        self.world, self.number, self.topic = world, number, topic
         self.committed: dict[int, int] = {}
         self.taken: dict[tuple[int, int], set[int]] = {}
         self.acked: dict[int, int] = {}
@@ -52,12 +53,6 @@ class Checker:
         self.excused: set[int] = set()
         self.tainted = NOWHERE
         self.unclean_epoch = -1
-
-    def stored(self) -> list[StoredReplica]:
-        """Give the replicas of the present topic on all brokers."""
-        topic = self.world.parts[self.number].topic
-        found = [broker.stored[self.number] for broker in self.world.brokers.values()]
-        return [one for one in found if one.exists and one.topic == topic]
 
     def see(self, record: int, offset: int) -> None:
         """Note that a client may rely on the record at an offset."""
@@ -96,10 +91,9 @@ class Checker:
         """Give the committed offsets that no candidate holds."""
         gone: set[int] | None = None
         state = self.world.parts[self.number].state
-        topic = self.world.parts[self.number].topic
         for broker in (*state.isr, *state.elr, *state.suspects):
             stored = self.world.brokers[broker].stored[self.number]
-            if stored.exists and stored.topic == topic:
+            if stored.exists and stored.topic == self.topic:
                 gone = self.missing(stored) if gone is None else gone & self.missing(stored)
                 if not gone:
                     return gone
@@ -114,7 +108,7 @@ class Checker:
 
     def on_loss(self, broker: int, stored: StoredReplica, keep: int) -> None:
         """Note that a physical fault takes the records from an offset on."""
-        if stored.topic != self.world.parts[self.number].topic:
+        if stored.topic != self.topic:
             return
         for offset in range(keep, len(stored.records)):
             self.lossy.add(broker)
@@ -151,8 +145,8 @@ class Checker:
 
         An order that comes late makes a leader of an older epoch, which can harm nobody.
         """
-        part = self.world.parts[self.number]
-        if replica.leader_epoch != part.state.leader_epoch or replica.topic != part.topic:
+        state = self.world.parts[self.number].state
+        if replica.leader_epoch != state.leader_epoch or replica.topic != self.topic:
             return
         gone = self.missing(self.world.brokers[broker].stored[self.number])
         gone = {offset for offset in gone if offset < self.tainted}
@@ -191,7 +185,7 @@ class Checker:
                     raise Violation(f"I6 a record is twice in the log of {broker.id}: {records}")
 
     def _is_present(self, stored: StoredReplica) -> bool:
-        return stored.exists and stored.topic == self.world.parts[self.number].topic
+        return stored.exists and stored.topic == self.topic
 
     def _excuse_or_object(self, gone: set[int]) -> None:
         """Excuse losses if the candidates became fewer before anybody knew of the losses."""

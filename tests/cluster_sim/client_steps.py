@@ -66,6 +66,8 @@ class ClientSteps(StepsBase):
 
     def do_read(self, number: int, m: int) -> None:
         broker, checker = self.world.brokers[m], self.world.parts[number].checker
+        if not broker.leads(number) or broker.replicas[number].topic != checker.topic:
+            return
         for offset in range(broker.replicas[number].high_watermark):
             checker.see(broker.stored[number].records[offset][1], offset)
 

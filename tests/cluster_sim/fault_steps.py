@@ -11,6 +11,7 @@ from cluster_sim.brokers import SimBroker
 from cluster_sim.checker import Violation
 from cluster_sim.disks import DIR_IDS, other_dir
 from cluster_sim.steps_base import Step, StepsBase
+from cluster_sim.world import UNLIMITED
 
 ALL = 9  # more records than any history has
 
@@ -24,9 +25,7 @@ class FaultSteps(StepsBase):
         return ((m,) for m, broker in self.world.brokers.items() if broker.is_up)
 
     def do_crash(self, m: int) -> None:
-        """Kill a broker: the page cache keeps what it wrote."""
-        self.world.brokers[m].is_up = False
-        self.world.controllers = [c for c in self.world.controllers if c.host != m]
+        self.world.brokers[m].crash()
 
     def find_start(self) -> Iterator[Step]:
         return self._near(is_up=False)
@@ -34,6 +33,24 @@ class FaultSteps(StepsBase):
     def do_start(self, m: int) -> None:
         if not self.world.brokers[m].is_up:
             self.world.brokers[m].start()
+
+    def find_torn_start(self) -> Iterator[Step]:
+        return ((m, effects) for (m,) in self._near(is_up=False) for effects in range(4))
+
+    def do_torn_start(self, m: int, effects: int) -> None:
+        """Let a broker die again while it attests its log dirs."""
+        self.world.effects_left = effects
+        self.do_start(m)
+        self.world.effects_left = UNLIMITED
+
+    def find_torn_return(self) -> Iterator[Step]:
+        return ((*where, effects) for where in self.find_return() for effects in range(1, 4))
+
+    def do_torn_return(self, m: int, dir_id: str, effects: int) -> None:
+        """Let a broker die while one of its log dirs returns."""
+        self.world.effects_left = effects
+        self.do_return(m, dir_id)
+        self.world.effects_left = UNLIMITED
 
     def find_rejoin(self) -> Iterator[Step]:
         for (m,) in self._near(is_up=True):

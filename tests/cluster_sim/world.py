@@ -13,6 +13,7 @@ from cluster_sim.brokers import CONTROLLER, SimBroker
 from cluster_sim.checker import Checker, Violation
 from cluster_sim.disks import DIR_IDS
 
+UNLIMITED = 1 << 60
 MESSAGES_MAX = 24  # under way, for each partition
 
 
@@ -44,7 +45,7 @@ class Part:
         self.version = NO_VERSION
         self.records = 0  # made by clients, over all topics of this name
         self.unacknowledged: set[int] = set()
-        self.checker = Checker(world, number)
+        self.checker = Checker(world, number, NO_TOPIC)
 
 
 class World:
@@ -69,6 +70,7 @@ class World:
         self.net: list[Message] = []
         self.cut: set[Any] = set()  # a broker: from the store and the controller; a pair: both
         self.loses_answer = self.is_unclean_step = False
+        self.effects_left = UNLIMITED
         self.registrations: dict[int, Registration] = {}
         self.parts = [Part(self, number) for number in range(parts)]
         places = [DIR_IDS[number if is_apart else 0] for number in range(parts)]
@@ -80,6 +82,11 @@ class World:
         self.elect_controller(1)
         for part in self.parts:
             self.create(self.controllers[0], part, tuple(range(1, brokers + 1 - spare)))
+
+    def may_continue(self) -> bool:
+        """Whether a broker may carry out one more effect before it dies."""
+        self.effects_left -= 1
+        return self.effects_left >= 0
 
     def next_zxid(self) -> int:
         """Give the number of the next write to the store."""
@@ -196,7 +203,7 @@ class World:
         part.version = NO_VERSION
         part.state = part.state._replace(unclean_epoch=-1)
         part.unacknowledged = set()
-        part.checker = Checker(self, part.number)
+        part.checker = Checker(self, part.number, part.topic)
         self.tell(controller, ce.RegistrationsRead(self.registrations))
         self.tell(controller, ce.CreateTopic(part.key, part.topic, replicas, self.config))
 

@@ -1,0 +1,100 @@
+"""Histories of log dirs that fail, return, are given up, and lose power."""
+
+from __future__ import annotations
+
+from cluster.requests import RoleAnswer
+from cluster_sim.scene import Scene, end_of, lose_dir, need
+
+
+def a_dir_returns(scene: Scene) -> None:
+    """Broker 1 leads on both dirs; one fails and returns: the other leader keeps its role (P3)."""
+    part, other = scene.world.parts
+    other.records += 1
+    record, before = other.records, (other.state.leader, other.state.leader_epoch)
+    scene.do("produce", 1, 1, record)
+    lose_dir(scene, 1)
+    replica = scene.world.brokers[1].replicas[1]
+    need(record in replica.waiting, "E the leader on the other dir was disturbed")
+    scene.turn(4)
+    after = other.state.leader, other.state.leader_epoch
+    need(after == before and record in other.checker.acked, "E the other leader was replaced")
+    need(part.state.leader != 1, "the replica that lost all should not lead")
+
+
+def a_dir_given_up(scene: Scene) -> None:
+    """A dir is given up; its replica is created on the other dir, which has an old epoch (P11)."""
+    scene.do("disk", 1, "a", 0)
+    scene.do("giveup", 1, "a")
+    scene.drop(RoleAnswer)
+    scene.decide()
+    need(scene.part.state.leader == 2 and 1 not in scene.part.state.isr, "2 should lead")
+
+
+def a_move_from_a_lossy_dir(scene: Scene) -> None:
+    """A dir lost all; its replica then moves to the intact dir: it is not whole (P4)."""
+    lose_dir(scene, 2)
+    scene.do("move", 0, 2)
+    scene.decide()
+    end_of(scene, 1)
+    need(scene.part.state.leader == 3, "3 should lead")
+
+
+def a_move_to_a_lossy_dir(scene: Scene) -> None:
+    """A replica moved to a dir, which then lost all: its old dir's epoch says nothing (P5)."""
+    scene.do("move", 0, 2)
+    scene.do("disk", 2, "b", 0)
+    scene.do("return", 2, "b")
+    scene.drop(RoleAnswer)
+    end_of(scene, 1)
+    need(scene.part.state.leader == 3, "3 should lead")
+
+
+def a_replica_made_anew(scene: Scene) -> None:
+    """A dir is given up, and its replica is created on a dir that lost nothing: not whole (P4)."""
+    scene.do("disk", 2, "a", 0)
+    scene.do("giveup", 2, "a")
+    scene.drop(RoleAnswer)
+    scene.decide()
+    end_of(scene, 1)
+    need(scene.part.state.leader == 3, "3 should lead")
+
+
+def a_failure_before_a_kill(scene: Scene) -> None:
+    """A dir fails, the process is killed, and the dir works again: it is not whole (P4)."""
+    scene.do("disk", 2, "a", 0)
+    scene.do("crash", 2)
+    scene.do("mend", 2, "a")
+    scene.do("start", 2)
+    scene.drop(RoleAnswer)
+    scene.decide()
+    end_of(scene, 1)
+    need(scene.part.state.leader == 3, "3 should lead")
+
+
+def a_return_cut_short(scene: Scene) -> None:
+    """The process is killed while a dir returns: the failure is still recorded (P4)."""
+    scene.do("disk", 2, "a", 0)
+    scene.do("torn_return", 2, "a", 3)
+    scene.do("start", 2)
+    scene.drop(RoleAnswer)
+    scene.decide()
+    end_of(scene, 1)
+    need(scene.part.state.leader == 3, "3 should lead")
+
+
+def two_restarts(scene: Scene) -> None:
+    """A broker loses power, and is then killed: the second start loses nothing more (P4)."""
+    scene.do("power", 2, 0)
+    scene.do("start", 2)
+    scene.do("crash", 2)
+    scene.do("start", 2)
+    scene.drop(RoleAnswer)
+    scene.decide()
+    end_of(scene, 1)
+    need(scene.part.state.leader == 3, "3 should lead")
+
+
+def a_power_cut_of_all(scene: Scene) -> None:
+    """A topic that flushes loses nothing if all machines lose power at once (P24)."""
+    for m in (1, 2, 3):
+        scene.do("power", m, 0)

@@ -1,0 +1,174 @@
+"""Change one rule of the real rooms at a time: the simulator must object to each change.
+
+A mutant replaces functions and methods of the rooms while a history runs. It can only be reached
+from tests. Each one stands for a rule that an earlier design, or Kafka, did not have.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+from unittest import mock
+
+from cluster_sim import changed_controller as c
+from cluster_sim import changed_replica as r
+
+Patch = tuple[Any, str, Any]
+
+
+class Mutant(NamedTuple):
+    """A rule that is left out, and what is done instead.
+
+    Attributes:
+        focus: steps that each history needs, so that the mutant can show itself.
+    """
+
+    name: str
+    instead: str
+    patches: Sequence[Patch]
+    focus: tuple[str, ...] = ()
+    brokers: int = 3
+
+
+_ALL = (
+    Mutant(
+        "truncate_to_hw",
+        "a follower first cuts to its own high watermark",
+        r.TRUNCATE_TO_HIGH_WATERMARK,
+    ),
+    Mutant("hw_is_leo", "a new leader takes its log end for the high watermark", r.HW_IS_LEO),
+    Mutant(
+        "kip101_only", "an epoch that the leader does not know gives no divergence", r.KIP101_ONLY
+    ),
+    Mutant("ids_only", "the ISR has ids, and no admissions", c.IDS_ONLY),
+    Mutant(
+        "restart_is_whole", "a broker that was registered again counts as whole", c.RESTART_IS_WHOLE
+    ),
+    Mutant("last_start_only", "a dir attests only what its last start lost", r.LAST_START_ONLY),
+    Mutant(
+        "ack_before_persist",
+        "the leader uses a smaller ISR before the store has it",
+        r.ACK_BEFORE_PERSIST,
+    ),
+    Mutant("no_maximal_isr", "the leader ignores proposed members", r.NO_MAXIMAL_ISR),
+    Mutant("forget_proposal", "a refused or unanswered proposal is forgotten", r.FORGET_PROPOSAL),
+    Mutant("loose_min_isr", "the high watermark moves while the ISR is below min", r.LOOSE_MIN_ISR),
+    Mutant("no_leso", "a follower joins below the start of the leader epoch", r.NO_LESO),
+    Mutant(
+        "resume_epoch",
+        "a restarted leader continues in its old epoch",
+        [*r.RESUME_EPOCH, *c.RESUME_EPOCH],
+    ),
+    Mutant(
+        "no_broker_epoch",
+        "control requests are obeyed whatever broker epoch they name",
+        r.NO_BROKER_EPOCH,
+    ),
+    Mutant("return_same_epoch", "a dir returns without a new registration", r.RETURN_SAME_EPOCH),
+    Mutant(
+        "failure_unrecorded", "the failure of a dir is not recorded on tmpfs", r.FAILURE_UNRECORDED
+    ),
+    Mutant("clear_first", "the failure record is cleared before the entry", r.CLEAR_FIRST),
+    Mutant(
+        "recreated_is_whole", "an empty replica counts as the one before it", r.RECREATED_IS_WHOLE
+    ),
+    Mutant(
+        "create_while_bad",
+        "a replica is created elsewhere while its dir is bad",
+        r.CREATE_WHILE_BAD,
+    ),
+    Mutant(
+        "ack_any_epoch", "a produce waits on after a change of the leader epoch", r.ACK_ANY_EPOCH
+    ),
+    Mutant(
+        "ack_duplicate", "a duplicate is acknowledged because the leader has it", r.ACK_DUPLICATE
+    ),
+    Mutant(
+        "min_isr_at_once",
+        "the leader takes min from the settings, not from the state",
+        r.MIN_ISR_AT_ONCE,
+    ),
+    Mutant(
+        "reassign_early",
+        "a reassignment ends before the new replicas are in sync",
+        c.REASSIGN_EARLY,
+        brokers=4,
+    ),
+    Mutant(
+        "stop_unfenced",
+        "a late StopReplica deletes a replica that was assigned again",
+        r.STOP_UNFENCED,
+        brokers=4,
+    ),
+    Mutant("recover_any", "a recovery does not wait for all suspects", c.RECOVER_ANY),
+    Mutant(
+        "recover_stale",
+        "a recovery uses answers from before the leaderless version",
+        c.RECOVER_STALE,
+        ("disk",),
+    ),
+    Mutant("no_lease", "a leader continues without its session", r.NO_LEASE, ("cut", "unclean")),
+    Mutant(
+        "no_controller_epoch",
+        "writes are fenced by the version alone",
+        c.NO_CONTROLLER_EPOCH,
+        ("controller", "recreate", "suspect"),
+    ),
+    Mutant("blind_writes", "writes of the controller name no version", c.BLIND_WRITES),
+    Mutant("flush_late", "records count before they are flushed", r.FLUSH_LATE),
+    Mutant("broker_epoch_for_dir", "a dir returns with a new broker epoch", r.BROKER_EPOCH_FOR_DIR),
+    Mutant(
+        "member_by_dir_epoch",
+        "members are admitted at the epoch of their dir",
+        [*r.MEMBER_BY_DIR_EPOCH, *c.MEMBER_BY_DIR_EPOCH],
+    ),
+    Mutant(
+        "created_at_dir_epoch",
+        "a new replica is whole since its dir's epoch",
+        r.CREATED_AT_DIR_EPOCH,
+    ),
+    Mutant(
+        "lead_by_dir_epoch",
+        "a new replica takes a role by its dir's epoch alone",
+        r.LEAD_BY_DIR_EPOCH,
+    ),
+    Mutant(
+        "move_forgets",
+        "a moved replica forgets what its old dir lost",
+        r.MOVE_FORGETS,
+        ("disk", "move"),
+    ),
+    Mutant("roles_by_name", "roles and deletions are obeyed by name", r.ROLES_BY_NAME),
+    Mutant(
+        "requests_by_name",
+        "fetches, proposals and answers go by name",
+        [*r.REQUESTS_BY_NAME, *c.REQUESTS_BY_NAME],
+    ),
+    Mutant("other_id_ignored", "a replica of an older topic stays", r.OTHER_ID_IGNORED),
+    Mutant("gone_for_ever", "a suspicion ends only with a new registration", c.GONE_FOR_EVER),
+    Mutant(
+        "hasty_unclean",
+        "an unclean election waits for no lease",
+        c.HASTY_UNCLEAN,
+        ("suspect", "unclean"),
+    ),
+    Mutant("no_elr", "members that leave an ISR below min are forgotten", c.NO_ELR),
+)
+
+MUTANTS = {mutant.name: mutant for mutant in _ALL}
+
+
+@contextlib.contextmanager
+def changed(name: str) -> Iterator[None]:
+    """Run with a mutant; with the rules as they are if the name is empty."""
+    with contextlib.ExitStack() as stack:
+        for owner, attribute, replacement in MUTANTS[name].patches if name else ():
+            stack.enter_context(mock.patch.object(owner, attribute, replacement))
+        yield
+
+
+def with_mutant(name: str, function: Callable[[], Any]) -> Any:
+    """Call a function with a mutant."""
+    with changed(name):
+        return function()

@@ -1,0 +1,335 @@
+"""Histories that are told, because random search finds them rarely: each one needs its rule.
+
+Each script holds with the rules as they are, and is violated by the mutants that it names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from cluster.pure.replica import Role
+from cluster.requests import (
+    AlterPartition,
+    AlterRefused,
+    FetchAnswer,
+    FollowerFetch,
+    LeaderAndIsr,
+    RoleAnswer,
+    StopReplica,
+)
+from cluster_sim import disk_scripts as disks
+from cluster_sim.checker import Violation
+from cluster_sim.scene import ROLES, Scene, end_of, fetch, lose_dir, need, shrink_to
+
+
+class Script(NamedTuple):
+    """A history, its cluster, and the mutants that it catches."""
+
+    tell: Callable[[Scene], None]
+    cluster: dict[str, Any]
+    catches: tuple[str, ...]
+
+    def run(self) -> str:
+        """Tell the history, heal the cluster, and give what is violated."""
+        try:
+            scene = Scene(**self.cluster)
+            self.tell(scene)
+            scene.heal()
+        except (Violation, AssertionError) as violation:
+            return str(violation) or repr(violation)
+        return ""
+
+
+def a_stale_answer(scene: Scene) -> None:
+    """A suspect catches up after its answer; the leader then loses all: the suspect leads (P15)."""
+    shrink_to(scene, 1, 2)
+    lose_dir(scene, 2)
+    scene.decide()
+    need(scene.part.state.suspects == {2} and set(scene.part.state.isr) == {1}, "2 is a suspect")
+    fetch(scene, 2, 1)
+    scene.drop(AlterPartition)
+    lose_dir(scene, 1)
+    scene.do("refresh", 0)
+    scene.do("ask", 0, 0)
+    scene.hand(*ROLES, to=1)
+    scene.hand(RoleAnswer)
+    scene.do("decide", 0, 0)
+    scene.drop(RoleAnswer)
+    scene.hand(LeaderAndIsr, to=1)
+    scene.decide()
+    need(scene.part.state.leader == 2, "2 should lead")
+
+
+def a_suspect_that_is_late(scene: Scene) -> None:
+    """Both suspects lost records, and the one that has not answered has more (P15)."""
+    shrink_to(scene, 1, 2)
+    scene.do("flush", 0, 1)
+    lose_dir(scene, 2)
+    scene.decide()
+    lose_dir(scene, 1)
+    scene.do("refresh", 0)
+    scene.do("decide", 0, 0)
+    scene.hand(*ROLES)
+    scene.do("decide", 0, 0)
+    scene.hand(LeaderAndIsr)
+    need(scene.part.state.suspects == {1, 2}, "1 and 2 should be suspects")
+    answers = scene.take(RoleAnswer)
+    scene.bring([m for m in answers if m.source != 1])
+    scene.do("decide", 0, 0)
+    scene.hand(LeaderAndIsr, to=2)
+    scene.drop()
+    scene.bring([m for m in answers if m.source == 1])
+    scene.decide()
+    need(scene.part.state.leader == 1, "1 should lead")
+
+
+def alone(scene: Scene) -> None:
+    """Let broker 1 be the whole ISR, and acknowledge by itself."""
+    shrink_to(scene, 1)
+    need(scene.is_acked(scene.produce(1)), "1 should acknowledge alone")
+
+
+def a_lease_that_ends(scene: Scene) -> None:
+    """A leader is cut off, its session ends, another is elected uncleanly: it has stopped (P16)."""
+    alone(scene)
+    scene.do("cut", 1)
+    scene.do("expire", 1)
+    scene.decide()
+    scene.do("unclean", 0)
+    scene.hand(*ROLES)
+    need(scene.part.state.leader in (2, 3), "an unclean election should be possible")
+    scene.produce(1)
+
+
+def a_wrong_suspicion(scene: Scene) -> None:
+    """A leader lives although its port refused: no unclean election before its lease ends (P16)."""
+    alone(scene)
+    scene.do("suspect", 0, 1)
+    scene.decide()
+    scene.do("unclean", 0)
+    scene.hand(*ROLES, to=2)
+    need(scene.world.brokers[1].replicas[0].role is Role.LEADER, "1 should know nothing")
+    scene.produce(1)
+    scene.do("crash", 1)
+    scene.do("expire", 1)
+    scene.decide()
+    scene.do("unclean", 0)
+    need(scene.part.state.leader in (2, 3), "without the session it should be possible")
+
+
+def a_topic_again(scene: Scene) -> None:
+    """Requests about the deleted topic arrive after the new one has records (P6, P19)."""
+    scene.do("ask", 0, 0)
+    late = list(scene.world.net)
+    scene.do("recreate", 0)
+    late += [message for message in scene.world.net if message not in late]
+    scene.drop()
+    scene.turn(4)
+    need(len(scene.part.checker.acked) > 0, "the new topic should work")
+    scene.bring([m for m in late if isinstance(m.request, StopReplica)])
+    scene.bring([m for m in late if isinstance(m.request, LeaderAndIsr)])
+
+
+def an_old_controller(scene: Scene) -> None:
+    """A new topic counts its versions from the start, and an old controller's version fits (P2)."""
+    scene.do("controller", 3)
+    scene.do("recreate", 0)
+    scene.drop(StopReplica)
+    scene.do("decide", 1, 0)
+    scene.hand(*ROLES)
+    entry = scene.world.controllers[0].room.entries[scene.part.key]
+    need(entry.topic != scene.part.topic, "the old controller should not know the new topic")
+    need(entry.version == scene.part.version, "the versions should be equal")
+    scene.do("suspect", 0, 2)
+    scene.do("decide", 0, 0)
+
+
+def a_late_follower(scene: Scene) -> None:
+    """A new leader's high watermark is too low: a follower below its epoch may not join (P10)."""
+    shrink_to(scene, 1, 2)
+    record = scene.produce(1)
+    fetch(scene, 2, 1)
+    scene.do("fetch", 0, 2)
+    scene.hand(FollowerFetch)
+    scene.drop(FetchAnswer)
+    need(scene.is_acked(record), "the record should be acknowledged")
+    end_of(scene, 1)
+    need(set(scene.part.state.isr) == {2}, "2 should lead alone")
+    scene.do("fetch", 0, 3)
+    scene.hand(FollowerFetch, AlterPartition, LeaderAndIsr)
+    scene.drop(FetchAnswer)
+    end_of(scene, 2)
+
+
+def a_produce_that_waits(scene: Scene) -> None:
+    """A leader is deposed, its record is replaced, and it leads again: no acknowledgement (P11)."""
+    record = scene.produce(1)
+    scene.do("suspect", 0, 1)
+    scene.decide()
+    need(scene.part.state.leader == 2, "2 should lead")
+    scene.do("accepted", 0, 1)
+    scene.decide()
+    scene.produce(2)
+    fetch(scene, 3)
+    fetch(scene, 1, 3)
+    scene.hand(AlterPartition, LeaderAndIsr)
+    fetch(scene, 1)
+    end_of(scene, 2)
+    need(scene.part.state.leader == 1, "1 should lead again")
+    fetch(scene, 3)
+    need(not scene.is_acked(record), "I1 a record that was cut is acknowledged")
+
+
+def a_late_deletion(scene: Scene) -> None:
+    """A replica is removed and assigned again; then the first StopReplica arrives (P19)."""
+    late: list[Any] = []
+    for new, old in ((4, 3), (3, 4)):
+        target = tuple(m for m in (1, 2, 3, 4) if m != old)
+        scene.do("reassign", 0, target)
+        for _ in range(12):
+            scene.turn(1)
+            late = late or [m for m in scene.world.net if isinstance(m.request, StopReplica)]
+            if scene.part.state.target is None:
+                break
+            scene.do("decide", 0, 0)
+            late = late or scene.take(StopReplica)
+        need(new in scene.part.state.isr, f"{new} should be in the ISR")
+    need(bool(late), "there should be a late StopReplica")
+    scene.do("controller", 4)
+    del scene.world.controllers[:-1]
+    scene.bring(late)
+    end_of(scene, 1, 2)
+
+
+def out_of_sync(scene: Scene) -> list[Any]:
+    """Let follower 3 leave the ISR, and give the leader's proposal to admit it again."""
+    shrink_to(scene, 1, 2)
+    scene.do("fetch", 0, 3)
+    scene.hand(FollowerFetch)
+    proposal = scene.take(AlterPartition)
+    scene.drop()
+    need(len(proposal) == 1, "there should be a proposal")
+    return proposal
+
+
+def acknowledge_without(scene: Scene) -> None:
+    """Let brokers 1 and 2 acknowledge a record that broker 3 does not have."""
+    record = scene.produce(1)
+    fetch(scene, 2)
+    need(scene.is_acked(record), "the record should be acknowledged")
+    scene.drop()
+
+
+def a_doubled_proposal(scene: Scene) -> None:
+    """A proposal arrives again after the member that it adds was removed again (P2, P10)."""
+    proposal = out_of_sync(scene)
+    scene.bring(proposal)
+    scene.hand(LeaderAndIsr)
+    shrink_to(scene, 1, 2)
+    acknowledge_without(scene)
+    scene.bring(proposal)
+    scene.drop()
+    end_of(scene, 1, 2)
+
+
+def a_refused_proposal(scene: Scene) -> None:
+    """A proposal is refused, and a second copy of it is accepted: its members count (P7)."""
+    proposal = out_of_sync(scene)
+    scene.do("suspect", 0, 3)
+    scene.bring(proposal)
+    scene.hand(AlterRefused)
+    record = scene.produce(1)
+    fetch(scene, 2)
+    scene.drop()
+    scene.do("accepted", 0, 3)
+    scene.bring(proposal)
+    scene.drop()
+    need(3 in scene.part.state.isr, "the second copy should be accepted")
+    need(not scene.is_acked(record), "P7 a proposed member does not have the record")
+    end_of(scene, 1, 2)
+
+
+def a_lost_confirmation(scene: Scene) -> None:
+    """A proposal is accepted, and the leader does not hear of it: the new member counts (P7)."""
+    proposal = out_of_sync(scene)
+    scene.bring(proposal)
+    scene.drop()
+    record = scene.produce(1)
+    fetch(scene, 2)
+    need(not scene.is_acked(record), "P7 a proposed member does not have the record")
+    end_of(scene, 1, 2)
+
+
+def a_new_leader(scene: Scene) -> None:
+    """A new leader has a record that no other replica has: nobody may rely on it (P7)."""
+    scene.produce(1)
+    fetch(scene, 2, 1)
+    scene.drop()
+    end_of(scene, 1)
+    need(scene.part.state.leader == 2, "2 should lead")
+    scene.do("read", 0, 2)
+    end_of(scene, 2)
+
+
+def a_produce_below_min(scene: Scene) -> None:
+    """A leader is alone, and min is lowered: it counts only when the state says so (P8)."""
+    shrink_to(scene, 1)
+    scene.do("minimum", 1)
+    record = scene.produce(1)
+    need(not scene.is_acked(record), "P8 the ISR is below min")
+    end_of(scene, 1)
+
+
+def a_leader_alone_loses_all(scene: Scene) -> None:
+    """A leader is alone in an ISR below min, and loses its disk: another has all (P12)."""
+    shrink_to(scene, 1)
+    lose_dir(scene, 1)
+    scene.decide()
+    need(scene.part.state.leader == 3, "3 should lead")
+
+
+def a_proposal_of_the_old_topic(scene: Scene) -> None:
+    """A proposal for the deleted topic fits the new one in all but the topic id (P6)."""
+    proposal = out_of_sync(scene)
+    scene.do("recreate", 0)
+    scene.drop()
+    for _ in range(12):
+        scene.turn(1)
+    shrink_to(scene, 1, 2)
+    asked = proposal[0].request
+    need(asked.version == scene.part.version, "the versions should be equal")
+    acknowledge_without(scene)
+    scene.bring(proposal)
+    scene.drop()
+    end_of(scene, 1, 2)
+
+
+ONE = {"min_isr": 1, "is_unclean_allowed": True}
+SCRIPTS = (
+    Script(a_stale_answer, {}, ("recover_stale",)),
+    Script(a_suspect_that_is_late, {}, ("recover_any",)),
+    Script(a_lease_that_ends, ONE, ("no_lease",)),
+    Script(a_wrong_suspicion, ONE, ("hasty_unclean",)),
+    Script(disks.a_dir_returns, {"parts": 2}, ("broker_epoch_for_dir", "return_same_epoch")),
+    Script(disks.a_dir_given_up, {}, ("created_at_dir_epoch", "lead_by_dir_epoch")),
+    Script(disks.a_move_from_a_lossy_dir, {}, ("move_forgets",)),
+    Script(disks.a_move_to_a_lossy_dir, {}, ("member_by_dir_epoch",)),
+    Script(a_topic_again, {}, ("roles_by_name",)),
+    Script(an_old_controller, {}, ("no_controller_epoch",)),
+    Script(a_late_follower, {}, ("no_leso",)),
+    Script(a_produce_that_waits, {}, ("ack_any_epoch",)),
+    Script(a_late_deletion, {"brokers": 4, "spare": 1}, ("stop_unfenced",)),
+    Script(a_doubled_proposal, {}, ("blind_writes",)),
+    Script(a_refused_proposal, {}, ("forget_proposal",)),
+    Script(disks.a_failure_before_a_kill, {}, ("failure_unrecorded",)),
+    Script(a_lost_confirmation, {}, ("no_maximal_isr",)),
+    Script(a_new_leader, {}, ("hw_is_leo",)),
+    Script(a_produce_below_min, {}, ("min_isr_at_once", "loose_min_isr")),
+    Script(a_leader_alone_loses_all, {}, ("no_elr",)),
+    Script(disks.a_replica_made_anew, {}, ("recreated_is_whole",)),
+    Script(disks.a_return_cut_short, {}, ("clear_first",)),
+    Script(disks.two_restarts, {}, ("last_start_only",)),
+    Script(disks.a_power_cut_of_all, {"flushes": True}, ("flush_late",)),
+    Script(a_proposal_of_the_old_topic, {}, ("requests_by_name",)),
+)
