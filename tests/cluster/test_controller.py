@@ -166,20 +166,27 @@ def test_a_reassignment_adds_replicas_first() -> None:
     assert set(requests(effects, LeaderAndIsr)) == {2, 3, 4}
 
 
-def test_a_topic_is_created() -> None:
-    """Its first ISR are the registered replicas; only its first roles call it new (P17)."""
+@pytest.mark.parametrize(("created", "new_to"), [(25, {1, 2}), (15, {1}), (5, set())])
+def test_a_topic_is_created(created: int, new_to: set[int]) -> None:
+    """Its first ISR are the registered replicas; only its first roles call it new (P17).
+
+    It is not new to a broker that was registered later: that may have a replica which it lost.
+    """
     controller = Controller(5)
     controller.handle(registered(3), 0)
-    (write,) = controller.handle(ce.CreateTopic(KEY, TOPIC, (1, 2, 3), CONFIG), 0)
+    topic = TopicIdentity("created", created)
+    (write,) = controller.handle(ce.CreateTopic(KEY, topic, (1, 2, 3), CONFIG), 0)
     assert (write.version, write.state.leader, write.state.isr) == (
         NO_VERSION,
         NO_BROKER,
         {1: 10, 2: 20},
     )
     controller.handle(ce.Written(KEY, 0), 0)
+    asked = requests(controller.handle(ce.AskAll(KEY), 0), LeaderAndIsr)
+    assert {one.is_new for one in asked.values()} == {False}
     controller.handle(ce.Look(KEY), 0)
     asked = requests(controller.handle(ce.Written(KEY, 1), 0), LeaderAndIsr)
-    assert {one.is_new for one in asked.values()} == {True}
+    assert {broker for broker, one in asked.items() if one.is_new} == new_to
     asked = requests(controller.handle(ce.AskAll(KEY), 0), LeaderAndIsr)
     assert {one.is_new for one in asked.values()} == {False}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cluster.pure import elect
+from cluster.pure import controller, elect
 from cluster.pure.controller import Controller, Entry
 from cluster.pure.elect import Decision, Known, Standing
 from cluster.registration import NO_BROKER, Registration, TopicIdentity
@@ -16,9 +16,9 @@ _decide, _on_alter, _leads_still = Controller.decide, Controller._on_alter, elec
 _standing_of, _next_state = elect.standing_of, elect.next_state
 
 
-def admissions_of(controller: Controller, key: Any) -> dict[int, int]:
+def admissions_of(room: Controller, key: Any) -> dict[int, int]:
     """Give what this controller remembers of registrations; a new controller knows nothing."""
-    memory: dict[Any, dict[int, int]] = vars(controller).setdefault("admissions", {})
+    memory: dict[Any, dict[int, int]] = vars(room).setdefault("admissions", {})
     return memory.setdefault(key, {})
 
 
@@ -117,6 +117,7 @@ def recover_by_old_answers(state: State, known: Known) -> tuple[list[int], str]:
 
 RECOVER_ANY = [(elect, "recoverable", recover_from_any)]
 RECOVER_STALE = [(elect, "recoverable", recover_by_old_answers)]
+NEW_TO_ALL = [(controller, "is_older", lambda registration, topic: True)]
 NO_CONTROLLER_EPOCH = [(Controller, "expected_controller_epoch", lambda self: None)]
 
 

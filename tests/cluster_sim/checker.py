@@ -39,6 +39,7 @@ class Checker:
         committed: the record at each offset that a client may rely on.
         taken: the brokers from which a physical fault took a record, by offset and record.
         lossy: the brokers that lost records by physical faults.
+        excused: the offsets and records that are counted as lost.
         tainted: the first offset whose loss is excused; records after it may differ.
         unclean_epoch: the leader epoch of the last unclean election.
     """
@@ -50,12 +51,17 @@ class Checker:
         self.acked: dict[int, int] = {}
         self.leaders: dict[int, tuple[int, int]] = {}
         self.lossy: set[int] = set()
-        self.excused: set[int] = set()
+        self.excused: set[tuple[int, int]] = set()
         self.tainted = NOWHERE
         self.unclean_epoch = -1
 
     def see(self, record: int, offset: int) -> None:
-        """Note that a client may rely on the record at an offset."""
+        """Note that a client may rely on the record at an offset.
+
+        A record that is counted as lost stays lost, also if an old leader still shows it.
+        """
+        if (offset, record) in self.excused:
+            return
         known = self.committed.setdefault(offset, record)
         if known != record:
             if offset < self.tainted:
@@ -102,9 +108,8 @@ class Checker:
     def excuse(self, offsets: set[int]) -> None:
         """Give up offsets that physical faults, or an unclean election, took from everybody."""
         for offset in offsets:
-            self.committed.pop(offset, None)
+            self.excused.add((offset, self.committed.pop(offset)))
             self.tainted = min(self.tainted, offset)
-        self.excused |= offsets
 
     def on_loss(self, broker: int, stored: StoredReplica, keep: int) -> None:
         """Note that a physical fault takes the records from an offset on."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cluster.requests import RoleAnswer
+from cluster.requests import LeaderAndIsr, RoleAnswer, StopReplica
 from cluster_sim.scene import Scene, end_of, lose_dir, need
 
 
@@ -98,3 +98,17 @@ def a_power_cut_of_all(scene: Scene) -> None:
     """A topic that flushes loses nothing if all machines lose power at once (P24)."""
     for m in (1, 2, 3):
         scene.do("power", m, 0)
+
+
+def a_restart_before_the_election(scene: Scene) -> None:
+    """A replica of a new topic is on a dir that fails, and its broker is restarted (P17)."""
+    scene.do("recreate", 0)
+    scene.hand(StopReplica)
+    scene.do("ask", 0, 0)
+    scene.hand(LeaderAndIsr)
+    need(scene.world.brokers[2].stored[0].exists, "2 should have a replica")
+    scene.do("disk", 2, "a", 0)
+    scene.do("crash", 2)
+    scene.do("start", 2)
+    scene.drop()
+    scene.decide()

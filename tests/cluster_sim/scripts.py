@@ -329,6 +329,7 @@ SCRIPTS = (
     Script(a_leader_alone_loses_all, {}, ("no_elr",)),
     Script(disks.a_replica_made_anew, {}, ("recreated_is_whole",)),
     Script(disks.a_return_cut_short, {}, ("clear_first",)),
+    Script(disks.a_restart_before_the_election, {}, ("new_to_all",)),
     Script(disks.two_restarts, {}, ("last_start_only",)),
     Script(disks.a_power_cut_of_all, {"flushes": True}, ("flush_late",)),
     Script(a_proposal_of_the_old_topic, {}, ("requests_by_name",)),

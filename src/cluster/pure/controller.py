@@ -54,7 +54,7 @@ class Entry:
 
     Attributes:
         answers: the last answer of each replica, for this topic.
-        is_new: whether this controller created the topic just now (P17).
+        is_new: whether this controller created the topic, and nobody has led it yet (P17).
         pending: the write that is under way.
     """
 
@@ -66,6 +66,11 @@ class Entry:
         self.answers: dict[int, RoleAnswer] = {}
         self.is_new = False
         self.pending: PendingWrite | None = None
+
+
+def is_older(registration: Registration, topic: TopicIdentity) -> bool:
+    """Check that a broker's session began before a topic was created."""
+    return registration.broker_epoch < topic.created
 
 
 class Controller:
@@ -250,12 +255,19 @@ class Controller:
         entry.state, entry.version = write.state, version
         for broker in write.stopped:
             self._stop(entry, key, broker)
-        self._ask(key, write.informed)
+        is_first = entry.is_new and entry.state.leader != NO_BROKER
+        entry.is_new = entry.is_new and not is_first
+        self._ask(key, write.informed, is_new=is_first)
         if write.loss:
             self.effects.append(ReportLoss(key, write.loss))
 
-    def _ask(self, key: PartitionKey, brokers: Iterable[int]) -> None:
-        """Send LeaderAndIsr: it gives a role, and asks for the facts of the replica."""
+    def _ask(self, key: PartitionKey, brokers: Iterable[int], *, is_new: bool = False) -> None:
+        """Send LeaderAndIsr: it gives a role, and asks for the facts of the replica.
+
+        A broker that was registered after the topic's creation may have a replica that it does not
+        find, because the replica's log dir failed and the broker was restarted. So to that broker
+        the topic is not new.
+        """
         entry, seen = self.entries[key], self.seen
         for broker in brokers:
             if broker in seen:
@@ -265,12 +277,11 @@ class Controller:
                     seen[broker].broker_epoch,
                     entry.version,
                     entry.state,
-                    entry.is_new,
+                    is_new and is_older(seen[broker], entry.topic),
                     entry.config.is_unclean_allowed,
                     entry.config.flushes,
                 )
                 self.effects.append(SendRequest(broker, request))
-        entry.is_new = entry.is_new and entry.state.leader_epoch == 0
 
     def _stop(self, entry: Entry, key: PartitionKey, broker: int) -> None:
         if broker in self.seen:
