@@ -21,7 +21,7 @@ SEEDS = {
     "no_broker_epoch": 2,
     "create_while_bad": 32,
     "ack_duplicate": 3,
-    "reassign_early": 9,
+    "reassign_early": 12,
     "other_id_ignored": 10,
     "gone_for_ever": 22,
 }
