@@ -86,7 +86,8 @@ spark-fuzz: $(VENV)/stamp-test ## 20,000 mutated batches of both layouts through
 	@LOGSTORE_SPARK_MUTANTS=20000 LOGSTORE_SPARK_READS=8 $(PYTEST) -s tests/spark/test_mutated_batches.py
 
 kill: $(VENV)/stamp-test ## 10,000 times kill -9 of a writing process; an end at every change of the log dirs
-	@LOGSTORE_KILLS=10000 LOGSTORE_COMPACTION_KILLS=1000 LOGSTORE_DIR_KILLS_EVERY=1 $(PYTEST) tests/kill -s
+	@LOGSTORE_KILLS=10000 LOGSTORE_COMPACTION_KILLS=1000 LOGSTORE_DIR_KILLS_EVERY=1 \
+	  LOGSTORE_COORDINATION_KILLS=1000 $(PYTEST) tests/kill -s
 
 media: $(VENV)/stamp-test ## every single bit of a 64 KiB segment flipped
 	@$(BIN)/python tests/media/bit_flips.py --every 1
@@ -120,7 +121,8 @@ fuzz-broker: $(VENV)/stamp-test ## 1,000,000 mutated requests on the sockets of 
 
 crash: $(VENV)/stamp-test ## power cuts: 60 histories, 1,000,000 in moves, 3,000 on ext4 and on XFS
 	@LOGSTORE_HISTORIES=60 LOGSTORE_MOVE_STATES=1000000 LOGSTORE_COMPACTION_CUTS=40 \
-	  LOGSTORE_HISTORY_CUTS=10000 LOGSTORE_REAL_CUTS=3000 LOGSTORE_BROKER_CUTS=1000 $(PYTEST) tests/crash -s
+	  LOGSTORE_HISTORY_CUTS=10000 LOGSTORE_REAL_CUTS=3000 LOGSTORE_BROKER_CUTS=1000 \
+	  LOGSTORE_COORDINATION_CUTS=20000 $(PYTEST) tests/crash -s
 
 kill-moves: $(VENV)/stamp-test ## a move killed at each of its system calls on files (strace)
 	@LOGSTORE_MOVE_KILLS=strace $(PYTEST) tests/kill/test_move_kills.py -s

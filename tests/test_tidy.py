@@ -46,7 +46,7 @@ LAYERS = [
     {"logstore"},  # the list of public names
     {"mover"},
     {"broker.config", "broker.properties", "broker.wire"},
-    {"broker.machines", "broker.groups"},
+    {"broker.machines", "broker.groups", "broker.coordination"},
     {"broker.net"},
     {"broker.catalog"},
     {"broker.coordinator", "broker.ignored_keys", "broker.server_properties"},

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import xxhash
 
+from broker.coordination.journal import decode_journal
+from broker.coordination.tree import Node
 from logstore.disk.documents import checkpoint
 from logstore.disk.documents.meta_properties import encode_meta
 from logstore.disk.documents.offset_checkpoints import KINDS
@@ -189,6 +191,23 @@ def test_column_markers_are_the_documented_ones() -> None:
     """The two sizes that mean "sizes vary" are those of the document."""
     assert f"0x{columns.VARIABLE:X}" in section(4)
     assert f"0x{columns.VARIABLE_WITH_NULLS:X}" in section(4)
+
+
+def test_the_example_of_a_coordination_journal_is_what_the_code_reads() -> None:
+    """Section 11, with the checksums that it describes."""
+    lines = re.findall(r"^    <checksum> (.+)$", section(11), re.M)
+    data, digest = b"", 0
+    for line in lines:
+        text = line.replace("<32 hex>", "0" * 32).encode()
+        digest = xxhash.xxh3_64_intdigest(text, digest)
+        data += b"%016x %s\n" % (digest, text)
+    found = decode_journal(data, "example")
+    assert (found.tree.zxid, found.digest, found.size_bytes) == (9, digest, len(data))
+    assert found.tree.nodes == {
+        "/": Node(b"", 0, 0, created=1),
+        "/a": Node(b"new", 3, 8, 3, created=2),
+        "/a/c": Node(b"", 9, 9),
+    }
 
 
 def test_small_files_have_the_documented_form() -> None:

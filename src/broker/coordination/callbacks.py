@@ -1,0 +1,52 @@
+"""Call callbacks one after another, on a thread of their own."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+_log = logging.getLogger(__name__)
+
+
+class Callbacks:
+    """A queue of calls, and the thread that makes them. The thread begins with the first call."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._calls: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._is_closed = False
+
+    def call(self, callback: Callable[..., object], *arguments: Any) -> None:
+        """Queue a call; after `close`, nothing is queued."""
+        with self._lock:
+            if self._is_closed:
+                return
+            self._calls.put(lambda: callback(*arguments))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._thread.start()
+
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            try:
+                call()
+            except Exception:  # noqa: BLE001 - the callback is a caller's; the next ones still run
+                _log.exception("a callback of %s failed", self._name)
+
+    def close(self) -> None:
+        """Make the calls that are queued, and end the thread; does not wait for that."""
+        with self._lock:
+            if not self._is_closed:
+                self._is_closed = True
+                self._calls.put(None)
+
+    def join(self, seconds_max: float) -> None:
+        """Wait for the thread to end after `close`, unless this is that thread."""
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(seconds_max)

@@ -1,0 +1,304 @@
+"""Serve the verbs to the sessions of one process, from files in its log dirs.
+
+A store needs no server. It serves a single broker, or several brokers in one process, for tests.
+Sessions end with their process, so an open deletes the ephemeral znodes that it finds.
+
+    with EmbeddedStore(["/disk1/logs", "/disk2/logs"]) as store:
+        session = store.connect()
+
+Locks, the outermost first: `_writing` is held while a change is checked, written to the disks and
+made. `_lock` is held for a moment: while the tree is read, and while it is changed together with
+the watches. So a read does not wait for a disk.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+from broker.coordination.callbacks import Callbacks
+from broker.coordination.copies import Copies, FailureCallback
+from broker.coordination.errors import (
+    NoNodeError,
+    SessionClosedError,
+    SessionExpiredError,
+    StoreClosedError,
+)
+from broker.coordination.paths import check_path
+from broker.coordination.tree import Draft, EmbeddedSettings
+from broker.coordination.verbs import (
+    Delete,
+    Operation,
+    Session,
+    SessionKey,
+    SessionState,
+    StateCallback,
+    Store,
+    WatchCallback,
+    Znode,
+)
+from broker.coordination.watches import Watch, Watches
+
+SESSION_ID_BITS = 62
+DEFAULTS = EmbeddedSettings()
+CALLBACK_SECONDS_MAX = 5.0  # a close waits this long for the callbacks that are queued
+
+
+class EmbeddedStore(Store):
+    """A coordination store for one process; a context manager.
+
+    Attributes:
+        is_new: no log dir had a copy, so the store began empty.
+    """
+
+    def __init__(
+        self,
+        log_dirs: Sequence[str],
+        settings: EmbeddedSettings = DEFAULTS,
+        on_failure: FailureCallback = lambda path, error: None,
+    ) -> None:
+        """Open the copies in the log dirs, whose locks the caller holds.
+
+        Args:
+            on_failure: called with a log dir and its error when its disk fails. It must not call
+                the store.
+
+        Raises:
+            ValueError: no log dir is given.
+            CopyError, CopiesOfflineError: see `Copies`.
+        """
+        if not log_dirs:
+            raise ValueError("a coordination store needs at least one log dir")
+        self._settings = settings
+        self._writing, self._lock = threading.Lock(), threading.Lock()
+        self._is_closed = False
+        self._watches = Watches()
+        self._sessions: dict[int, _State] = {}
+        self._copies = Copies([str(path) for path in log_dirs], settings, on_failure)
+        self._tree = self._copies.tree
+        self.is_new = self._copies.is_new
+        try:
+            self._delete_owned(lambda owner: True)
+        except BaseException:
+            self._copies.close()
+            raise
+
+    @property
+    def failures(self) -> dict[str, OSError]:
+        """The log dirs that failed since the open, with their errors."""
+        return dict(self._copies.failures)
+
+    def connect(self, key: SessionKey | None = None) -> EmbeddedSession:
+        """Begin a session, or get a second hold of a living one."""
+        if self._is_closed:
+            raise StoreClosedError
+        if key is None:
+            key = SessionKey(secrets.randbits(SESSION_ID_BITS) + 1, secrets.token_bytes(16))
+            state = self._sessions[key.session_id] = _State(key)
+        else:
+            known = self._sessions.get(key.session_id)
+            if known is None or not secrets.compare_digest(known.key.password, key.password):
+                raise SessionExpiredError(key.session_id)
+            state = known
+        session = EmbeddedSession(self, state)
+        state.holders.append(session)
+        return session
+
+    def close(self) -> None:
+        """End all sessions and close the files; the next open deletes ephemeral znodes."""
+        self._is_closed = True
+        with self._writing:
+            states = list(self._sessions.values())
+            self._sessions.clear()
+            self._copies.close()
+        for state in states:
+            state.end(None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # --- for sessions -----------------------------------------------------------------------------
+
+    def read(self, path: str) -> Znode | None:
+        """Read a znode; None if it does not exist."""
+        with self._lock:
+            node = self._tree.nodes.get(path)
+        return node.shown(path) if node else None
+
+    def names(self, path: str) -> list[str]:
+        """List the children of a znode; raises NoNodeError."""
+        with self._lock:
+            if path not in self._tree.nodes:
+                raise NoNodeError(path)
+            return sorted(self._tree.children.get(path, ()))
+
+    def newest_zxid(self) -> int:
+        """Return the number of the newest change."""
+        with self._lock:
+            return self._tree.zxid
+
+    def add_watch(self, path: str, watch: Watch) -> Znode | None:
+        """Read a znode and watch it."""
+        with self._lock:
+            self._watches.add(path, watch)
+            node = self._tree.nodes.get(path)
+            return node.shown(path) if node else None
+
+    def add_children_watch(self, path: str, watch: Watch) -> list[str]:
+        """List children and watch them."""
+        with self._lock:
+            if path not in self._tree.nodes:
+                raise NoNodeError(path)
+            self._watches.add_children(path, watch)
+            return sorted(self._tree.children.get(path, ()))
+
+    def commit(self, state: _State, operations: Sequence[Operation]) -> list[Znode | None]:
+        """Make a change for a session."""
+        with self._writing:
+            self._check(state)
+            draft = Draft(self._tree, self._settings)
+            answers = draft.perform(operations, state.key.session_id)
+            self._make(draft)
+        return answers
+
+    def end(self, state: _State, closed_by: EmbeddedSession) -> None:
+        """End a session: delete its ephemeral znodes, and inform its other holders."""
+        with self._writing:
+            if state.key.session_id not in self._sessions:
+                return
+            self._delete_owned(lambda owner: owner == state.key.session_id, state)
+            del self._sessions[state.key.session_id]
+            with self._lock:
+                self._watches.drop(state)
+        state.end(closed_by)
+
+    def _check(self, state: _State) -> None:
+        if state.key.session_id not in self._sessions:
+            raise SessionExpiredError(state.key.session_id)
+
+    def _delete_owned(self, is_gone: Callable[[int], bool], ending: _State | None = None) -> None:
+        """Delete ephemeral znodes of sessions that are gone, or of one that is ending."""
+        paths = self._tree.owned(is_gone)
+        if paths:
+            draft = Draft(self._tree)
+            draft.perform([Delete(path) for path in paths], 0)
+            self._make(draft, ending)
+
+    def _make(self, draft: Draft, ending: _State | None = None) -> None:
+        """Write a change to the disks, make it, and queue the callbacks of its watches.
+
+        Args:
+            ending: a session that hears nothing of this change, because it ends with it.
+        """
+        self._copies.append(draft)
+        with self._lock:
+            self._tree.apply(draft)
+            fired = self._watches.fire(draft.rows)
+        self._copies.confirm()
+        for watch, event in fired:
+            if watch.session is not ending:
+                watch.call(event)
+
+
+class _State:
+    """A session, which one or several holders use.
+
+    Attributes:
+        holders: the objects that `connect` gave for this session.
+        callbacks: the thread that calls the callbacks of all holders.
+    """
+
+    def __init__(self, key: SessionKey) -> None:
+        self.key = key
+        self.holders: list[EmbeddedSession] = []
+        self.callbacks = Callbacks(f"coordination-{key.session_id:x}")
+
+    def end(self, closed_by: EmbeddedSession | None) -> None:
+        """Inform all holders, and end the thread after the queued callbacks."""
+        for holder in self.holders:
+            is_closed = closed_by in (holder, None)
+            holder.ended(SessionState.CLOSED if is_closed else SessionState.EXPIRED)
+        self.callbacks.close()
+        self.callbacks.join(CALLBACK_SECONDS_MAX)
+
+
+class EmbeddedSession(Session):
+    """A session of an embedded store."""
+
+    def __init__(self, store: EmbeddedStore, state: _State) -> None:
+        self._store, self._state = store, state
+        self._ended: SessionState | None = None
+        self._listeners: list[StateCallback] = []
+
+    @property
+    def key(self) -> SessionKey:
+        """The id and the password of this session."""
+        return self._state.key
+
+    def get(self, path: str) -> Znode:
+        """Read a znode."""
+        self._check()
+        znode = self._store.read(check_path(path))
+        if znode is None:
+            raise NoNodeError(path)
+        return znode
+
+    def children(self, path: str) -> list[str]:
+        """List the names of the children of a znode, sorted."""
+        self._check()
+        return self._store.names(check_path(path))
+
+    def _commit(self, operations: Sequence[Operation]) -> list[Znode | None]:
+        self._check()
+        return self._store.commit(self._state, operations)
+
+    def watch(self, path: str, callback: WatchCallback) -> Znode | None:
+        """Read a znode, and call back once at its next change."""
+        self._check()
+        return self._store.add_watch(check_path(path), self._watch(callback))
+
+    def watch_children(self, path: str, callback: WatchCallback) -> list[str]:
+        """List children, and call back once when one comes or goes."""
+        self._check()
+        return self._store.add_children_watch(check_path(path), self._watch(callback))
+
+    def _watch(self, callback: WatchCallback) -> Watch:
+        return Watch(self._state, partial(self._state.callbacks.call, callback))
+
+    def on_session(self, callback: StateCallback) -> None:
+        """Call back at each change of the session's state."""
+        self._listeners.append(callback)
+
+    def zxid(self) -> int:
+        """Return the number of the newest change."""
+        self._check()
+        return self._store.newest_zxid()
+
+    def close(self) -> None:
+        """End the session, and delete its ephemeral znodes."""
+        if self._ended is None:
+            self._store.end(self._state, self)
+
+    def ended(self, state: SessionState) -> None:
+        """Take note of the end of the session, and queue the calls of the listeners."""
+        self._ended = state
+        for listener in self._listeners:
+            self._state.callbacks.call(listener, state)
+
+    def _check(self) -> None:
+        if self._ended is SessionState.CLOSED:
+            raise SessionClosedError(self.key.session_id)
+        if self._ended is not None:
+            raise SessionExpiredError(self.key.session_id)

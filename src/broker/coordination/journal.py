@@ -1,0 +1,254 @@
+"""Read and write the bytes of a journal: the file of an embedded store in each log dir.
+
+    coordination-journal                text; each change of the store appends a line
+    <16 hex> {"kind": ..., "version": 1, "store_id": ..., "zxid": 7, "znodes": 2}
+    <16 hex> ["/a", "data", 3, 7, 2, 0, 1]              a znode as of that zxid; as many as it says
+    <16 hex> ["/a/b", "", 6, 6, 0, 0, 0]
+    <16 hex> [8, [["set", "/a", "new data"]]]           a change, and so on
+
+Each line begins with a checksum: xxh3-64 of the rest of the line, seeded with the checksum of the
+line before it (0 for the first line). So a line that is changed, missing or in another place is
+noticed. The rest of a line is ASCII, so it has no zero byte. Each byte of the data of a znode is
+one character of its text.
+
+A change is synced before the next one is written. So after a crash, only the last line can be
+incomplete, and its bytes in at least one block of 512 are then missing or zero. Such a line is cut
+off: no caller had an answer that its change happened. Anything else that is wrong is damage. If a
+line would end at the end of a block, it gets a space more. So a file that ends there lacks bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import xxhash
+
+from broker.coordination.errors import CopyDamagedError, CopyVersionError, ZnodeError
+from broker.coordination.paths import ROOT, check_path, parent_of
+from broker.coordination.tree import Draft, Node, Row, Tree
+
+JOURNAL_NAME = "coordination-journal"
+KIND = "coordination-journal"
+VERSION = 1
+BLOCK_BYTES = 512
+DIGEST_BYTES = 16
+ZXID_MAX = 2**62
+OWNER_MAX = 2**63 - 1
+STORE_ID_DIGITS = 32
+
+
+class Journal(NamedTuple):
+    """The content of a journal.
+
+    Attributes:
+        size_bytes: where the next line begins; an incomplete line after it is to be cut off.
+        digest: the checksum of the last line, with which the next one is seeded.
+        written_bytes: the size of the part that was written as a whole, with the znodes.
+        is_torn: an incomplete line follows.
+    """
+
+    store_id: str
+    tree: Tree
+    size_bytes: int
+    digest: int
+    written_bytes: int
+    is_torn: bool
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+def encode_line(document: object, seed: int, position: int) -> tuple[bytes, int]:
+    """Encode one line; returns it with its checksum, the seed of the next line."""
+    text = json.dumps(document, separators=(",", ":")).encode("ascii")
+    if (position + DIGEST_BYTES + len(text) + 2) % BLOCK_BYTES == 0:
+        text += b" "
+    digest = xxhash.xxh3_64_intdigest(text, seed)
+    return b"%016x %s\n" % (digest, text), digest
+
+
+def encode_change(zxid: int, rows: Sequence[Row], seed: int, position: int) -> tuple[bytes, int]:
+    """Encode the line of a change."""
+    change = [zxid, [[_written(field) for field in row] for row in rows]]
+    return encode_line(change, seed, position)
+
+
+def _written(field: object) -> object:
+    return field.decode("latin-1") if isinstance(field, bytes) else field
+
+
+def encode_journal(store_id: str, tree: Tree) -> tuple[bytes, int]:
+    """Encode a whole journal, without changes; returns it with the checksum of its last line."""
+    header = {
+        "kind": KIND, "version": VERSION, "store_id": store_id, "zxid": tree.zxid,
+        "znodes": len(tree.nodes),
+    }  # fmt: skip
+    line, digest = encode_line(header, 0, 0)
+    journal = bytearray(line)
+    for path, node in sorted(tree.nodes.items()):
+        line, digest = encode_line([path, *map(_written, node)], digest, len(journal))
+        journal += line
+    return bytes(journal), digest
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+class _Reader:
+    """Step through the lines of a journal."""
+
+    def __init__(self, data: bytes, path: str) -> None:
+        self.data, self.path = data, path
+        self.position = self.digest = 0
+
+    def damaged(self, reason: str) -> CopyDamagedError:
+        return CopyDamagedError(self.path, self.position, reason)
+
+    def line(self) -> Any:
+        """Read the next line, and step over it; None if its bytes are not a whole line."""
+        end = self.data.find(b"\n", self.position)
+        start = self.position + DIGEST_BYTES
+        text = self.data[start + 1 : max(end, 0)]
+        digest = xxhash.xxh3_64_intdigest(text, self.digest)
+        if self.data[self.position : start + 1] != b"%016x " % digest or end < start:
+            return None
+        try:
+            document = json.loads(text)
+        except (ValueError, RecursionError):
+            raise self.damaged("a line is not JSON") from None
+        if document is None:
+            raise self.damaged("a line is null")
+        self._next, self._next_digest = end + 1, digest
+        return document
+
+    def step(self) -> None:
+        """Step over the line that was read, after its content was found right."""
+        self.position, self.digest = self._next, self._next_digest
+
+    def is_torn(self) -> bool:
+        """Decide whether the bytes that are left can be a line that a crash made incomplete."""
+        data, start = self.data, self.position
+        if b"\n" in data[start:-1]:
+            return False
+        if len(data) % BLOCK_BYTES == 0:
+            return True  # no whole line ends at the end of a block
+        blocks = range(start // BLOCK_BYTES, -(-len(data) // BLOCK_BYTES))
+        return not all(
+            any(data[max(start, block * BLOCK_BYTES) : (block + 1) * BLOCK_BYTES])
+            for block in blocks
+        )
+
+
+def decode_journal(data: bytes, path: str) -> Journal:
+    """Decode a journal and make all its changes.
+
+    Raises:
+        CopyDamagedError: a byte is wrong, or the file is of another kind.
+        CopyVersionError: a later version of this library wrote it.
+    """
+    reader = _Reader(data, path)
+    store_id, tree, count = _header(reader)
+    _znodes(reader, tree, count)
+    written_bytes = reader.position
+    while reader.position < len(data):
+        document = reader.line()
+        if document is None:
+            if not reader.is_torn():
+                raise reader.damaged("the checksum of a change does not hold")
+            break
+        _change(reader, tree, document)
+        reader.step()
+    is_torn = reader.position < len(data)
+    return Journal(store_id, tree, reader.position, reader.digest, written_bytes, is_torn)
+
+
+def _header(reader: _Reader) -> tuple[str, Tree, int]:
+    document = reader.line()
+    if not isinstance(document, dict) or document.get("kind") != KIND:
+        empty = "it is empty" if not reader.data else "it does not begin as a journal does"
+        raise reader.damaged(empty)
+    version = document.get("version")
+    if type(version) is int and version > VERSION:
+        raise CopyVersionError(reader.path, version)
+    store_id = document.get("store_id")
+    if version != VERSION or not isinstance(store_id, str) or len(store_id) != STORE_ID_DIGITS:
+        raise reader.damaged("its first line has a wrong version or a wrong store_id")
+    zxid = _number(reader, document.get("zxid"), ZXID_MAX, "zxid")
+    count = _number(reader, document.get("znodes"), ZXID_MAX, "znodes")
+    reader.step()
+    return store_id, Tree(zxid), count
+
+
+def _number(reader: _Reader, value: object, high: int, what: str) -> int:
+    if type(value) is not int or not 0 <= value <= high:
+        raise reader.damaged(f"{what} is not a whole number from 0 to {high}")
+    return value
+
+
+def _znodes(reader: _Reader, tree: Tree, count: int) -> None:
+    """Read the znodes as of the zxid of the first line. Parents come before their children."""
+    paths = set()
+    for _ in range(count):
+        row = reader.line()
+        if not isinstance(row, list) or len(row) != len(Node._fields) + 1:
+            raise reader.damaged("the line of a znode is missing or wrong")
+        path, data, *numbers = _path(reader, row[0]), *row[1:]
+        if path in paths or (path != ROOT and parent_of(path) not in paths):
+            raise reader.damaged("a znode comes twice, or before its parent")
+        highs = (tree.zxid, tree.zxid, ZXID_MAX, OWNER_MAX, ZXID_MAX)
+        fields = [
+            _number(reader, value, high, name)
+            for value, high, name in zip(numbers, highs, Node._fields[1:], strict=True)
+        ]
+        paths.add(path)
+        tree.put(path, Node(_data(reader, data), *fields))
+        reader.step()
+    if ROOT not in paths:
+        raise reader.damaged("the root is missing")
+
+
+def _path(reader: _Reader, path: object) -> str:
+    try:
+        return check_path(path)  # type: ignore[arg-type] # that is what it checks
+    except (TypeError, ValueError):
+        raise reader.damaged(f"{path!r} is not a path") from None
+
+
+def _data(reader: _Reader, text: object) -> bytes:
+    if not isinstance(text, str):
+        raise reader.damaged("the data of a znode is not text")
+    try:
+        return text.encode("latin-1")
+    except UnicodeEncodeError:
+        raise reader.damaged("the data of a znode has a character above 255") from None
+
+
+def _change(reader: _Reader, tree: Tree, document: Any) -> None:
+    """Make one change; its zxid is the next one."""
+    draft = Draft(tree)
+    if not isinstance(document, list) or len(document) != 2 or document[0] != draft.zxid:
+        raise reader.damaged(f"the line of change {draft.zxid} is missing or wrong")
+    rows = document[1]
+    if not isinstance(rows, list):
+        raise reader.damaged("the rows of a change are not a list")
+    try:
+        for row in rows:
+            _row(reader, draft, row)
+    except ZnodeError as error:
+        raise reader.damaged(f"a change does not fit: {error}") from None
+    tree.apply(draft)
+
+
+def _row(reader: _Reader, draft: Draft, row: object) -> None:
+    match row:
+        case ["create", path, data, owner]:
+            owned = _number(reader, owner, OWNER_MAX, "owner")
+            draft.create(_path(reader, path), _data(reader, data), owned)
+        case ["set", path, data]:
+            draft.set(_path(reader, path), _data(reader, data))
+        case ["delete", path] if path != ROOT:
+            draft.delete(_path(reader, path))
+        case _:
+            raise reader.damaged("a row of a change is of no known kind")

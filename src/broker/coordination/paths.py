@@ -1,0 +1,40 @@
+"""Check and split the paths of znodes."""
+
+from __future__ import annotations
+
+ROOT = "/"
+
+
+def check_path(path: str) -> str:
+    """Check a path by ZooKeeper's rules, and return it; raises ValueError or TypeError.
+
+    A path begins with `/`. No part of it is empty, `.` or `..`, and it has no control characters.
+    """
+    if not isinstance(path, str):
+        raise TypeError(f"the path of a znode is {path!r}, not text")
+    if path != ROOT:
+        parts = path.split("/")
+        if parts[0] or len(parts) < 2 or {"", ".", ".."} & set(parts[1:]):
+            raise ValueError(f"{path!r} is not the path of a znode, such as /brokers/ids")
+        if not all(map(_is_allowed, path)):
+            raise ValueError(f"{path!r} has a character that the path of a znode must not have")
+    return path
+
+
+def _is_allowed(character: str) -> bool:
+    """Check a character against the ranges that ZooKeeper refuses."""
+    return (
+        "\x1f" < character < "\x7f"
+        or "\x9f" < character < "\ud800"
+        or "\uf8ff" < character < "\ufff0"
+    )
+
+
+def parent_of(path: str) -> str:
+    """Return the path of the parent; the root is its own parent."""
+    return path.rpartition("/")[0] or ROOT
+
+
+def name_of(path: str) -> str:
+    """Return the last part of a path."""
+    return path.rpartition("/")[2]

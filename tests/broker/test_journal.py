@@ -1,0 +1,213 @@
+"""Test the bytes of the journal of an embedded coordination store: each one of them counts."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import pytest
+import xxhash
+
+from broker.coordination import journal
+from broker.coordination.errors import CopyDamagedError, CopyVersionError
+from broker.coordination.tree import Draft, Tree
+from broker.coordination.verbs import Create, Delete, Operation, Set
+
+STORE_ID = "0" * 32
+CHANGES: list[list[Operation]] = [
+    [Create("/a", b"one"), Create("/a/b", b"\0\xff\n"), Create("/e", ephemeral=True)],
+    [Set("/a", b"two" * 100)],
+    [Create("/größe", b""), Delete("/a/b")],
+    [Create("/s-", b"x" * 700, sequence=True), Set("/", b"root")],
+]
+
+
+def changed(tree: Tree, operations: list[Operation]) -> Draft:
+    """Make a change of a tree."""
+    draft = Draft(tree)
+    draft.perform(operations, owner=9)
+    tree.apply(draft)
+    return draft
+
+
+def example(at: int = 2) -> tuple[bytes, Tree]:
+    """Make a journal that was written anew after some changes, and the tree as it is at the end."""
+    tree = Tree()
+    for operations in CHANGES[:at]:
+        changed(tree, operations)
+    data, digest = journal.encode_journal(STORE_ID, tree)
+    for operations in CHANGES[at:]:
+        draft = changed(tree, operations)
+        line, digest = journal.encode_change(draft.zxid, draft.rows, digest, len(data))
+        data += line
+    return data, tree
+
+
+@pytest.mark.parametrize("at", range(len(CHANGES) + 1))
+def test_a_journal_is_read_as_it_was_written(at: int) -> None:
+    """Wherever it was written anew."""
+    data, tree = example(at)
+    found = journal.decode_journal(data, "journal")
+    assert (found.tree.nodes, found.tree.zxid) == (tree.nodes, len(CHANGES))
+    assert (found.tree.children, found.tree.size_bytes) == (tree.children, tree.size_bytes)
+    assert (found.store_id, found.size_bytes, found.is_torn) == (STORE_ID, len(data), False)
+
+
+def test_no_flipped_bit_is_believed() -> None:
+    """Each bit of each byte, also in the last line: the file is refused with the place."""
+    data, _ = example()
+    for position in range(len(data)):
+        for bit in range(8):
+            wrong = bytearray(data)
+            wrong[position] ^= 1 << bit
+            with pytest.raises(CopyDamagedError) as caught:
+                journal.decode_journal(bytes(wrong), "journal")
+            assert caught.value.path == "journal"
+            assert caught.value.position <= position
+
+
+def test_no_line_is_missing_doubled_or_in_another_place() -> None:
+    """But for the last lines, which a crash can take together with nothing else."""
+    data, _ = example()
+    lines = data.splitlines(keepends=True)
+    for place in range(len(lines) - 1):
+        for wrong in (
+            lines[:place] + lines[place + 1 :],
+            [*lines[: place + 1], *lines[place:]],
+            [*lines[:place], lines[place + 1], lines[place], *lines[place + 2 :]],
+        ):
+            with pytest.raises(CopyDamagedError):
+                journal.decode_journal(b"".join(wrong), "journal")
+
+
+def test_an_incomplete_last_line_is_cut_off() -> None:
+    """Each way in which a crash can leave it: blocks of zeros, and an end at a block."""
+    data, _ = example()
+    start = data.rindex(b"\n", 0, len(data) - 1) + 1
+    whole = journal.decode_journal(data[:start], "journal")
+    rng = random.Random(1)
+    for _ in range(200):
+        torn = bytearray(data)
+        blocks = range(start // 512, -(-len(data) // 512))
+        for block in rng.sample(blocks, rng.randint(1, len(blocks))):
+            begin, end = max(start, block * 512), min(len(data), (block + 1) * 512)
+            torn[begin:end] = bytes(end - begin)
+        if rng.random() < 0.5:
+            del torn[rng.choice(blocks) * 512 :]
+        if len(torn) <= start:
+            continue
+        found = journal.decode_journal(bytes(torn), "journal")
+        assert found.is_torn
+        assert (found.size_bytes, found.digest) == (start, whole.digest)
+        assert found.tree.nodes == whole.tree.nodes
+
+
+@pytest.mark.parametrize("cut", [1, 2, 30])
+def test_a_last_line_that_ends_inside_a_block_is_damage(cut: int) -> None:
+    """No crash leaves a part of a block, so bytes were lost in another way."""
+    data, _ = example()
+    assert (len(data) - cut) % 512
+    with pytest.raises(CopyDamagedError):
+        journal.decode_journal(data[:-cut], "journal")
+
+
+def test_no_whole_line_ends_at_the_end_of_a_block() -> None:
+    """So a file that ends there is recognised as incomplete."""
+    for size in range(480):
+        tree = Tree()
+        draft = changed(tree, [Create("/a", b"x" * size)])
+        data, digest = journal.encode_journal(STORE_ID, Tree())
+        line, _ = journal.encode_change(draft.zxid, draft.rows, digest, len(data))
+        assert (len(data) + len(line)) % 512
+        assert journal.decode_journal(data + line, "journal").tree.nodes == tree.nodes
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\n", b"\0" * 600, b"x" * 600, b"PAR1", b'{"version": 1}\nxxh3-64 0\n']
+)
+def test_a_file_of_another_kind_is_refused(data: bytes) -> None:
+    """Never taken for an empty store."""
+    with pytest.raises(CopyDamagedError) as caught:
+        journal.decode_journal(data, "journal")
+    assert caught.value.position == 0
+
+
+HEADER = {"kind": journal.KIND, "version": 1, "store_id": STORE_ID, "zxid": 5, "znodes": 1}
+ROOT = ["/", "", 0, 0, 0, 0, 0]
+WRONG: dict[str, list[Any]] = {
+    "no object": [[1]],
+    "null": [None],
+    "kind": [{**HEADER, "kind": "x"}],
+    "version": [{**HEADER, "version": "1"}],
+    "store id": [{**HEADER, "store_id": 5}, ROOT],
+    "short store id": [{**HEADER, "store_id": "5"}, ROOT],
+    "zxid": [{**HEADER, "zxid": -1}, ROOT],
+    "a true zxid": [{**HEADER, "zxid": True}, ROOT],
+    "a missing count": [{**HEADER, "znodes": None}, ROOT],
+    "no root": [{**HEADER, "znodes": 0}],
+    "a short znode": [HEADER, ROOT[:-1]],
+    "no znode": [HEADER, {"path": "/"}],
+    "a path that is no text": [{**HEADER, "znodes": 2}, ROOT, [7, *ROOT[1:]]],
+    "a bad path": [{**HEADER, "znodes": 2}, ROOT, ["/a/", *ROOT[1:]]],
+    "no parent": [{**HEADER, "znodes": 2}, ROOT, ["/a/b", *ROOT[1:]]],
+    "twice": [{**HEADER, "znodes": 2}, ROOT, ROOT],
+    "an unhashable path": [{**HEADER, "znodes": 2}, ROOT, [["/"], *ROOT[1:]]],
+    "data above a byte": [HEADER, ["/", "€", 0, 0, 0, 0, 0]],
+    "data that is no text": [HEADER, ["/", 3, 0, 0, 0, 0, 0]],
+    "an mzxid that is not reached": [HEADER, ["/", "", 0, 6, 0, 0, 0]],
+    "a fraction": [HEADER, ["/", "", 0, 0, 0.5, 0, 0]],
+    "a change of another zxid": [HEADER, ROOT, [7, []]],
+    "a change without rows": [HEADER, ROOT, [6]],
+    "rows of no list": [HEADER, ROOT, [6, {}]],
+    "an unknown row": [HEADER, ROOT, [6, [["move", "/a"]]]],
+    "a short row": [HEADER, ROOT, [6, [["create", "/a"]]]],
+    "a row of no list": [HEADER, ROOT, [6, ["create"]]],
+    "an owner of no number": [HEADER, ROOT, [6, [["create", "/a", "", "x"]]]],
+    "a creation that does not fit": [HEADER, ROOT, [6, [["create", "/", "", 0]]]],
+    "a write that does not fit": [HEADER, ROOT, [6, [["set", "/a", ""]]]],
+    "a deletion of the root": [HEADER, ROOT, [6, [["delete", "/"]]]],
+    "a deletion of a bad path": [HEADER, ROOT, [6, [["delete", 6]]]],
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_field_is_checked_also_if_the_checksums_hold(name: str) -> None:
+    """Types, ranges, parents and the order of changes."""
+    data, digest = b"", 0
+    for document in WRONG[name]:
+        line, digest = journal.encode_line(document, digest, len(data))
+        data += line
+    with pytest.raises(CopyDamagedError) as caught:
+        journal.decode_journal(data, "journal")
+    assert caught.value.reason
+
+
+def test_a_later_version_is_refused_by_its_number() -> None:
+    """The file is kept for the library that wrote it."""
+    line, _ = journal.encode_line({**HEADER, "version": 2}, 0, 0)
+    with pytest.raises(CopyVersionError) as caught:
+        journal.decode_journal(line, "journal")
+    assert caught.value.version == 2
+
+
+def test_a_second_reader_finds_the_same_znodes() -> None:
+    """Written from the document alone: a checksum, seeded with the one before, and JSON."""
+    data, tree = example()
+    digest, documents = 0, []
+    for line in data.decode("ascii").split("\n")[:-1]:
+        text = line[17:]
+        digest = xxhash.xxh3_64_intdigest(text.encode(), digest)
+        assert line[:17] == f"{digest:016x} "
+        documents.append(json.loads(text))
+    header, *rest = documents
+    znodes = {row[0]: row[1] for row in rest[: header["znodes"]]}
+    for zxid, rows in rest[header["znodes"] :]:
+        header["zxid"] += 1
+        assert zxid == header["zxid"]
+        for kind, path, *fields in rows:
+            if kind == "delete":
+                del znodes[path]
+            else:
+                znodes[path] = fields[0]
+    assert znodes == {path: node.data.decode("latin-1") for path, node in tree.nodes.items()}
