@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from xdist.scheduler import Scheduling
 
 # The tests of a lane run one after another in one worker, beside all other tests. They share a
-# JVM, whose start takes seconds; loop devices, of which a machine has few; or what was parsed.
+# JVM, whose start takes seconds; a ZooKeeper; loop devices, of which a machine has few; or what was
+# parsed.
 LANES = {
     "spark": ("tests/spark/",),
     "disks": (
@@ -26,6 +27,7 @@ LANES = {
         "tests/integration/test_full_disk.py",
         "tests/bench/test_layout_disks.py",
     ),
+    "zookeeper": ("tests/cluster/",),
     "tidy": ("tests/test_tidy.py", "tests/test_prose.py"),
 }
 

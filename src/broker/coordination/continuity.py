@@ -1,0 +1,162 @@
+"""Recognise a coordination store that was wiped, replaced, or restored from an older copy.
+
+A broker that joins such a store would follow facts that are long outdated. So each broker remembers
+three things durably, beside its logs: the id of the cluster, the zxid at which `/cluster/id` was
+created, and the zxid of its own last write to its *witness*, a znode of its own. A wiped store has
+no cluster id, or one that was created again. A restored store has an older witness, however many
+changes it has made since.
+
+A loss of changes that came after the last `remember` is noticed only if the store's zxid has fallen
+below the remembered one. So a broker calls `remember` from time to time.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+from broker.coordination.errors import (
+    BadZnodeError,
+    NodeExistsError,
+    NoNodeError,
+    OtherClusterError,
+    StoreRestoredError,
+    StoreWipedError,
+)
+from broker.coordination.paths import ROOT, check_path, parent_of
+from broker.coordination.verbs import Session
+
+CLUSTER_ID = "/cluster/id"
+WITNESSES = "/logstore/witnesses"
+ID_LENGTH_MAX = 249
+ZXID_MAX = 2**63 - 1
+
+
+class Remembered(NamedTuple):
+    """What a broker remembers of its store; a list of these values is its durable form.
+
+    Attributes:
+        cluster_czxid: the zxid at which `/cluster/id` was created.
+        witness_mzxid: the zxid of the last write to the witness.
+        zxid: the highest zxid of the store that was seen.
+    """
+
+    cluster_id: str
+    cluster_czxid: int
+    witness_mzxid: int
+    zxid: int
+
+    @classmethod
+    def of(cls, values: object) -> Remembered:
+        """Check the durable form, and return its values; raises ValueError."""
+        match values:
+            case [str(cluster_id), int(czxid), int(witness), int(zxid)]:
+                numbers = (czxid, witness, zxid)
+                if _is_id(cluster_id) and all(map(_is_zxid, numbers)):
+                    return cls(cluster_id, *numbers)
+        raise ValueError(f"{values!r} is not a cluster id and three zxids")
+
+
+def _is_zxid(value: object) -> bool:
+    return type(value) is int and 0 <= value <= ZXID_MAX
+
+
+def _is_id(value: str) -> bool:
+    return 0 < len(value) <= ID_LENGTH_MAX and value.isprintable()
+
+
+class Cluster(NamedTuple):
+    """The id of a cluster, and the zxid at which it was written."""
+
+    cluster_id: str
+    czxid: int
+
+
+def read_cluster(session: Session) -> Cluster | None:
+    """Read the id of the cluster that uses a store; None if no cluster uses it.
+
+    Raises:
+        BadZnodeError: the znode is not what Kafka or this library writes there.
+    """
+    try:
+        znode = session.get(CLUSTER_ID)
+    except NoNodeError:
+        return None
+    try:
+        document = json.loads(znode.data)
+    except (ValueError, RecursionError):
+        raise BadZnodeError(CLUSTER_ID, "it is not JSON") from None
+    cluster_id = document.get("id") if isinstance(document, dict) else None
+    if not isinstance(cluster_id, str) or not _is_id(cluster_id):
+        raise BadZnodeError(CLUSTER_ID, "its field `id` is missing, or is not the id of a cluster")
+    return Cluster(cluster_id, znode.czxid)
+
+
+def found_cluster(session: Session, cluster_id: str) -> Cluster:
+    """Write the id of a new cluster, unless the store has one; return the id that the store has."""
+    if not _is_id(cluster_id):
+        raise ValueError(f"{cluster_id!r} is not the id of a cluster")
+    data = json.dumps({"version": "1", "id": cluster_id}).encode()
+    try:
+        ensure(session, parent_of(CLUSTER_ID))
+        return Cluster(cluster_id, session.create(CLUSTER_ID, data).czxid)
+    except NodeExistsError:
+        known = read_cluster(session)
+        if known is None:
+            raise BadZnodeError(CLUSTER_ID, "it was deleted while it was read") from None
+        return known
+
+
+def ensure(session: Session, path: str) -> None:
+    """Create a persistent znode and its parents, if they are missing."""
+    if check_path(path) != ROOT:
+        try:
+            session.create(path)
+        except NodeExistsError:
+            return
+        except NoNodeError:
+            ensure(session, parent_of(path))
+            ensure(session, path)
+
+
+def remember(session: Session, name: str) -> Remembered:
+    """Write the witness of a broker, and return what the broker must remember durably.
+
+    Args:
+        name: the name of the witness, such as the id of the broker.
+
+    Raises:
+        StoreWipedError: the store has no cluster id.
+    """
+    cluster = read_cluster(session)
+    if cluster is None:
+        raise StoreWipedError(None)
+    path = f"{WITNESSES}/{name}"
+    ensure(session, path)
+    witness = session.set(path, b"")
+    return Remembered(*cluster, witness.mzxid, max(witness.mzxid, session.zxid()))
+
+
+def check(session: Session, name: str, remembered: Remembered) -> None:
+    """Check that a store is the remembered one, and not an older state of it.
+
+    Raises:
+        StoreWipedError: it is empty.
+        OtherClusterError: it belongs to another cluster, or was wiped and used again.
+        StoreRestoredError: it is in an older state.
+    """
+    cluster = read_cluster(session)
+    if cluster is None:
+        raise StoreWipedError(remembered.cluster_id)
+    expected = Cluster(remembered.cluster_id, remembered.cluster_czxid)
+    if cluster != expected:
+        raise OtherClusterError(expected, cluster)
+    zxid = session.zxid()
+    if zxid < remembered.zxid:
+        raise StoreRestoredError(remembered.zxid, zxid)
+    try:
+        written = session.get(f"{WITNESSES}/{name}").mzxid
+    except NoNodeError:
+        written = 0
+    if written < remembered.witness_mzxid:
+        raise StoreRestoredError(remembered.witness_mzxid, written)

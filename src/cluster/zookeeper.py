@@ -1,0 +1,352 @@
+"""Keep a cluster's facts in Apache ZooKeeper 3.8 or 3.9, by the verbs of `broker.coordination`.
+
+    store = ZooKeeperStore("zk1:2181,zk2:2181,zk3:2181/logstore")
+    session = store.connect()
+
+kazoo owns the connection. If it is lost, the session is SUSPENDED, and kazoo connects again. A
+write that was under way raises OutcomeUnknownError. The watches are set again, and each one whose
+znode changed meanwhile is called at once, so no change is missed. If ZooKeeper has ended the
+session, it is EXPIRED for ever: no other session is begun in its place.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from kazoo import exceptions
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.states import KazooState, KeeperState
+from kazoo.retry import KazooRetry
+from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
+
+from broker.coordination.callbacks import Callbacks
+from broker.coordination.errors import (
+    AccessDeniedError,
+    NodeExistsError,
+    NotConnectedError,
+    OutcomeUnknownError,
+    SessionClosedError,
+    SessionExpiredError,
+)
+from broker.coordination.paths import ROOT, check_path
+from broker.coordination.verbs import (
+    Create,
+    Operation,
+    Session,
+    SessionKey,
+    SessionState,
+    StateCallback,
+    Store,
+    WatchCallback,
+    Znode,
+)
+from cluster.zookeeper_requests import (
+    Client,
+    EndSession,
+    Multi,
+    OneSessionHandler,
+    Refused,
+    encoded,
+    error_of,
+    refusal,
+)
+from cluster.zookeeper_watches import Watch, WatchSetter, znode_of
+
+LOST = (
+    exceptions.ConnectionLoss,
+    exceptions.ConnectionClosedError,
+    exceptions.OperationTimeoutError,
+)
+RETRY_SECONDS, RETRY_SECONDS_MAX = 0.05, 1.0
+
+
+class Credentials(NamedTuple):
+    """The user and the password of ZooKeeper's digest authentication."""
+
+    user: str
+    password: str
+
+
+class ZooKeeperStore(Store):
+    """Sessions of one ZooKeeper, below one path of it.
+
+    Args:
+        hosts: the servers as in `zookeeper.connect`: `host:port,host:port/path`. If the path is
+            missing, it is made.
+        session_timeout_ms: ZooKeeper ends a session from which it hears nothing for this long.
+        request_timeout_ms: a call raises if it has no answer after this time.
+        credentials: authenticate each connection.
+        is_private: give new znodes an access control list for their creator alone. Needs
+            credentials.
+    """
+
+    def __init__(
+        self,
+        hosts: str,
+        *,
+        session_timeout_ms: int = 18_000,
+        request_timeout_ms: int = 15_000,
+        credentials: Credentials | None = None,
+        is_private: bool = False,
+    ) -> None:
+        self.servers, slash, chroot = hosts.partition("/")
+        self.chroot = check_path(slash + chroot) if chroot else ""
+        if is_private and credentials is None:
+            raise ValueError("znodes for their creator alone need credentials")
+        self.session_timeout_ms = session_timeout_ms
+        self.request_timeout_ms = request_timeout_ms
+        self.credentials = credentials
+        self.acl = CREATOR_ALL_ACL if is_private else OPEN_ACL_UNSAFE
+
+    def connect(self, key: SessionKey | None = None) -> ZooKeeperSession:
+        """Begin a session, or take a living one over from another connection or process."""
+        return ZooKeeperSession(self, key)
+
+
+class ZooKeeperSession(Session):
+    """A session of a ZooKeeper.
+
+    Threads: a thread of kazoo calls `_heard`, which does not wait. `_callbacks` is a thread of this
+    session: it sets watches again, calls callbacks, and frees the client after the end.
+    """
+
+    def __init__(self, store: ZooKeeperStore, key: SessionKey | None) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._connected = threading.Event()  # also set after the end, for threads that wait
+        self._ended: SessionState | None = None
+        self._listeners: list[StateCallback] = []
+        self._callbacks = Callbacks("zookeeper-callbacks")
+        self._key = key or SessionKey(0, bytes(16))
+        self._is_taken, self._is_ending = False, False
+        self._handler = OneSessionHandler()
+        given = store.credentials
+        self._client = Client(
+            hosts=store.servers,
+            timeout=store.session_timeout_ms / 1000,
+            client_id=key,
+            handler=self._handler,
+            auth_data=[("digest", f"{given.user}:{given.password}")] if given else None,
+            connection_retry=KazooRetry(
+                max_tries=-1, delay=RETRY_SECONDS, max_delay=RETRY_SECONDS_MAX,
+                interrupt=lambda: self._handler.is_over,
+            ),
+        )  # fmt: skip
+        self._watches = WatchSetter(
+            self._client,
+            self._read,
+            self._callbacks,
+            lambda: self._connected.is_set() and self._ended is None,
+        )
+        self._client.add_listener(self._heard)
+        try:
+            self._client.start_async()
+            self._key = self._found_key()
+            self._is_taken = self._key == key
+            if key is None:
+                self._make_chroot()
+            elif not self._is_taken:
+                raise SessionExpiredError(key.session_id)  # kazoo has begun another session
+        except BaseException:
+            self.close()
+            raise
+
+    def _found_key(self) -> SessionKey:
+        """Return the key of the session that was begun or taken."""
+        while True:
+            self._wait_connected()
+            found = self._client.client_id  # None if the connection was lost meanwhile
+            if found is not None:
+                return SessionKey(*found)
+
+    @property
+    def key(self) -> SessionKey:
+        """The id and the password of this session."""
+        return self._key
+
+    # --- reads ------------------------------------------------------------------------------------
+
+    def get(self, path: str) -> Znode:
+        """Read a znode."""
+        data, stat = self._read(check_path(path), self._client.get_async)
+        return znode_of(path, data, stat)
+
+    def children(self, path: str) -> list[str]:
+        """List the names of the children of a znode, sorted."""
+        return sorted(self._read(check_path(path), self._client.get_children_async))
+
+    def zxid(self) -> int:
+        """Return the number of the newest change, which the server asks its leader for."""
+        self._read(ROOT, self._client.sync_async)
+        return int(self._client.last_zxid)
+
+    def _read(self, path: str, call: Callable[..., Any], *arguments: Any) -> Any:
+        """Send a read and wait for its answer."""
+        self._wait_connected()
+        try:
+            return self._answer(call(self._full(path), *arguments))
+        except (*LOST, KazooTimeoutError):
+            self._check()
+            raise NotConnectedError(self._key.session_id) from None
+        except exceptions.ZookeeperError as error:
+            raise refusal(error, path, None, None) from None
+
+    # --- writes -----------------------------------------------------------------------------------
+
+    def _commit(self, operations: Sequence[Operation]) -> list[Znode | None]:
+        paths = [self._full(one.path) for one in operations]
+        answers = self._send(operations, paths)
+        done: list[Znode | None] = []
+        for operation, answer in zip(operations, answers, strict=True):
+            if answer.stat is None:
+                done.append(None)
+                continue
+            path = operation.path
+            if answer.path is not None:
+                path = answer.path.removeprefix(self._store.chroot)
+            done.append(znode_of(path, getattr(operation, "data", b""), answer.stat))
+        return done
+
+    def _send(self, operations: Sequence[Operation], paths: Sequence[str]) -> list[Any]:
+        """Send operations on whole paths, and wait for what they did."""
+        self._wait_connected()
+        wanted = [encoded(*one, self._store.acl) for one in zip(operations, paths, strict=True)]
+        try:
+            answers = list(self._answer(self._client.send_async(Multi(wanted))))
+        except (*LOST, KazooTimeoutError):
+            raise OutcomeUnknownError(self._key.session_id) from None
+        except exceptions.ZookeeperError as error:
+            raise refusal(error, operations[0].path, 0, operations[0]) from None
+        if answers and isinstance(answers[0], Refused):
+            place, code = answers[0]
+            operation = operations[place]
+            raise refusal(error_of(code), operation.path, place, operation)
+        return answers
+
+    def _make_chroot(self) -> None:
+        """Create the path below which all znodes are, with its parents."""
+        parts = self._store.chroot.split("/")[1:]
+        for end in range(1, len(parts) + 1):
+            path = "/" + "/".join(parts[:end])
+            try:
+                self._send([Create(path)], [path])
+            except NodeExistsError:
+                continue
+            except OutcomeUnknownError:
+                raise NotConnectedError(self._key.session_id) from None
+
+    # --- watches ----------------------------------------------------------------------------------
+
+    def watch(self, path: str, callback: WatchCallback) -> Znode | None:
+        """Read a znode, and call back once at its next change."""
+        watch = Watch(check_path(path), callback, is_of_children=False)
+        return self._watches.set_first(watch, self._watches.set_on_node)
+
+    def watch_children(self, path: str, callback: WatchCallback) -> list[str]:
+        """List children, and call back once when one comes or goes."""
+        watch = Watch(check_path(path), callback, is_of_children=True)
+        return self._watches.set_first(watch, self._watches.set_on_children)
+
+    # --- the session ------------------------------------------------------------------------------
+
+    def on_session(self, callback: StateCallback) -> None:
+        """Call back at each change of the session's state."""
+        self._listeners.append(callback)
+
+    def close(self) -> None:
+        """End the session, and delete its ephemeral znodes.
+
+        If the connection is lost, ZooKeeper ends the session later, by its time-out. But the
+        session of another process ends now: its process may live, and take the session back.
+
+        Raises:
+            NotConnectedError: the session of another process may live on.
+        """
+        try:
+            if self._is_taken:
+                self._end_for_all()
+        finally:
+            if self._end(SessionState.CLOSED):
+                self._free()
+
+    def _end_for_all(self) -> None:
+        """End the session for its earlier holder, too, however often that one takes it back."""
+        self._is_ending = True
+        deadline = time.monotonic() + self._store.request_timeout_ms / 1000
+        while self._ended is None:
+            if time.monotonic() > deadline:
+                raise NotConnectedError(self._key.session_id)
+            try:
+                self._wait_connected()
+                self._answer(self._client.send_async(EndSession()))
+                return
+            except (SessionClosedError, SessionExpiredError):
+                return
+            except (*LOST, KazooTimeoutError):
+                continue
+
+    def _heard(self, state: str) -> None:
+        """Take a change of state from kazoo, on the thread of its connection."""
+        if state == KazooState.LOST:
+            if self._end(SessionState.CLOSED if self._is_ending else SessionState.EXPIRED):
+                self._callbacks.call(self._free)
+            return
+        if state == KazooState.CONNECTED:
+            self._connected.set()
+            self._callbacks.call(self._watches.set_again)
+        else:
+            self._connected.clear()
+        is_connected = state == KazooState.CONNECTED
+        self._inform(SessionState.CONNECTED if is_connected else SessionState.SUSPENDED)
+
+    def _inform(self, state: SessionState) -> None:
+        for listener in list(self._listeners):
+            self._callbacks.call(listener, state)
+
+    def _end(self, state: SessionState) -> bool:
+        """Take note of the end; returns False if it had ended already."""
+        with self._lock:
+            if self._ended is not None:
+                return False
+            self._ended = state
+        self._watches.stop()
+        self._handler.is_over = True
+        self._connected.set()
+        self._inform(state)
+        return True
+
+    def _free(self) -> None:
+        """Stop the client, which closes a living session, and free its threads."""
+        # kazoo asks the handler for no new connection any more, but the old one ends the session
+        self._client.stop()
+        self._client.close()
+        self._callbacks.close()
+
+    def _full(self, path: str) -> str:
+        """Return a path as the server knows it."""
+        return path if not self._store.chroot else (self._store.chroot + path).removesuffix(ROOT)
+
+    def _check(self) -> None:
+        if self._ended is SessionState.CLOSED:
+            raise SessionClosedError(self._key.session_id)
+        if self._ended is not None:
+            if self._client.client_state == KeeperState.AUTH_FAILED:
+                raise AccessDeniedError(ROOT)
+            raise SessionExpiredError(self._key.session_id)
+
+    def _wait_connected(self) -> None:
+        """Wait for the connection; raises NotConnectedError, or the end of the session."""
+        is_connected = self._connected.wait(self._store.request_timeout_ms / 1000)
+        self._check()
+        if not is_connected:
+            raise NotConnectedError(self._key.session_id)
+
+    def _answer(self, result: Any) -> Any:
+        """Wait for an answer; raises kazoo's errors."""
+        try:
+            return result.get(timeout=self._store.request_timeout_ms / 1000)
+        except exceptions.SessionExpiredError:
+            raise SessionExpiredError(self._key.session_id) from None

@@ -1,0 +1,170 @@
+"""Encode a `multi` for ZooKeeper and decode its answer, and translate ZooKeeper's errors.
+
+kazoo's own transaction gives only the paths of created znodes. This request asks for their whole
+state (`create2`), and it knows which operation of a refused `multi` was refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from kazoo import exceptions
+from kazoo.client import KazooClient
+from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.protocol import serialization as wire
+from kazoo.protocol.connection import ConnectionDropped
+from kazoo.protocol.states import ZnodeStat
+
+from broker.coordination.errors import (
+    AccessDeniedError,
+    BadVersionError,
+    CoordinationError,
+    EphemeralParentError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    UnexpectedAnswerError,
+)
+from broker.coordination.verbs import Create, Delete, Operation, Set
+
+ANY_VERSION = -1
+EPHEMERAL, SEQUENCE = 1, 2
+ROLLED_BACK, INCONSISTENT = 0, -2  # the codes of operations that were not refused themselves
+ERROR = -1
+
+REFUSALS: dict[type[Exception], type[CoordinationError]] = {
+    exceptions.NoNodeError: NoNodeError,
+    exceptions.NodeExistsError: NodeExistsError,
+    exceptions.NotEmptyError: NotEmptyError,
+    exceptions.NoChildrenForEphemeralsError: EphemeralParentError,
+    exceptions.NoAuthError: AccessDeniedError,
+    exceptions.AuthFailedError: AccessDeniedError,
+}
+
+
+class Refused(NamedTuple):
+    """The operation of a `multi` that was refused, by its place, and the code of the error."""
+
+    place: int
+    code: int
+
+
+class Done(NamedTuple):
+    """What one operation of a `multi` did: the path of a created znode, and the state after it."""
+
+    path: str | None
+    stat: Any
+
+
+class Multi:
+    """The request `multi`, as kazoo's connection sends requests."""
+
+    type = wire.Transaction.type
+
+    def __init__(self, operations: Sequence[Any]) -> None:
+        self.operations = operations
+
+    def serialize(self) -> bytearray:
+        """Encode the request."""
+        data = bytearray()
+        for one in self.operations:
+            data += wire.MultiHeader(one.type, False, ERROR).serialize() + one.serialize()
+        data += wire.multiheader_struct.pack(ERROR, True, ERROR)
+        return data
+
+    @staticmethod
+    def deserialize(data: bytes, position: int) -> list[Done | Refused]:
+        """Decode the answer: what each operation did, or the one that was refused."""
+        found: list[Done | Refused] = []
+        while True:
+            header, position = wire.MultiHeader.deserialize(data, position)
+            if header.done:
+                break
+            path = stat = None
+            if header.type == ERROR:
+                (code,) = wire.int_struct.unpack_from(data, position)
+                position += wire.int_struct.size
+                if code not in (ROLLED_BACK, INCONSISTENT):
+                    return [Refused(len(found), code)]
+            elif header.type == wire.Create2.type:
+                path, position = wire.read_string(data, position)
+            if header.type in (wire.Create2.type, wire.SetData.type):
+                stat = ZnodeStat._make(wire.stat_struct.unpack_from(data, position))
+                position += wire.stat_struct.size
+            found.append(Done(path, stat))
+        return found
+
+
+class EndSession:
+    """The request that ends a session. Unlike kazoo's own, its sender waits for the answer."""
+
+    type = wire.Close.type
+
+    @staticmethod
+    def serialize() -> bytes:
+        """Encode the request."""
+        return b""
+
+    @staticmethod
+    def deserialize(data: bytes, position: int) -> bool:
+        """Decode the answer."""
+        return True
+
+
+def encoded(operation: Operation, path: str, acl: Sequence[Any]) -> Any:
+    """Make kazoo's request for one operation, with the path as the server knows it."""
+    if isinstance(operation, Create):
+        flags = EPHEMERAL * operation.ephemeral + SEQUENCE * operation.sequence
+        return wire.Create2(path, operation.data, acl, flags)
+    version = ANY_VERSION if operation.version is None else operation.version
+    if isinstance(operation, Set):
+        return wire.SetData(path, operation.data, version)
+    if isinstance(operation, Delete):
+        return wire.Delete(path, version)
+    return wire.CheckVersion(path, version)
+
+
+def refusal(
+    error: Exception, path: str, place: int | None, operation: Operation | None
+) -> CoordinationError:
+    """Translate an error of the server into one of the store's errors."""
+    if isinstance(error, exceptions.BadVersionError):
+        return BadVersionError(path, place, getattr(operation, "version", None))
+    kind = REFUSALS.get(type(error))
+    if kind is None:
+        return UnexpectedAnswerError(path, f"{type(error).__name__} {error}".strip())
+    return kind(path, place)
+
+
+def error_of(code: int) -> Exception:
+    """Return kazoo's error for a code."""
+    return exceptions.EXCEPTIONS[code]()  # type: ignore[no-any-return] # kazoo has no types
+
+
+class OneSessionHandler(SequentialThreadingHandler):  # type: ignore[misc] # kazoo has no types
+    """Refuses new connections after the end of a session, where kazoo would begin another session.
+
+    Attributes:
+        is_over: the session has ended.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_over = False
+
+    def create_connection(self, *arguments: Any, **options: Any) -> Any:
+        """Connect to a server."""
+        if self.is_over:
+            raise ConnectionDropped("the session has ended")
+        return super().create_connection(*arguments, **options)
+
+
+class Client(KazooClient):  # type: ignore[misc] # kazoo has no types
+    """kazoo's client, which can also send requests of this module."""
+
+    def send_async(self, request: Multi | EndSession) -> Any:
+        """Send a request; the result is what its `deserialize` gives."""
+        result = self.handler.async_result()
+        self._call(request, result)
+        return result

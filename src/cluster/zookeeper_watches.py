@@ -1,0 +1,177 @@
+"""Set watches in ZooKeeper, and set them again after each loss of the connection.
+
+kazoo forgets its watches when the connection is lost. So a watch keeps what it saw. After the
+connection is back, the watch is set again, and what is there now is compared with that. If they
+differ, the watch fires at once.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from kazoo.protocol.states import EventType
+
+from broker.coordination.callbacks import Callbacks
+from broker.coordination.errors import CoordinationError, NoNodeError, NotConnectedError
+from broker.coordination.verbs import Event, EventKind, WatchCallback, Znode
+
+KINDS = {
+    EventType.CREATED: EventKind.CREATED,
+    EventType.CHANGED: EventKind.CHANGED,
+    EventType.DELETED: EventKind.DELETED,
+    EventType.CHILD: EventKind.CHILDREN,
+}
+Answer = TypeVar("Answer")
+
+
+class Watch:
+    """A watch that is set again after each loss of the connection, until it was called.
+
+    Attributes:
+        attempt: how many times it was set. An event for an earlier attempt is ignored: the answer
+            to the later attempt has seen that change.
+        seen: the numbers in the last answer by which a later change is recognised.
+    """
+
+    def __init__(self, path: str, callback: WatchCallback, is_of_children: bool) -> None:
+        self.path, self.callback, self.is_of_children = path, callback, is_of_children
+        self.setting = threading.Lock()  # held while it is set; may wait for the server
+        self.attempt = 0
+        self.is_done = False
+        self.seen: tuple[int, ...] | None = None
+
+
+class WatchSetter:
+    """The watches of one session.
+
+    Threads: kazoo's threads call `_event`, which does not wait. The thread of `callbacks` sets
+    watches again. A watch is set by one thread at a time, which holds its lock `setting`.
+
+    Args:
+        client: kazoo's client, for its reads.
+        read: sends a read for a path, and waits for the answer.
+        callbacks: calls callbacks, one at a time.
+        is_connected: whether the session lives and is connected, so that a read makes sense.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        read: Callable[..., Any],
+        callbacks: Callbacks,
+        is_connected: Callable[[], bool],
+    ) -> None:
+        self._client, self._read = client, read
+        self._callbacks, self._is_connected = callbacks, is_connected
+        self._lock = threading.Lock()
+        self._lost: list[Watch] = []
+        self._is_over = False
+
+    def stop(self) -> None:
+        """Fire no watch any more: the session has ended."""
+        with self._lock:
+            self._is_over = True
+
+    def set_first(self, watch: Watch, set_on: Callable[[Watch], Answer]) -> Answer:
+        """Set a watch for its caller; if that fails, it is never called."""
+        with watch.setting:
+            try:
+                return set_on(watch)
+            except BaseException:
+                watch.is_done = True
+                raise
+
+    def set_on_node(self, watch: Watch) -> Znode | None:
+        """Read a znode and watch it; None if it does not exist."""
+        while True:
+            try:
+                event = self._next_attempt(watch)
+                data, stat = self._read(watch.path, self._client.get_async, event)
+            except NoNodeError:
+                event = self._next_attempt(watch)
+                if self._read(watch.path, self._client.exists_async, event) is None:
+                    watch.seen = None
+                    return None
+            else:
+                watch.seen = (stat.czxid, stat.mzxid)
+                return znode_of(watch.path, data, stat)
+
+    def set_on_children(self, watch: Watch) -> list[str]:
+        """List children and watch them; raises NoNodeError."""
+        event = self._next_attempt(watch)
+        names, stat = self._read(watch.path, self._client.get_children_async, event, True)
+        watch.seen = (stat.czxid, stat.pzxid)
+        return sorted(names)
+
+    def _next_attempt(self, watch: Watch) -> Callable[[Any], None]:
+        """Return what kazoo calls at the event of the next attempt."""
+        with self._lock:
+            watch.attempt += 1
+            attempt = watch.attempt
+        return lambda event: self._event(watch, attempt, event)
+
+    def _event(self, watch: Watch, attempt: int, event: Any) -> None:
+        """Take an event from kazoo: a change, or the loss of the connection."""
+        kind = KINDS.get(event.type)
+        if kind is not None:
+            self._fire(watch, kind, attempt)
+            return
+        with self._lock:
+            self._lost.append(watch)
+        self._callbacks.call(self.set_again)
+
+    def _fire(self, watch: Watch, kind: EventKind, attempt: int) -> None:
+        """Queue the callback of a watch, once."""
+        with self._lock:
+            is_first = not (watch.is_done or self._is_over) and attempt == watch.attempt
+            watch.is_done |= is_first
+        if is_first:
+            self._callbacks.call(watch.callback, Event(kind, watch.path))
+
+    def set_again(self) -> None:
+        """Set lost watches again; if the connection is lost meanwhile, the rest waits for it."""
+        while self._lost and self._is_connected():
+            watch = self._lost[0]
+            try:
+                self._set_one_again(watch)
+            except NotConnectedError:
+                continue
+            except CoordinationError:  # the session has ended
+                return
+            with self._lock:
+                self._lost.remove(watch)
+
+    def _set_one_again(self, watch: Watch) -> None:
+        """Set a watch again; if its znode changed since it was set, fire it now."""
+        with watch.setting:
+            before = watch.seen
+            try:
+                if not watch.is_done and watch.is_of_children:
+                    self.set_on_children(watch)
+                elif not watch.is_done:
+                    self.set_on_node(watch)
+            except NoNodeError:  # the parent of watched children
+                watch.seen = None
+            kind = _change(before, watch.seen, watch.is_of_children)
+        if kind is not None:
+            self._fire(watch, kind, watch.attempt)
+
+
+def znode_of(path: str, data: bytes | None, stat: Any) -> Znode:
+    """Make an answer from kazoo's."""
+    return Znode(path, data or b"", stat.czxid, stat.mzxid, stat.version, stat.ephemeralOwner)
+
+
+def _change(
+    before: tuple[int, ...] | None, now: tuple[int, ...] | None, is_of_children: bool
+) -> EventKind | None:
+    """Compare what was seen before a loss of the connection with what is there now."""
+    if before == now:
+        return None
+    if before is None:
+        return EventKind.CREATED
+    if now is None or before[0] != now[0]:
+        return EventKind.DELETED
+    return EventKind.CHILDREN if is_of_children else EventKind.CHANGED

@@ -1,0 +1,73 @@
+"""One ZooKeeper for all tests here, and both kinds of coordination store."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.coordination.embedded import EmbeddedStore
+from broker.coordination.verbs import Session, SessionKey, Store
+from cluster.zookeeper import ZooKeeperStore
+from support.heard import Connect
+from support.zookeeper_process import ZooKeeperProcess, zookeeper
+
+SESSION_MS, REQUEST_MS = 600_000, 60_000  # a busy machine is no failure
+numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[ZooKeeperProcess]:
+    """Run a ZooKeeper for the whole session of a worker."""
+    with zookeeper() as process:
+        yield process
+
+
+@pytest.fixture
+def zookeeper_store(server: ZooKeeperProcess) -> ZooKeeperStore:
+    """Give a path of the ZooKeeper that nothing else uses."""
+    return ZooKeeperStore(
+        f"{server.hosts}/tests/{next(numbers)}",
+        session_timeout_ms=SESSION_MS,
+        request_timeout_ms=REQUEST_MS,
+    )
+
+
+@pytest.fixture(params=["embedded", "zookeeper"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    """Give an empty store of either kind."""
+    if request.param == "zookeeper":
+        yield request.getfixturevalue("zookeeper_store")
+        return
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    with EmbeddedStore([str(tmp_path / "a"), str(tmp_path / "b")]) as embedded:
+        yield embedded
+
+
+@pytest.fixture
+def connect(store: Store) -> Iterator[Connect]:
+    """Give a function that connects to the store; its sessions are closed after the test."""
+    sessions: list[Session] = []
+
+    def connect(key: SessionKey | None = None) -> Session:
+        sessions.append(store.connect(key))
+        return sessions[-1]
+
+    yield connect
+    for session in sessions:
+        session.close()
+
+
+@pytest.fixture
+def session(connect: Connect) -> Session:
+    """Give a session of the store."""
+    return connect()
+
+
+@pytest.fixture
+def other(connect: Connect) -> Session:
+    """Give a second session of the store."""
+    return connect()

@@ -1,0 +1,400 @@
+"""Test what happens to sessions of a real ZooKeeper: lost connections, expiry, passwords."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from broker.coordination.errors import (
+    AccessDeniedError,
+    CoordinationError,
+    NotConnectedError,
+    OutcomeUnknownError,
+    SessionClosedError,
+    SessionExpiredError,
+)
+from broker.coordination.verbs import Event, EventKind, Session, SessionState
+from cluster.zookeeper import Credentials, ZooKeeperSession, ZooKeeperStore
+from support.heard import SECONDS_MAX, Heard
+from support.tcp_link import TcpLink
+from support.zookeeper_process import ZooKeeperProcess
+
+CREATED, CHANGED, DELETED, CHILDREN = list(EventKind)
+CONNECTED, SUSPENDED, EXPIRED, CLOSED = list(SessionState)
+
+
+REQUEST_MS, SHORT_MS = 60_000, 50
+
+
+class Cut:
+    """A session whose connection can be cut, and one of the same store that keeps its own."""
+
+    def __init__(self, link: TcpLink, store: ZooKeeperStore, other: ZooKeeperSession) -> None:
+        self.link, self.store, self.other = link, store, other
+        self.session = store.connect()
+        self.states = Heard[SessionState]()
+        self.session.on_session(self.states)
+
+    def cut(self) -> None:
+        """Cut the connection, and wait until the session knows."""
+        self.link.cut()
+        self.states.until(SUSPENDED)
+
+    def heal(self) -> None:
+        """Let the session connect again, and wait until it has."""
+        self.link.heal()
+        self.states.until(CONNECTED)
+
+
+@pytest.fixture
+def make_cut(
+    server: ZooKeeperProcess, zookeeper_store: ZooKeeperStore
+) -> Iterator[Callable[..., Cut]]:
+    """Give a function that makes a session whose connection can be cut."""
+    made: list[Session] = []
+    with TcpLink(server.port) as link:
+
+        def make(session_ms: int = 600_000) -> Cut:
+            store = ZooKeeperStore(
+                f"127.0.0.1:{link.port}{zookeeper_store.chroot}",
+                session_timeout_ms=session_ms,
+                request_timeout_ms=REQUEST_MS,
+            )
+            other = zookeeper_store.connect()
+            made.append(other)
+            cut = Cut(link, store, other)
+            made.append(cut.session)
+            return cut
+
+        yield make
+        link.cut()  # no answer is waited for that was swallowed
+        link.heal()
+        for session in made:
+            session.close()
+
+
+@pytest.fixture
+def cut(make_cut: Callable[..., Cut]) -> Cut:
+    """Give a session whose connection can be cut."""
+    return make_cut()
+
+
+# --- lost connections -----------------------------------------------------------------------------
+
+
+def test_a_write_without_an_answer_may_have_happened(cut: Cut) -> None:
+    """The error says so; here it has."""
+    cut.session.create("/a")
+    heard = Heard[Event]()
+    cut.other.watch("/a", heard)
+    cut.link.swallow_answers()
+    errors: list[CoordinationError] = []
+
+    def write() -> None:
+        try:
+            cut.session.set("/a", b"x", version=0)
+        except CoordinationError as error:
+            errors.append(error)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    assert heard.next() == Event(CHANGED, "/a")
+    cut.cut()
+    writer.join(SECONDS_MAX)
+    assert [type(error) for error in errors] == [OutcomeUnknownError]
+    assert "may have happened" in str(errors[0])
+    cut.heal()
+    assert cut.session.get("/a").data == b"x"
+
+
+def test_a_call_without_a_connection_sends_nothing(cut: Cut) -> None:
+    """It waits for its time-out, and says that nothing was changed."""
+    cut.session.create("/a")
+    cut.cut()
+    cut.store.request_timeout_ms = SHORT_MS
+    for call in (
+        lambda: cut.session.set("/a", b"x"),
+        lambda: cut.session.get("/a"),
+        lambda: cut.session.children("/"),
+        lambda: cut.session.watch("/a", print),
+        cut.session.zxid,
+    ):
+        with pytest.raises(NotConnectedError) as caught:
+            call()
+        assert caught.value.session_id == cut.session.key.session_id
+    cut.store.request_timeout_ms = REQUEST_MS
+    cut.heal()
+    assert cut.session.get("/a").version == 0
+
+
+def test_a_read_without_an_answer_can_be_repeated(cut: Cut) -> None:
+    """It is not said that a write may have happened."""
+    cut.link.swallow_answers()
+    cut.store.request_timeout_ms = SHORT_MS
+    with pytest.raises(NotConnectedError):
+        cut.session.get("/")
+    with pytest.raises(OutcomeUnknownError):
+        cut.session.create("/a")
+
+
+def test_a_session_outlives_its_connection(cut: Cut) -> None:
+    """Its ephemeral znodes stay, and a call that waits for the connection succeeds."""
+    cut.session.create("/e", ephemeral=True)
+    key = cut.session.key
+    cut.cut()
+    assert cut.other.get("/e").ephemeral_owner == key.session_id
+    cut.heal()
+    assert cut.session.key == key
+    cut.session.create("/e2", ephemeral=True)
+    cut.session.close()
+    assert "e" not in cut.other.children("/")
+
+
+def test_a_server_that_starts_again_keeps_its_sessions(
+    server: ZooKeeperProcess, zookeeper_store: ZooKeeperStore
+) -> None:
+    """Znodes, sessions and watches survive a kill -9 of the server."""
+    with zookeeper_store.connect() as session:
+        states, heard = Heard[SessionState](), Heard[Event]()
+        session.on_session(states)
+        made = session.create("/e", b"x", ephemeral=True)
+        session.watch("/e", heard)
+        server.kill()
+        states.until(SUSPENDED)
+        server.start()
+        states.until(CONNECTED)
+        assert session.get("/e") == made
+        session.delete("/e")
+        assert heard.next() == Event(DELETED, "/e")
+
+
+# --- watches over a lost connection ---------------------------------------------------------------
+
+
+def changes_of_a_znode(session: Session, kind: EventKind | None) -> None:
+    """Change `/here` so that a watch sees this, or nothing."""
+    if kind is CREATED:
+        session.create("/missing")
+    elif kind is CHANGED:
+        session.set("/here", b"x")
+    elif kind is DELETED:
+        session.delete("/here")
+
+
+@pytest.mark.parametrize("kind", [CREATED, CHANGED, DELETED, None])
+def test_a_watch_sees_what_happened_while_the_connection_was_lost(
+    cut: Cut, kind: EventKind | None
+) -> None:
+    """Once. If nothing happened, it sees the next change."""
+    cut.session.create("/here")
+    path = "/missing" if kind is CREATED else "/here"
+    heard = Heard[Event]()
+    cut.session.watch(path, heard)
+    cut.cut()
+    changes_of_a_znode(cut.other, kind)
+    cut.heal()
+    if kind is None:
+        cut.other.set("/here", b"later")
+    assert heard.next() == Event(kind or CHANGED, path)
+    assert heard.all_until_now(cut.session, cut.other) == []
+
+
+@pytest.mark.parametrize("what", ["comes", "goes", "both", "parent", "nothing"])
+def test_a_watch_of_children_sees_what_happened_meanwhile(cut: Cut, what: str) -> None:
+    """Also a child that came and went, and a parent that was created again."""
+    cut.session.create("/p")
+    if what != "parent":
+        cut.session.create("/p/a")
+    heard = Heard[Event]()
+    cut.session.watch_children("/p", heard)
+    cut.cut()
+    if what in ("comes", "both"):
+        cut.other.create("/p/b")
+    if what == "both":
+        cut.other.delete("/p/b")
+    if what == "goes":
+        cut.other.delete("/p/a")
+    if what == "parent":
+        cut.other.delete("/p")
+        cut.other.create("/p")
+    cut.heal()
+    if what == "nothing":
+        cut.other.create("/p/c")
+    assert heard.next() == Event(DELETED if what == "parent" else CHILDREN, "/p")
+    assert heard.all_until_now(cut.session, cut.other) == []
+
+
+def test_a_znode_that_was_created_again_meanwhile_was_deleted(cut: Cut) -> None:
+    """Its data may be the same, but it is another one."""
+    cut.session.create("/here")
+    heard = Heard[Event]()
+    cut.session.watch("/here", heard)
+    cut.cut()
+    cut.other.delete("/here")
+    cut.other.create("/here")
+    cut.heal()
+    assert heard.next() == Event(DELETED, "/here")
+
+
+def test_watches_survive_many_losses(cut: Cut) -> None:
+    """With changes before, between and after them: the reader ends with the last value."""
+    cut.session.create("/n", b"0")
+    seen: list[int] = []
+    is_complete = threading.Event()
+
+    def look(event: Event | None = None) -> None:
+        while True:
+            try:
+                znode = cut.session.watch("/n", look)
+                break
+            except NotConnectedError:
+                continue
+        assert znode is not None
+        seen.append(int(znode.data))
+        if seen[-1] == 60:
+            is_complete.set()
+
+    look()
+    for number in range(1, 61):
+        cut.other.set("/n", b"%d" % number)
+        if number % 20 == 5:
+            cut.link.cut()
+        elif number % 20 == 10:
+            cut.link.heal()
+    assert is_complete.wait(SECONDS_MAX)
+    assert seen == sorted(seen)
+
+
+# --- expiry ---------------------------------------------------------------------------------------
+
+
+def test_a_session_expires_while_its_connection_is_lost(make_cut: Callable[..., Cut]) -> None:
+    """It hears so when it connects again; every call raises; no other session takes its place."""
+    cut = make_cut(session_ms=2_000)
+    gone, never = Heard[Event](), Heard[Event]()
+    cut.session.create("/e", ephemeral=True)
+    cut.session.watch("/a", never)
+    cut.other.watch("/e", gone)
+    cut.link.cut()
+    assert gone.next() == Event(DELETED, "/e")
+    cut.link.heal()
+    cut.states.until(EXPIRED)
+    connections = cut.link.connections
+    calls: list[Any] = [lambda: cut.session.create("/x"), lambda: cut.session.get("/")]
+    for call in calls:
+        with pytest.raises(SessionExpiredError):
+            call()
+    cut.other.create("/a")
+    assert never.all_until_now(cut.other, cut.other) == []
+    assert cut.other.children("/") == ["a", "barrier"]
+    assert cut.link.connections == connections
+    cut.session.close()
+
+
+def test_a_session_is_continued_after_its_process_died(
+    cut: Cut, zookeeper_store: ZooKeeperStore
+) -> None:
+    """With its id and password: its ephemeral znodes are those of the new holder."""
+    cut.session.create("/e", ephemeral=True)
+    cut.cut()
+    with zookeeper_store.connect(cut.session.key) as session:
+        assert session.key == cut.session.key
+        assert session.get("/e").ephemeral_owner == session.key.session_id
+        made = session.create("/f", ephemeral=True)
+        assert made.ephemeral_owner == session.key.session_id
+    assert cut.other.children("/") == []
+    cut.link.heal()
+    cut.states.until(EXPIRED)
+
+
+def test_a_session_is_closed_though_its_holder_takes_it_back(
+    zookeeper_store: ZooKeeperStore,
+) -> None:
+    """The holder connects again and again; the close succeeds nevertheless."""
+    for _ in range(20):
+        victim, states = zookeeper_store.connect(), Heard[SessionState]()
+        victim.on_session(states)
+        victim.create("/e", ephemeral=True)
+        zookeeper_store.connect(victim.key).close()
+        states.until(EXPIRED)
+        with zookeeper_store.connect() as session:
+            assert session.children("/") == []
+
+
+def test_a_call_that_waits_hears_of_the_end(cut: Cut) -> None:
+    """It does not wait for its time-out when the session ends."""
+    cut.cut()
+    errors: list[CoordinationError] = []
+
+    def read() -> None:
+        try:
+            cut.session.get("/")
+        except CoordinationError as error:
+            errors.append(error)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    cut.session.close()
+    reader.join(SECONDS_MAX)
+    assert [type(error) for error in errors] == [SessionClosedError]
+
+
+def test_no_server_is_a_time_out(server: ZooKeeperProcess) -> None:
+    """A store that does not answer is reported, and nothing is left behind."""
+    with TcpLink(server.port) as link:
+        link.cut()
+        store = ZooKeeperStore(f"127.0.0.1:{link.port}", request_timeout_ms=50)
+        before = threading.active_count()
+        with pytest.raises(NotConnectedError):
+            store.connect()
+        assert threading.active_count() <= before + 1
+
+
+# --- passwords and paths --------------------------------------------------------------------------
+
+
+def test_znodes_for_their_creator_alone(zookeeper_store: ZooKeeperStore) -> None:
+    """Another user, or none, reads and writes nothing; the user itself does on any connection."""
+    hosts = f"{zookeeper_store.servers}{zookeeper_store.chroot}"
+    ann = ZooKeeperStore(hosts, credentials=Credentials("ann", "1"), is_private=True)
+    with ann.connect() as session:
+        session.create("/secret", b"x")
+    with ann.connect() as session:
+        assert session.set("/secret", b"y").data == b"y"
+    with pytest.raises(ValueError, match="need credentials"):
+        ZooKeeperStore(hosts, is_private=True)
+    for other in (
+        ZooKeeperStore(hosts),
+        ZooKeeperStore(hosts, credentials=Credentials("ann", "2")),
+        ZooKeeperStore(hosts, credentials=Credentials("bob", "1")),
+    ):
+        with other.connect() as session:
+            calls: list[Any] = [
+                lambda: session.get("/secret"),
+                lambda: session.set("/secret", b""),
+                lambda: session.create("/secret/x"),
+                lambda: session.watch("/secret", print),
+            ]
+            for call in calls:
+                with pytest.raises(AccessDeniedError) as caught:
+                    call()
+                assert caught.value.path.startswith("/secret")
+
+
+def test_the_path_of_a_store_is_its_root(zookeeper_store: ZooKeeperStore) -> None:
+    """Answers and events have paths below it; a longer path is made with its parents."""
+    hosts = f"{zookeeper_store.servers}{zookeeper_store.chroot}"
+    inner = ZooKeeperStore(hosts + "/x/y/z")
+    with inner.connect() as session, zookeeper_store.connect() as outer:
+        heard = Heard[Event]()
+        session.watch("/a", heard)
+        outer.create("/x/y/z/a")
+        assert heard.next() == Event(CREATED, "/a")
+        assert session.create("/s-", sequence=True).path.startswith("/s-")
+        assert session.get("/").path == "/"
+        assert outer.children("/x/y/z")[0] == "a"
+    with pytest.raises(ValueError, match="is not the path"):
+        ZooKeeperStore("127.0.0.1:1/a//b")
