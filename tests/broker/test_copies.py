@@ -20,7 +20,7 @@ from broker.coordination.errors import (
     CopyFullError,
     NoNodeError,
 )
-from broker.coordination.journal import JOURNAL_NAME
+from broker.coordination.journal import JOURNAL_NAME, Journal, decode_journal
 from broker.coordination.tree import EmbeddedSettings
 from broker.coordination.verbs import Session
 from logstore.disk import files
@@ -351,6 +351,34 @@ def test_the_lowest_zxid_does_not_win(dirs: list[str], monkeypatch: pytest.Monke
     monkeypatch.setattr("broker.coordination.copies.max", lowest, raising=False)
     with pytest.raises(AssertionError):
         test_the_highest_zxid_wins(dirs)
+
+
+def test_an_incomplete_line_is_cut_before_the_next_change(dirs: list[str]) -> None:
+    """A crash left a long one; what follows is shorter, and must not end in the old bytes."""
+    fill(dirs[:1])
+    with EmbeddedStore(dirs[:1]) as store, store.connect() as session:
+        session.create("/lost", b"x" * 1500)
+    data = bytearray(journal(dirs[0]).read_bytes())
+    start = data.rindex(b"\n", 0, len(data) - 1) + 1
+    end = start - start % 512 + 512
+    data[start:end] = bytes(end - start)
+    journal(dirs[0]).write_bytes(data)
+    with EmbeddedStore(dirs[:1]) as store, store.connect() as session:
+        assert session.create("/s", b"x" * 600).czxid == 4
+    assert names(dirs[:1]) == (4, ["0", "1", "2", "s"])
+
+
+def test_an_incomplete_line_that_stays_is_noticed(
+    dirs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mutant writes over its beginning only."""
+
+    def keep(data: bytes, path: str) -> Journal:
+        return decode_journal(data, path)._replace(is_torn=False)
+
+    monkeypatch.setattr("broker.coordination.copies.decode_journal", keep)
+    with pytest.raises(CopyDamagedError):
+        test_an_incomplete_line_is_cut_before_the_next_change(dirs)
 
 
 def test_the_copies_are_closed_once(dirs: list[str]) -> None:

@@ -36,6 +36,13 @@ class Heard(Generic[Item]):
         while self.next() != item:
             pass
 
+    def all(self) -> list[Item]:
+        """Give the calls that were made."""
+        found = []
+        while not self._items.empty():
+            found.append(self._items.get())
+        return found
+
     def all_until_now(self, session: Session, other: Session) -> list[Item]:
         """Give all calls for changes that were made before, which a last change shows."""
         with suppress(NodeExistsError):
@@ -44,7 +51,4 @@ class Heard(Generic[Item]):
         session.watch(path, last)
         other.create(path)
         last.next()
-        found = []
-        while not self._items.empty():
-            found.append(self._items.get())
-        return found
+        return self.all()

@@ -1,21 +1,24 @@
 """Keep the journals of an embedded store in its log dirs: one copy in each, with the same changes.
 
 A change counts when every log dir that works has it durably, and at least one works. If a disk
-fails, its log dir is left out from then on, and the others continue. If a disk is full, the change
-is taken back from all log dirs, and the caller gets an error. At an open, the copy with the highest
-zxid wins, and the other copies are written anew from it.
+fails, or hangs while others answer, its log dir is left out from then on, and the others continue.
+If a disk is full, the change is taken back from all log dirs, and the caller gets an error. At an
+open, the copy with the highest zxid wins, and the other copies are written anew from it.
 
 The caller owns the log dirs: it holds their locks. One thread at a time calls `append`.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
+from broker.coordination.disk_workers import Call, DiskWorker, wait_for
 from broker.coordination.errors import (
     CopiesOfflineError,
     CopyDamagedError,
@@ -34,6 +37,7 @@ from logstore.disk import files
 from logstore.disk.failures import DISK_IS_FULL, PROCESS_IS_FULL
 
 JOURNAL_BYTES_MAX = 1 << 30
+REWRITE_BYTES_PER_SECOND = 5 << 20  # a slower disk counts as one that hangs
 NOT_OF_THE_DISK = DISK_IS_FULL | PROCESS_IS_FULL
 
 FailureCallback = Callable[[str, OSError], object]
@@ -41,7 +45,7 @@ FailureCallback = Callable[[str, OSError], object]
 
 @dataclass(slots=True)
 class _Copy:
-    """The open journal of one log dir.
+    """The open journal of one log dir. After the open, only the calls of its worker change it.
 
     Attributes:
         size_bytes: where the next change is written.
@@ -49,12 +53,49 @@ class _Copy:
         written_bytes: the size of the journal when it was last written anew.
     """
 
+    worker: DiskWorker
+    path: str
     fd: int
     size_bytes: int
     digest: int
     written_bytes: int
     next_digest: int = 0
     next_size_bytes: int = 0
+
+    def append(self, draft: Draft) -> None:
+        """Write a change, durably."""
+        line, self.next_digest = encode_change(draft.zxid, draft.rows, self.digest, self.size_bytes)
+        self.next_size_bytes = self.size_bytes + len(line)
+        files.write_fully(self.fd, [line], self.size_bytes)
+        files.sync_data(self.fd)
+
+    def confirm(self) -> None:
+        """Take note that the change of `append` counts."""
+        self.size_bytes, self.digest = self.next_size_bytes, self.next_digest
+
+    def take_back(self) -> None:
+        """Cut off the change of `append`, durably."""
+        try:
+            files.ftruncate(self.fd, self.size_bytes)
+            files.sync_data(self.fd)
+        except OSError as error:  # also of a full disk
+            raise files.SyncError.of(error) from error
+
+    def replace(self, data: bytes, digest: int) -> None:
+        """Replace the journal by one without changes."""
+        files.write_atomically(self.path, data)
+        try:
+            fd = files.open_regular(self.path, files.READ_WRITE)
+        except OSError as error:  # the open file has no name any more
+            raise files.SyncError.of(error) from error
+        self.close()
+        self.fd, self.digest = fd, digest
+        self.size_bytes = self.written_bytes = len(data)
+
+    def close(self) -> None:
+        """Close the file. Every change that counts was synced, so an error says nothing."""
+        with suppress(OSError):
+            files.close(self.fd)
 
 
 class Copies:
@@ -131,8 +172,21 @@ class Copies:
         )
         if journal is not None and is_newest:
             self._open(path, journal.size_bytes, journal.digest, journal.written_bytes)
-        elif not self._write_anew(path, *encode_journal(self._store_id, self.tree)):
-            raise CopyFullError(os.path.join(path, JOURNAL_NAME))
+        else:
+            self._write_first(path)
+
+    def _write_first(self, path: str) -> None:
+        """Write and open a whole journal at an open; raises CopyFullError."""
+        name = os.path.join(path, JOURNAL_NAME)
+        data, digest = encode_journal(self._store_id, self.tree)
+        try:
+            files.write_atomically(name, data)
+        except OSError as error:
+            if error.errno in NOT_OF_THE_DISK and not files.is_of_sync(error):
+                raise CopyFullError(name) from error
+            self._fail(path, error)
+        else:
+            self._open(path, len(data), digest, len(data))
 
     def _remove_unfinished(self, path: str) -> None:
         """Remove the new journals that a crash left unfinished."""
@@ -158,88 +212,76 @@ class Copies:
             raise CopiesOfflineError(self.failures, what)
         self._check_working()
         self._is_undecided = True
-
-        def write(copy: _Copy) -> None:
-            place = (copy.digest, copy.size_bytes)
-            line, copy.next_digest = encode_change(draft.zxid, draft.rows, *place)
-            copy.next_size_bytes = copy.size_bytes + len(line)
-            files.write_fully(copy.fd, [line], copy.size_bytes)
-
-        full = self._on_each(write)
-        if full is not None:
-            self._take_back()
-            raise CopyFullError(os.path.join(full, JOURNAL_NAME))
-        self._on_each(lambda copy: files.sync_data(copy.fd))
+        before = len(self._copies)
+        full = self._on_each(lambda copy: copy.append(draft))
+        if full:
+            self._on_each(_Copy.take_back)
+            if len(self._copies) < before:
+                what = "a change could not be taken back, so it may have happened"
+                raise CopiesOfflineError(self.failures, f"{what}; open the store again")
+            self._is_undecided = False
+            raise CopyFullError(os.path.join(full[0], JOURNAL_NAME))
         self._check_working()
 
     def confirm(self) -> None:
         """Take note that the tree has the change of `append`; a long journal is written anew."""
-        self._on_each(_advance)
-        self._rewrite_long_ones()
+        for copy in self._copies.values():
+            copy.confirm()
+        least = self._settings.rewrite_bytes_min
+        long = [path for path, copy in self._copies.items() if _is_long(copy, least)]
+        if long:
+            journal = encode_journal(self._store_id, self.tree)
+            seconds = len(journal[0]) / REWRITE_BYTES_PER_SECOND
+            for path in self._on_each(lambda copy: copy.replace(*journal), long, seconds):
+                copy = self._copies[path]
+                copy.written_bytes = copy.size_bytes  # its disk is full: try again later
         self._is_undecided = False
 
-    def _on_each(self, call: Callable[[_Copy], object]) -> str | None:
-        """Call the disk of each copy; a log dir that fails is left out. Returns a full log dir."""
-        full = None
-        for path, copy in list(self._copies.items()):
-            try:
-                call(copy)
-            except OSError as error:
-                if error.errno in DISK_IS_FULL and not files.is_of_sync(error):
-                    full = path
+    def _on_each(
+        self,
+        call: Callable[[_Copy], object],
+        paths: Sequence[str] | None = None,
+        seconds_more: float = 0.0,
+    ) -> list[str]:
+        """Call the disk of each copy; a log dir that fails or hangs is left out.
+
+        Returns:
+            the log dirs whose disk is full, or for whose calls the process lacked something.
+        """
+        calls = {
+            path: copy.worker.begin(partial(call, copy))
+            for path, copy in list(self._copies.items())
+            if paths is None or path in paths
+        }
+        wait_for(calls.values(), self._settings.disk_seconds_max + seconds_more)
+        kept = []
+        for path, made in calls.items():
+            has_answered = made.is_over.is_set()
+            hangs = TimeoutError(errno.ETIMEDOUT, "the disk hangs, and others do not", path)
+            error = made.error if has_answered else hangs
+            if isinstance(error, OSError):
+                if error.errno in NOT_OF_THE_DISK and not files.is_of_sync(error):
+                    kept.append(path)
                 else:
                     self._fail(path, error)
-        return full
-
-    def _take_back(self) -> None:
-        """Cut the change off that could not be written to all copies, durably."""
-        before = len(self._copies)
-
-        def cut(copy: _Copy) -> None:
-            try:
-                files.ftruncate(copy.fd, copy.size_bytes)
-                files.sync_data(copy.fd)
-            except OSError as error:  # also of a full disk
-                raise files.SyncError.of(error) from error
-
-        self._on_each(cut)
-        if len(self._copies) < before:
-            what = "a change could not be taken back, so it may have happened; open the store again"
-            raise CopiesOfflineError(self.failures, what)
-        self._is_undecided = False
-
-    # --- whole journals ---------------------------------------------------------------------------
-
-    def _rewrite_long_ones(self) -> None:
-        journal: tuple[bytes, int] | None = None
-        for path, copy in list(self._copies.items()):
-            changes_bytes = copy.size_bytes - copy.written_bytes
-            if changes_bytes > max(self._settings.rewrite_bytes_min, copy.written_bytes):
-                journal = journal or encode_journal(self._store_id, self.tree)
-                if not self._write_anew(path, *journal):
-                    copy.written_bytes = copy.size_bytes  # the disk is full: try again later
-
-    def _write_anew(self, path: str, data: bytes, digest: int) -> bool:
-        """Replace the journal of a log dir by one without changes; False if the disk is full."""
-        try:
-            files.write_atomically(os.path.join(path, JOURNAL_NAME), data)
-        except OSError as error:
-            if error.errno in NOT_OF_THE_DISK and not files.is_of_sync(error):
-                return False
-            self._fail(path, error)
-        else:
-            self._open(path, len(data), digest, len(data))
-        return True
+            elif error is not None:
+                raise error
+        return kept
 
     def _open(self, path: str, size_bytes: int, digest: int, written_bytes: int) -> None:
-        """Open the journal of a log dir for changes; the one that was open before is closed."""
+        """Open the journal of a log dir for changes, and start its worker."""
+        name = os.path.join(path, JOURNAL_NAME)
         try:
-            fd = files.open_regular(os.path.join(path, JOURNAL_NAME), files.READ_WRITE)
+            fd = files.open_regular(name, files.READ_WRITE)
         except OSError as error:
             self._fail(path, error)
             return
-        self._close(path)
-        self._copies[path] = _Copy(fd, size_bytes, digest, written_bytes)
+        try:
+            worker = DiskWorker(path)
+        except BaseException:
+            files.close(fd)
+            raise
+        self._copies[path] = _Copy(worker, name, fd, size_bytes, digest, written_bytes)
 
     # --- log dirs that fail -----------------------------------------------------------------------
 
@@ -253,20 +295,21 @@ class Copies:
         if not self._copies:
             raise CopiesOfflineError(self.failures)
 
-    def _close(self, path: str) -> None:
+    def _close(self, path: str) -> Call | None:
+        """Have the worker close the file of a log dir, after a call that may still hang."""
         copy = self._copies.pop(path, None)
-        if copy is not None:
-            with suppress(OSError):  # every change was synced
-                files.close(copy.fd)
+        return copy.worker.end(copy.close) if copy is not None else None
 
     def close(self) -> None:
         """Close the files; a second close does nothing."""
-        for path in list(self._copies):
-            self._close(path)
+        for call in [self._close(path) for path in list(self._copies)]:
+            if call is not None:
+                call.is_over.wait(self._settings.disk_seconds_max)
 
 
-def _advance(copy: _Copy) -> None:
-    copy.size_bytes, copy.digest = copy.next_size_bytes, copy.next_digest
+def _is_long(copy: _Copy, bytes_min: int) -> bool:
+    """Decide whether the changes in a journal are so large that it is written anew."""
+    return copy.size_bytes - copy.written_bytes > max(bytes_min, copy.written_bytes)
 
 
 def _check_ids(journals: dict[str, Journal]) -> None:

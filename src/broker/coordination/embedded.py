@@ -45,7 +45,7 @@ from broker.coordination.watches import Watch, Watches
 
 SESSION_ID_BITS = 62
 DEFAULTS = EmbeddedSettings()
-CALLBACK_SECONDS_MAX = 5.0  # a close waits this long for the callbacks that are queued
+CALLBACK_SECONDS_MAX = 5.0  # a close waits this long for a change, and for queued callbacks
 
 
 class EmbeddedStore(Store):
@@ -109,12 +109,19 @@ class EmbeddedStore(Store):
         return session
 
     def close(self) -> None:
-        """End all sessions and close the files; the next open deletes ephemeral znodes."""
+        """End all sessions and close the files; the next open deletes ephemeral znodes.
+
+        If the last disk hangs in a change, the close does not wait for it.
+        """
         self._is_closed = True
-        with self._writing:
+        is_idle = self._writing.acquire(timeout=CALLBACK_SECONDS_MAX)
+        try:
             states = list(self._sessions.values())
             self._sessions.clear()
             self._copies.close()
+        finally:
+            if is_idle:
+                self._writing.release()
         for state in states:
             state.end(None)
 

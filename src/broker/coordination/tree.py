@@ -36,11 +36,13 @@ class EmbeddedSettings(NamedTuple):
         store_bytes_max: the largest size of all paths and data together.
         rewrite_bytes_min: a journal is written anew when the changes since it was last written anew
             are larger than this, and larger than the znodes were then.
+        disk_seconds_max: a log dir is left out if its disk takes this much longer than another.
     """
 
     nodes_max: int = 100_000
     store_bytes_max: int = 64 << 20
     rewrite_bytes_min: int = 1 << 20
+    disk_seconds_max: float = 5.0
 
 
 class Node(NamedTuple):

@@ -1,0 +1,116 @@
+"""Test an embedded coordination store whose disks hang: one of them, or all."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+
+from broker.coordination import embedded
+from broker.coordination.disk_workers import Call, DiskWorker, wait_for
+from broker.coordination.embedded import EmbeddedStore
+from broker.coordination.errors import CoordinationError
+from broker.coordination.tree import EmbeddedSettings
+from logstore.disk import files
+from support.places import fast_directory
+
+
+@pytest.fixture
+def dirs() -> Iterator[list[str]]:
+    """Make three log dirs."""
+    with fast_directory() as base:
+        paths = [base / name for name in "abc"]
+        for path in paths:
+            path.mkdir()
+        yield [str(path) for path in paths]
+
+
+def names(dirs: list[str]) -> tuple[int, list[str]]:
+    """Open a store, and give its zxid and the names of its znodes."""
+    with EmbeddedStore(dirs) as store, store.connect() as session:
+        return session.zxid(), session.children("/")
+
+
+def hang_at(path: str, monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
+    """Make the syncs of a log dir hang; returns events of the first hang and of its end."""
+    hangs, may_end, real = threading.Event(), threading.Event(), files.sync_data
+
+    def sync(fd: int) -> None:
+        if os.readlink(f"/proc/self/fd/{fd}").startswith(path):
+            hangs.set()
+            assert may_end.wait(60)
+        real(fd)
+
+    monkeypatch.setattr(files, "sync_data", sync)
+    return hangs, may_end
+
+
+def test_a_disk_that_hangs_is_left_out(dirs: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others continue after a moment. When it answers at last, nothing goes wrong."""
+    settings = EmbeddedSettings(disk_seconds_max=0.1)
+    with EmbeddedStore(dirs, settings) as store, store.connect() as session:
+        _, may_end = hang_at(dirs[1], monkeypatch)
+        session.create("/while")
+        assert isinstance(store.failures[dirs[1]], TimeoutError)
+        session.create("/later")
+        may_end.set()
+        session.create("/last")
+    assert names(dirs) == (3, ["last", "later", "while"])
+    assert names([dirs[1]]) == (3, ["last", "later", "while"])
+
+
+def test_no_disk_is_slow_alone(dirs: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """If no other disk answers, a change waits, and a close does not wait for it."""
+    monkeypatch.setattr(embedded, "CALLBACK_SECONDS_MAX", 0.05)
+    settings = EmbeddedSettings(disk_seconds_max=0.05)
+    store = EmbeddedStore(dirs[:1], settings)
+    session = store.connect()
+    hangs, may_end = hang_at(dirs[0], monkeypatch)
+    errors: list[CoordinationError] = []
+
+    def write() -> None:
+        try:
+            session.create("/slow")
+        except CoordinationError as error:
+            errors.append(error)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    assert hangs.wait(60)
+    writer.join(0.3)
+    assert writer.is_alive() and not store.failures
+    store.close()
+    may_end.set()
+    writer.join(60)
+    assert names(dirs)[1] == ["slow"]
+
+
+def test_calls_are_made_in_their_order_and_keep_their_errors() -> None:
+    """The last one ends the thread."""
+    made: list[int] = []
+
+    def fail() -> None:
+        raise OSError(5, "as a test wants it")
+
+    worker = DiskWorker("x")
+    calls = [worker.begin(partial(made.append, number)) for number in range(5)]
+    bad = worker.begin(fail)
+    last = worker.end(lambda: made.append(9))
+    wait_for([*calls, bad, last], 60)
+    assert made == [0, 1, 2, 3, 4, 9]
+    assert isinstance(bad.error, OSError) and not bad.is_good
+    assert all(call.is_good for call in [*calls, last])
+
+
+def test_a_wait_ends_for_a_call_that_hangs_alone() -> None:
+    """But not as long as no other has a good answer."""
+    over, hanging = Call(lambda: None), Call(lambda: None)
+    over.make()
+    wait_for([over, hanging], 0.01)
+    assert not hanging.is_over.is_set()
+    threading.Timer(0.1, hanging.make).start()
+    wait_for([hanging], 0.01)
+    assert hanging.is_good
