@@ -103,6 +103,22 @@ def test_an_incomplete_last_line_is_cut_off() -> None:
         assert found.tree.nodes == whole.tree.nodes
 
 
+def test_zeros_before_the_last_line_are_damage() -> None:
+    """A crash loses blocks of one line only: what comes before was synced."""
+    tree = Tree()
+    data, digest = journal.encode_journal(STORE_ID, tree)
+    for number in range(30):
+        draft = changed(tree, [Create(f"/{number}", b"x" * 90)])
+        line, digest = journal.encode_change(draft.zxid, draft.rows, digest, len(data))
+        data += line
+    for block in range(1, len(data) // 512 - 1):
+        wrong = bytearray(data)
+        wrong[block * 512 : (block + 1) * 512] = bytes(512)
+        assert b"\n" in wrong[(block + 1) * 512 : -1]
+        with pytest.raises(CopyDamagedError):
+            journal.decode_journal(bytes(wrong), "journal")
+
+
 @pytest.mark.parametrize("cut", [1, 2, 30])
 def test_a_last_line_that_ends_inside_a_block_is_damage(cut: int) -> None:
     """No crash leaves a part of a block, so bytes were lost in another way."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,9 @@ import pytest
 from broker.coordination.embedded import EmbeddedStore
 from broker.coordination.verbs import Session, SessionKey, Store
 from cluster.zookeeper import ZooKeeperStore
+from support.cut_session import Cut
 from support.heard import Connect
+from support.tcp_link import TcpLink
 from support.zookeeper_process import ZooKeeperProcess, zookeeper
 
 SESSION_MS, REQUEST_MS = 600_000, 60_000  # a busy machine is no failure
@@ -71,3 +73,36 @@ def session(connect: Connect) -> Session:
 def other(connect: Connect) -> Session:
     """Give a second session of the store."""
     return connect()
+
+
+@pytest.fixture
+def make_cut(
+    server: ZooKeeperProcess, zookeeper_store: ZooKeeperStore
+) -> Iterator[Callable[..., Cut]]:
+    """Give a function that makes a session whose connection can be cut."""
+    made: list[Session] = []
+    with TcpLink(server.port) as link:
+
+        def make(session_ms: int = 600_000) -> Cut:
+            store = ZooKeeperStore(
+                f"127.0.0.1:{link.port},127.0.0.1:{link.port}{zookeeper_store.chroot}",
+                session_timeout_ms=session_ms,
+                request_timeout_ms=REQUEST_MS,
+            )
+            other = zookeeper_store.connect()
+            made.append(other)
+            cut = Cut(link, store, other)
+            made.append(cut.session)
+            return cut
+
+        yield make
+        link.cut()  # no answer is waited for that was swallowed
+        link.heal()
+        for session in made:
+            session.close()
+
+
+@pytest.fixture
+def cut(make_cut: Callable[..., Cut]) -> Cut:
+    """Give a session whose connection can be cut."""
+    return make_cut()

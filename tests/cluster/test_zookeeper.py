@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -13,73 +12,18 @@ from broker.coordination.errors import (
     CoordinationError,
     NotConnectedError,
     OutcomeUnknownError,
-    SessionClosedError,
-    SessionExpiredError,
 )
 from broker.coordination.verbs import Event, EventKind, Session, SessionState
-from cluster.zookeeper import Credentials, ZooKeeperSession, ZooKeeperStore
+from cluster.zookeeper import Credentials, ZooKeeperStore
+from support.cut_session import Cut
 from support.heard import SECONDS_MAX, Heard
-from support.tcp_link import TcpLink
 from support.zookeeper_process import ZooKeeperProcess
 
 CREATED, CHANGED, DELETED, CHILDREN = list(EventKind)
 CONNECTED, SUSPENDED, EXPIRED, CLOSED = list(SessionState)
 
 
-REQUEST_MS, SHORT_MS = 60_000, 50
-
-
-class Cut:
-    """A session whose connection can be cut, and one of the same store that keeps its own."""
-
-    def __init__(self, link: TcpLink, store: ZooKeeperStore, other: ZooKeeperSession) -> None:
-        self.link, self.store, self.other = link, store, other
-        self.session = store.connect()
-        self.states = Heard[SessionState]()
-        self.session.on_session(self.states)
-
-    def cut(self) -> None:
-        """Cut the connection, and wait until the session knows."""
-        self.link.cut()
-        self.states.until(SUSPENDED)
-
-    def heal(self) -> None:
-        """Let the session connect again, and wait until it has."""
-        self.link.heal()
-        self.states.until(CONNECTED)
-
-
-@pytest.fixture
-def make_cut(
-    server: ZooKeeperProcess, zookeeper_store: ZooKeeperStore
-) -> Iterator[Callable[..., Cut]]:
-    """Give a function that makes a session whose connection can be cut."""
-    made: list[Session] = []
-    with TcpLink(server.port) as link:
-
-        def make(session_ms: int = 600_000) -> Cut:
-            store = ZooKeeperStore(
-                f"127.0.0.1:{link.port}{zookeeper_store.chroot}",
-                session_timeout_ms=session_ms,
-                request_timeout_ms=REQUEST_MS,
-            )
-            other = zookeeper_store.connect()
-            made.append(other)
-            cut = Cut(link, store, other)
-            made.append(cut.session)
-            return cut
-
-        yield make
-        link.cut()  # no answer is waited for that was swallowed
-        link.heal()
-        for session in made:
-            session.close()
-
-
-@pytest.fixture
-def cut(make_cut: Callable[..., Cut]) -> Cut:
-    """Give a session whose connection can be cut."""
-    return make_cut()
+SHORT_MS = 50
 
 
 # --- lost connections -----------------------------------------------------------------------------
@@ -114,7 +58,7 @@ def test_a_call_without_a_connection_sends_nothing(cut: Cut) -> None:
     """It waits for its time-out, and says that nothing was changed."""
     cut.session.create("/a")
     cut.cut()
-    cut.store.request_timeout_ms = SHORT_MS
+    before, cut.store.request_timeout_ms = cut.store.request_timeout_ms, SHORT_MS
     for call in (
         lambda: cut.session.set("/a", b"x"),
         lambda: cut.session.get("/a"),
@@ -125,7 +69,7 @@ def test_a_call_without_a_connection_sends_nothing(cut: Cut) -> None:
         with pytest.raises(NotConnectedError) as caught:
             call()
         assert caught.value.session_id == cut.session.key.session_id
-    cut.store.request_timeout_ms = REQUEST_MS
+    cut.store.request_timeout_ms = before
     cut.heal()
     assert cut.session.get("/a").version == 0
 
@@ -266,91 +210,6 @@ def test_watches_survive_many_losses(cut: Cut) -> None:
             cut.link.heal()
     assert is_complete.wait(SECONDS_MAX)
     assert seen == sorted(seen)
-
-
-# --- expiry ---------------------------------------------------------------------------------------
-
-
-def test_a_session_expires_while_its_connection_is_lost(make_cut: Callable[..., Cut]) -> None:
-    """It hears so when it connects again; every call raises; no other session takes its place."""
-    cut = make_cut(session_ms=2_000)
-    gone, never = Heard[Event](), Heard[Event]()
-    cut.session.create("/e", ephemeral=True)
-    cut.session.watch("/a", never)
-    cut.other.watch("/e", gone)
-    cut.link.cut()
-    assert gone.next() == Event(DELETED, "/e")
-    cut.link.heal()
-    cut.states.until(EXPIRED)
-    connections = cut.link.connections
-    calls: list[Any] = [lambda: cut.session.create("/x"), lambda: cut.session.get("/")]
-    for call in calls:
-        with pytest.raises(SessionExpiredError):
-            call()
-    cut.other.create("/a")
-    assert never.all_until_now(cut.other, cut.other) == []
-    assert cut.other.children("/") == ["a", "barrier"]
-    assert cut.link.connections == connections
-    cut.session.close()
-
-
-def test_a_session_is_continued_after_its_process_died(
-    cut: Cut, zookeeper_store: ZooKeeperStore
-) -> None:
-    """With its id and password: its ephemeral znodes are those of the new holder."""
-    cut.session.create("/e", ephemeral=True)
-    cut.cut()
-    with zookeeper_store.connect(cut.session.key) as session:
-        assert session.key == cut.session.key
-        assert session.get("/e").ephemeral_owner == session.key.session_id
-        made = session.create("/f", ephemeral=True)
-        assert made.ephemeral_owner == session.key.session_id
-    assert cut.other.children("/") == []
-    cut.link.heal()
-    cut.states.until(EXPIRED)
-
-
-def test_a_session_is_closed_though_its_holder_takes_it_back(
-    zookeeper_store: ZooKeeperStore,
-) -> None:
-    """The holder connects again and again; the close succeeds nevertheless."""
-    for _ in range(20):
-        victim, states = zookeeper_store.connect(), Heard[SessionState]()
-        victim.on_session(states)
-        victim.create("/e", ephemeral=True)
-        zookeeper_store.connect(victim.key).close()
-        states.until(EXPIRED)
-        with zookeeper_store.connect() as session:
-            assert session.children("/") == []
-
-
-def test_a_call_that_waits_hears_of_the_end(cut: Cut) -> None:
-    """It does not wait for its time-out when the session ends."""
-    cut.cut()
-    errors: list[CoordinationError] = []
-
-    def read() -> None:
-        try:
-            cut.session.get("/")
-        except CoordinationError as error:
-            errors.append(error)
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    cut.session.close()
-    reader.join(SECONDS_MAX)
-    assert [type(error) for error in errors] == [SessionClosedError]
-
-
-def test_no_server_is_a_time_out(server: ZooKeeperProcess) -> None:
-    """A store that does not answer is reported, and nothing is left behind."""
-    with TcpLink(server.port) as link:
-        link.cut()
-        store = ZooKeeperStore(f"127.0.0.1:{link.port}", request_timeout_ms=50)
-        before = threading.active_count()
-        with pytest.raises(NotConnectedError):
-            store.connect()
-        assert threading.active_count() <= before + 1
 
 
 # --- passwords and paths --------------------------------------------------------------------------

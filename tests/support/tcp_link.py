@@ -17,14 +17,14 @@ class TcpLink:
 
     Attributes:
         port: where clients connect.
-        connections: how many were made since the start.
+        forwarded: how many connections have reached the server since the start.
     """
 
     def __init__(self, target: int) -> None:
         self._target = target
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
-        self.connections = 0
+        self.forwarded = 0
         self._is_cut = False
         self._swallowing: set[socket.socket] = set()
         self._sockets: list[socket.socket] = []
@@ -83,7 +83,6 @@ class TcpLink:
             except OSError:
                 return
             with self._lock:
-                self.connections += 1
                 is_cut = self._is_cut
             if is_cut:
                 client.close()
@@ -94,6 +93,7 @@ class TcpLink:
                 client.close()
                 continue
             with self._lock:
+                self.forwarded += 1
                 self._sockets += [client, server]
             for source, target in ((client, server), (server, client)):
                 arguments = (source, target, source is server)
