@@ -81,45 +81,58 @@ class DescribeDirsResponse(NamedTuple):
         return json.dumps(self.to_dict(), indent=indent)
 
 
-def describe_dir(
-    replicas: Replicas, log_dir: LogDir, topics: Collection[str] = ()
-) -> LogDirDescription:
-    """Describe a log dir from memory, because its disk may hang."""
-    found = [
-        PartitionDescription(log.topic, log.partition, log.size_bytes, False, 0)
-        for log in replicas.on(log_dir)
-    ]
-    found += [
-        PartitionDescription(key.topic, key.partition, 0, False, 0)
-        for key, replica in list(replicas.offline.items())
-        if replica.log_dir is log_dir
-    ]
-    found += _temporary(replicas, log_dir)
-    return LogDirDescription(
-        log_dir.path,
-        not log_dir.is_offline,
-        log_dir.offline_reason,
-        log_dir.state.value,
-        log_dir.usage.total_bytes,
-        log_dir.usage.usable_bytes,
-        tuple(sorted(one for one in found if not topics or one.topic in topics)),
-        log_dir.reason or log_dir.generation.old or None,
-        log_dir.since_ms,
-        log_dir.directory_id,
-    )
+class Whereabouts:
+    """Hold where the replicas of a store were at one moment.
 
+    If each log dir was described at a moment of its own, a replica that is swapped meanwhile could
+    be in no log dir, or in two. The moves are noted after the replicas: if a move ends in between,
+    its replica is still at the source.
+    """
 
-def _temporary(replicas: Replicas, log_dir: LogDir) -> Iterator[PartitionDescription]:
-    """Describe the copies of running moves, and of moves that will continue, in one log dir."""
-    running = dict(replicas.running_moves)
-    for key, move in running.items():
-        if move.target_dir == log_dir.path:
-            yield PartitionDescription(*key, move.size_bytes, True, UNKNOWN_LAG)
-    for key, found in list(replicas.copies.moves.items()):
-        live = replicas.opened.get(key)
-        is_over = live is not None and host.metadata_of(live.log).moving is None
-        if found.log_dir is log_dir and key not in running and not is_over:
-            yield PartitionDescription(*key, found.size_bytes, True, UNKNOWN_LAG)
+    def __init__(self, replicas: Replicas) -> None:
+        self.opened = dict(replicas.opened)
+        self.offline = dict(replicas.offline)
+        self.moves = dict(replicas.running_moves)
+        self.left = dict(replicas.copies.moves)
+
+    def describe(self, log_dir: LogDir, topics: Collection[str] = ()) -> LogDirDescription:
+        """Describe a log dir from memory, because its disk may hang."""
+        found = [
+            PartitionDescription(*key, replica.log.size_bytes, False, 0)
+            for key, replica in self.opened.items()
+            if replica.log_dir.path == log_dir.path
+        ]
+        found += [
+            PartitionDescription(*key, 0, False, 0)
+            for key, offline in self.offline.items()
+            if offline.log_dir is log_dir
+        ]
+        found += self._temporary(log_dir)
+        return LogDirDescription(
+            log_dir.path,
+            not log_dir.is_offline,
+            log_dir.offline_reason,
+            log_dir.state.value,
+            log_dir.usage.total_bytes,
+            log_dir.usage.usable_bytes,
+            tuple(sorted(one for one in found if not topics or one.topic in topics)),
+            log_dir.reason or log_dir.generation.old or None,
+            log_dir.since_ms,
+            log_dir.directory_id,
+        )
+
+    def _temporary(self, log_dir: LogDir) -> Iterator[PartitionDescription]:
+        """Describe the copies that a move is building in a log dir, or that it will continue."""
+        for key, move in self.moves.items():
+            live = self.opened.get(key)
+            is_swapped = live is not None and live.log_dir.path == log_dir.path
+            if move.target_dir == log_dir.path and not is_swapped:
+                yield PartitionDescription(*key, move.size_bytes, True, UNKNOWN_LAG)
+        for key, left in self.left.items():
+            live = self.opened.get(key)
+            is_over = live is not None and host.metadata_of(live.log).moving is None
+            if left.log_dir is log_dir and key not in self.moves and not is_over:
+                yield PartitionDescription(*key, left.size_bytes, True, UNKNOWN_LAG)
 
 
 def describe_stranger(path: str) -> LogDirDescription:

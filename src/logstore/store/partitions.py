@@ -20,7 +20,6 @@ from logstore.store.state import StoreState
 if TYPE_CHECKING:
     from logstore.store.describe import (
         DescribeDirsResponse,
-        LogDirDescription,
         StoreMetrics,
     )
     from logstore.store.recovery_report import VerifiedLog, VerifyReport
@@ -72,24 +71,26 @@ class Partitions:
         self, log_dirs: Collection[StrPath] = (), topics: Collection[str] = ()
     ) -> DescribeDirsResponse:
         """Describe log dirs and their replicas; see `LogStore.describe_dirs`."""
-        from logstore.store.describe import DescribeDirsResponse, describe_stranger
+        from logstore.store.describe import DescribeDirsResponse, Whereabouts, describe_stranger
 
         self._state.check()
         names = [path_of(one, "log_dirs") for one in many(log_dirs, "log_dirs", "paths")]
         topics = [text(one, "topics") for one in many(topics, "topics", "text")]
         names = names or list(self._state.log_dirs)
         found = [(name, self._state.find_dir(name)) for name in names]
+        for _, log_dir in found:
+            if log_dir is not None:
+                self._look_into(log_dir)
+        now = Whereabouts(self._state.replicas)
         return DescribeDirsResponse(
             tuple(
-                describe_stranger(name) if log_dir is None else self._describe(log_dir, topics)
+                describe_stranger(name) if log_dir is None else now.describe(log_dir, topics)
                 for name, log_dir in found
             )
         )
 
-    def _describe(self, log_dir: LogDir, topics: Collection[str]) -> LogDirDescription:
-        from logstore.store.describe import describe_dir
-
-        return describe_dir(self._state.replicas, log_dir, topics)
+    def _look_into(self, log_dir: LogDir) -> None:
+        """Open the logs of a log dir before it is described; here, all logs are open."""
 
     def metrics(self) -> StoreMetrics:
         """Take a frozen snapshot of the gauges."""

@@ -35,7 +35,6 @@ from logstore.log.view import open_view as open_log_view
 from logstore.names import TopicPartition, key_or_none, partition_named
 from logstore.store.admin.admin import Admin
 from logstore.store.catalog import Catalog
-from logstore.store.describe import LogDirDescription
 from logstore.store.dirs.dir_failures import DirFailures, FailureCallback
 from logstore.store.dirs.old_copies import REMEDY
 from logstore.store.other_copies import MoveFound
@@ -207,15 +206,14 @@ class StoreView(Partitions):
     def _known(self) -> set[TopicPartition]:
         return {*self._seen, *self._replicas.offline, *self._replicas.absent()}
 
-    def _describe(self, log_dir: LogDir, topics: Collection[str]) -> LogDirDescription:
-        """Describe one log dir; open its logs, because the size of a closed log is unknown."""
+    def _look_into(self, log_dir: LogDir) -> None:
+        """Open the logs of a log dir before it is described: only an open log knows its size."""
         for key, facts in list(self._seen.items()):
             if facts.log_dir == log_dir.path and not log_dir.is_offline:
                 try:
                     self._find(key)
                 except LogStoreError as error:
                     self._replicas.found_offline(key, OfflineReplica(error, log_dir))
-        return super()._describe(log_dir, topics)
 
     def close(self, timeout: float | None) -> tuple[str, ...]:
         """Release all descriptors, without waiting: a view writes nothing."""
