@@ -104,8 +104,9 @@ def test_the_rate_of_moves_outlives_a_restart(dirs: list[Path]) -> None:
     """And so does its removal."""
     with Broker.start(dirs) as broker, KafkaClient(broker.bootstrap_servers) as client:
         ask = Asker(client, 0, broker.store.log_dirs)
-        assert settings_of(ask, BROKER, "0")[MOVE_RATE] == (str(2**63 - 1), 2, False)
+        assert settings_of(ask, BROKER, "0")[MOVE_RATE] == (str(2**63 - 1), 5, False)
         assert ask.alter(BROKER, "0", (MOVE_RATE, SET, "12345")) == [0]
+        assert settings_of(ask, BROKER, "0")[MOVE_RATE] == ("12345", 2, False)
         assert ReplicaMover.of(broker.store).throttle.rate_of() == 12345
         assert ask.alter(BROKER, "0", (MOVE_RATE, SET, "0")) == [40]
         assert ask.alter(BROKER, "0", (MOVE_RATE, SET, "fast")) == [40]
@@ -123,7 +124,7 @@ def test_cordoned_log_dirs_take_no_new_partitions(ask: Asker, running: Broker) -
     """All but one; a path that is none of the broker's is refused."""
     first, second, third = running.store.log_dirs
     assert ask.alter(BROKER, "0", (CORDONED, SET, f"{first},{second}")) == [0]
-    assert settings_of(ask, BROKER, "0")[CORDONED][0].split(",") == [first, second]
+    assert settings_of(ask, BROKER, "0")[CORDONED] == (f"{first},{second}", 2, False)
     ask.client.create("t", 4)
     assert {dir_of(running, "t", number) for number in range(4)} == {third}
     assert ask.alter(BROKER, "0", (CORDONED, SET, "/nowhere")) == [40]
@@ -132,7 +133,7 @@ def test_cordoned_log_dirs_take_no_new_partitions(ask: Asker, running: Broker) -
     assert ask.alter(BROKER, "0", (CORDONED, APPEND, "*")) == [0]
     assert settings_of(ask, BROKER, "0")[CORDONED][0].split(",") == [first, second, third]
     assert ask.alter(BROKER, "0", (CORDONED, DELETE, None)) == [0]
-    assert settings_of(ask, BROKER, "0")[CORDONED][0] == ""
+    assert settings_of(ask, BROKER, "0")[CORDONED] == ("", 5, False)
 
 
 def test_new_partitions_are_like_the_old_ones(ask: Asker, running: Broker) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import struct
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from broker import Broker
 from broker.catalog.settings import FIXED, KEYS
+from broker.config import KAFKA_LOG_CONFIG
 from broker.requests.dispatcher import HANDLERS
 from broker.requests.services import MILESTONES
 from broker.wire import messages
@@ -124,8 +126,41 @@ def test_settings_of_a_topic(client: KafkaClient, version: int) -> None:
         assert (rows[key].value, rows[key].config_source) == (value, source), key
     assert rows["min.insync.replicas"].read_only and not rows["retention.ms"].read_only
     assert [tuple(one) for one in rows["retention.ms"].synonyms] == [("retention.ms", "-1", 1)]
+    assert [tuple(one) for one in rows["cleanup.policy"].synonyms] == [
+        ("cleanup.policy", "compact", 1), ("log.cleanup.policy", "delete", 5),
+    ]  # fmt: skip
     some = configs_of(client, 2, name, version, configuration_keys=["retention.ms", "none"])
     assert [row.name for row in some.configs] == ["retention.ms"]
+
+
+def test_a_default_that_the_broker_was_given_is_static(tmp_path: Path) -> None:
+    """Its own value comes before Kafka's, under the broker's key; a topic may still differ."""
+    log_config = KAFKA_LOG_CONFIG.replace(segment_bytes=1 << 20)
+    config = {"log_config": log_config, "num_partitions": 3}
+    with (
+        Broker.start(tmp_path, config=config) as running,
+        KafkaClient(running.bootstrap_servers) as client,
+    ):
+        client.create("t", segment_bytes="2097152")
+        client.create("u")
+        static, default = (
+            ("log.segment.bytes", "1048576", 4),
+            ("log.segment.bytes", "1073741824", 5),
+        )
+        synonyms = {}
+        for name in "tu":
+            found = configs_of(client, 2, name, include_synonyms=True).configs
+            (row,) = [row for row in found if row.name == "segment.bytes"]
+            synonyms[name] = [tuple(one) for one in row.synonyms]
+            assert row.config_source == synonyms[name][0][2]
+        assert synonyms == {"t": [("segment.bytes", "2097152", 1), static, default],
+                            "u": [static, default]}  # fmt: skip
+        rows = {row.name: row for row in configs_of(client, 4, "0", include_synonyms=True).configs}
+        assert rows["num.partitions"].config_source == 4
+        assert [tuple(one) for one in rows["num.partitions"].synonyms] == [
+            ("num.partitions", "3", 4), ("num.partitions", "1", 5),
+        ]  # fmt: skip
+        assert rows["max.connections"].config_source == 5
 
 
 def test_settings_of_a_broker(client: KafkaClient, broker: Broker) -> None:

@@ -71,6 +71,17 @@ def test_topics_by_id(client: KafkaClient) -> None:
     assert [(row.error_code, row.name) for row in rows] == [(0, "by-id"), (100, "")]
 
 
+def test_a_name_that_differs_only_in_dots_is_refused(client: KafkaClient, broker: Broker) -> None:
+    """Kafka refuses it, too: both topics would have the same metrics."""
+    client.create("dots.and_lines")
+    asked = [Topic("dots_and.lines", 1, 1), Topic("dots_and-lines", 1, 1)]
+    answer = client.call("CreateTopics", topics=asked)
+    assert [row.error_code for row in answer.topics] == [17, 0]
+    assert "dots.and_lines" in answer.topics[0].error_message
+    assert described(client, "dots_and_lines", create=True).topics[0].error_code == 17
+    assert described(client, "dots.and_lines", create=True).topics[0].error_code == 0
+
+
 def test_a_missing_topic_is_created_only_if_wanted(client: KafkaClient, broker: Broker) -> None:
     """By the client and by the broker; a bad name is 17, and internal topics stay away."""
     assert described(client, "wanted").topics[0].error_code == 3

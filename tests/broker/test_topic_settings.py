@@ -10,14 +10,18 @@ from logstore import LogConfig
 
 OURS = {"record_format", "retention_pressure"}  # settings that Kafka does not have
 KAFKA = {  # Kafka 4.1's defaults, by which its tools compare
-    "cleanup.policy": "delete", "compression.type": "producer", "delete.retention.ms": "86400000",
-    "file.delete.delay.ms": "60000", "flush.messages": "9223372036854775807",
-    "flush.ms": "9223372036854775807", "index.interval.bytes": "4096",
+    "cleanup.policy": "delete", "compression.gzip.level": "-1", "compression.lz4.level": "9",
+    "compression.type": "producer", "compression.zstd.level": "3",
+    "delete.retention.ms": "86400000", "file.delete.delay.ms": "60000",
+    "flush.messages": "9223372036854775807", "flush.ms": "9223372036854775807",
+    "index.interval.bytes": "4096",
     "max.compaction.lag.ms": "9223372036854775807", "max.message.bytes": "1048588",
     "message.timestamp.after.max.ms": "3600000",
     "message.timestamp.before.max.ms": "9223372036854775807",
     "message.timestamp.type": "CreateTime", "min.cleanable.dirty.ratio": "0.5",
     "min.compaction.lag.ms": "0", "min.insync.replicas": "1", "preallocate": "false",
+    "remote.log.copy.disable": "false",
+    "remote.log.delete.on.disable": "false", "remote.storage.enable": "false",
     "retention.bytes": "-1", "retention.ms": "604800000", "segment.bytes": "1073741824",
     "segment.index.bytes": "10485760", "segment.jitter.ms": "0", "segment.ms": "604800000",
     "unclean.leader.election.enable": "false",

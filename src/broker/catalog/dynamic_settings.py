@@ -25,6 +25,7 @@ CORDONED = "cordoned.log.dirs"
 IGNORED = frozenset({"leader.replication.throttled.rate", "follower.replication.throttled.rate"})
 FACT = "broker.alter_log_dirs_rate"  # the time of the change, and the rate; 0 means no limit
 UNLIMITED = 2**63 - 1
+DYNAMIC_DEFAULTS = {RATE: str(UNLIMITED), CORDONED: ""}  # in Kafka's form
 DIGITS_MAX = 100  # enough for any rate; Python refuses to read thousands of digits
 
 

@@ -11,6 +11,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from broker.config import KAFKA_LOG_CONFIG
 from logstore import LogConfig
 
 UNLIMITED = 2**63 - 1  # Kafka's value for a duration or a count without a limit
@@ -46,6 +47,9 @@ KEYS: dict[str, Setting] = {
     "segment.ms": Setting(LONG, UNLIMITED),
 }
 FIXED: dict[str, tuple[int, str]] = {
+    "compression.gzip.level": (INT, "-1"),
+    "compression.lz4.level": (INT, "9"),
+    "compression.zstd.level": (INT, "3"),
     "file.delete.delay.ms": (LONG, "60000"),
     "follower.replication.throttled.replicas": (LIST, ""),
     "leader.replication.throttled.replicas": (LIST, ""),
@@ -53,10 +57,53 @@ FIXED: dict[str, tuple[int, str]] = {
     "local.retention.ms": (LONG, "-2"),
     "min.insync.replicas": (INT, "1"),
     "preallocate": (BOOLEAN, "false"),
+    "remote.log.copy.disable": (BOOLEAN, "false"),
+    "remote.log.delete.on.disable": (BOOLEAN, "false"),
     "remote.storage.enable": (BOOLEAN, "false"),
     "segment.jitter.ms": (LONG, "0"),
     "unclean.leader.election.enable": (BOOLEAN, "false"),
 }
+# Where the value of a setting comes from, with Kafka's numbers.
+TOPIC_SOURCE, DYNAMIC_SOURCE, STATIC_SOURCE, DEFAULT_SOURCE = 1, 2, 4, 5
+# The broker's key for the default of a topic setting, if it is not the same key.
+BROKER_KEYS = {
+    "cleanup.policy": "log.cleanup.policy",
+    "delete.retention.ms": "log.cleaner.delete.retention.ms",
+    "file.delete.delay.ms": "log.segment.delete.delay.ms",
+    "flush.messages": "log.flush.interval.messages",
+    "flush.ms": "log.flush.interval.ms",
+    "index.interval.bytes": "log.index.interval.bytes",
+    "local.retention.bytes": "log.local.retention.bytes",
+    "local.retention.ms": "log.local.retention.ms",
+    "max.compaction.lag.ms": "log.cleaner.max.compaction.lag.ms",
+    "max.message.bytes": "message.max.bytes",
+    "message.timestamp.after.max.ms": "log.message.timestamp.after.max.ms",
+    "message.timestamp.before.max.ms": "log.message.timestamp.before.max.ms",
+    "message.timestamp.type": "log.message.timestamp.type",
+    "min.cleanable.dirty.ratio": "log.cleaner.min.cleanable.ratio",
+    "min.compaction.lag.ms": "log.cleaner.min.compaction.lag.ms",
+    "preallocate": "log.preallocate",
+    "retention.bytes": "log.retention.bytes",
+    "retention.ms": "log.retention.ms",
+    "segment.bytes": "log.segment.bytes",
+    "segment.index.bytes": "log.index.size.max.bytes",
+    "segment.ms": "log.roll.ms",
+}
+# The broker's keys for these have no default in Kafka, or there is no such key.
+WITHOUT_DEFAULT = frozenset({
+    "flush.ms", "follower.replication.throttled.replicas",
+    "leader.replication.throttled.replicas", "remote.log.copy.disable",
+    "remote.log.delete.on.disable", "remote.storage.enable", "retention.ms", "segment.jitter.ms",
+    "segment.ms",
+})  # fmt: skip
+
+
+class Synonym(NamedTuple):
+    """One value that a setting would have, and where it comes from; the first one counts."""
+
+    key: str
+    text: str
+    source: int
 
 
 # Kafka's tool sets these settings while it moves replicas between brokers. With one broker there is
@@ -79,6 +126,33 @@ def text_of(key: str, config: LogConfig) -> str:
     if key == "compression.type":  # the log keeps the codec of the producer
         return "producer" if value == "none" else str(value)
     return str(KEYS[key].unlimited if value is None else value)
+
+
+def synonyms_of(key: str, config: LogConfig, defaults: LogConfig) -> list[Synonym]:
+    """List where the value of a topic setting comes from: the topic, the broker, Kafka's default.
+
+    Args:
+        config: of the topic.
+        defaults: what the broker gives to topics that are created without settings.
+    """
+    broker_key = BROKER_KEYS.get(key, key)
+    if key in FIXED:
+        text = default = FIXED[key][1]
+    else:
+        text, default = text_of(key, defaults), text_of(key, KAFKA_LOG_CONFIG)
+    found = []
+    if key in KEYS and text_of(key, config) != text:
+        found.append(Synonym(key, text_of(key, config), TOPIC_SOURCE))
+    if text != default:
+        found.append(Synonym(broker_key, text, STATIC_SOURCE))
+    if key not in WITHOUT_DEFAULT:
+        found.append(Synonym(broker_key, default, DEFAULT_SOURCE))
+    return found
+
+
+def source_of(synonyms: list[Synonym]) -> int:
+    """Return where the value in force comes from."""
+    return synonyms[0].source if synonyms else DEFAULT_SOURCE
 
 
 def config_of(settings: Iterable[tuple[str, str | None]], defaults: LogConfig) -> LogConfig:

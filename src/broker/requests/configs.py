@@ -5,8 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from broker.catalog.dynamic_settings import CORDONED
-from broker.catalog.settings import BOOLEAN, FIXED, INT, KEYS, LIST, LONG, STRING, text_of
+from broker.catalog.dynamic_settings import CORDONED, DYNAMIC_DEFAULTS
+from broker.catalog.settings import (
+    BOOLEAN,
+    DEFAULT_SOURCE,
+    DYNAMIC_SOURCE,
+    FIXED,
+    INT,
+    KEYS,
+    LIST,
+    LONG,
+    STATIC_SOURCE,
+    STRING,
+    Synonym,
+    source_of,
+    synonyms_of,
+    text_of,
+)
+from broker.config import KAFKA_LOG_CONFIG, BrokerConfig
 from broker.machines.exchange import Answer
 from broker.requests.failures import code_of
 from broker.requests.services import Call, Services
@@ -15,14 +31,37 @@ from broker.wire.messages import DescribeConfigsResponse
 from logstore import LogStoreError, UnknownPartitionError
 
 TOPIC, BROKER = 2, 4  # types of resources
-TOPIC_SOURCE, DYNAMIC_SOURCE, STATIC_SOURCE, DEFAULT_SOURCE = 1, 2, 4, 5
+
+# Keys of the broker that are the defaults of topics, with the topic's key.
+TOPIC_DEFAULTS = {
+    "compression.type": "compression.type",
+    "log.retention.ms": "retention.ms",
+    "log.segment.bytes": "segment.bytes",
+    "message.max.bytes": "max.message.bytes",
+}
+CONFIG_KEYS = {
+    "auto.create.topics.enable": BOOLEAN,
+    "connections.max.idle.ms": LONG,
+    "delete.topic.enable": BOOLEAN,
+    "fetch.max.bytes": INT,
+    "group.initial.rebalance.delay.ms": INT,
+    "group.max.session.timeout.ms": INT,
+    "group.max.size": INT,
+    "group.min.session.timeout.ms": INT,
+    "max.connections": INT,
+    "num.partitions": INT,
+    "offset.metadata.max.bytes": INT,
+    "offsets.retention.minutes": INT,
+    "offsets.topic.num.partitions": INT,
+    "socket.request.max.bytes": INT,
+}
 
 
 class _Row(NamedTuple):
     key: str
     value: str
     type: int
-    source: int
+    synonyms: list[Synonym]
     is_read_only: bool
 
 
@@ -49,9 +88,9 @@ def _describe(services: Services, asked: Any, has_synonyms: bool) -> Any:
 
 def _encoded(row: _Row, has_synonyms: bool) -> Any:
     Response = DescribeConfigsResponse  # noqa: N806 - a class
-    synonyms = [Response.DescribeConfigsSynonym(row.key, row.value, row.source)]
+    synonyms = [Response.DescribeConfigsSynonym(*one) for one in row.synonyms]
     return Response.DescribeConfigsResourceResult(
-        row.key, row.value, row.is_read_only, row.source,
+        row.key, row.value, row.is_read_only, source_of(row.synonyms),
         synonyms=synonyms if has_synonyms else (), config_type=row.type, documentation=None,
     )  # fmt: skip
 
@@ -74,42 +113,40 @@ def _topic_rows(services: Services, name: str) -> Iterator[_Row]:
     config = services.topics.log(name, topic.partitions[0]).config
     defaults = services.config.log_config
     for key, setting in KEYS.items():
-        text = text_of(key, config)
-        source = DEFAULT_SOURCE if text == text_of(key, defaults) else TOPIC_SOURCE
-        yield _Row(key, text, setting.type, source, False)
+        synonyms = synonyms_of(key, config, defaults)
+        yield _Row(key, text_of(key, config), setting.type, synonyms, False)
     for key, (kind, text) in FIXED.items():
-        yield _Row(key, text, kind, DEFAULT_SOURCE, True)
+        yield _Row(key, text, kind, synonyms_of(key, config, defaults), True)
 
 
 def _broker_rows(services: Services) -> Iterator[_Row]:
     config, log_config = services.config, services.config.log_config
-    settings: dict[str, tuple[int, object]] = {
+    own: dict[str, tuple[int, object]] = {
         "advertised.listeners": (STRING, config.advertised_listeners or config.listeners),
-        "auto.create.topics.enable": (BOOLEAN, config.auto_create_topics_enable),
         "broker.id": (INT, services.leadership.broker_id),
-        "compression.type": (STRING, text_of("compression.type", log_config)),
-        "connections.max.idle.ms": (LONG, config.connections_max_idle_ms),
-        "default.replication.factor": (INT, 1),
-        "delete.topic.enable": (BOOLEAN, config.delete_topic_enable),
-        "fetch.max.bytes": (INT, config.fetch_max_bytes),
-        "group.initial.rebalance.delay.ms": (INT, config.group_initial_rebalance_delay_ms),
-        "group.max.session.timeout.ms": (INT, config.group_max_session_timeout_ms),
-        "group.max.size": (INT, config.group_max_size),
-        "group.min.session.timeout.ms": (INT, config.group_min_session_timeout_ms),
         "listeners": (STRING, config.listeners),
         "log.dirs": (LIST, ",".join(services.store.log_dirs)),
-        "log.retention.ms": (LONG, text_of("retention.ms", log_config)),
-        "log.segment.bytes": (INT, text_of("segment.bytes", log_config)),
-        "max.connections": (INT, config.max_connections),
-        "message.max.bytes": (INT, text_of("max.message.bytes", log_config)),
-        "num.partitions": (INT, config.num_partitions),
-        "offset.metadata.max.bytes": (INT, config.offset_metadata_max_bytes),
-        "offsets.retention.minutes": (INT, config.offsets_retention_minutes),
-        "offsets.topic.num.partitions": (INT, config.offsets_topic_num_partitions),
-        "socket.request.max.bytes": (INT, config.socket_request_max_bytes),
     }
-    for key, (kind, value) in settings.items():
-        text = str(value).lower() if kind == BOOLEAN else str(value)
-        yield _Row(key, text, kind, STATIC_SOURCE, True)
+    for key, (kind, value) in own.items():
+        yield _static(key, kind, value, None)
+    for key, topic_key in TOPIC_DEFAULTS.items():
+        text, default = text_of(topic_key, log_config), text_of(topic_key, KAFKA_LOG_CONFIG)
+        yield _static(key, KEYS[topic_key].type, text, default)
+    for key, kind in CONFIG_KEYS.items():
+        field = key.replace(".", "_")
+        yield _static(key, kind, getattr(config, field), getattr(BrokerConfig, field))
+    yield _static("default.replication.factor", INT, 1, 1)
     for key, text in services.settings.values().items():
-        yield _Row(key, text, LIST if key == CORDONED else LONG, DYNAMIC_SOURCE, False)
+        is_set = text != DYNAMIC_DEFAULTS[key]
+        source = DYNAMIC_SOURCE if is_set else DEFAULT_SOURCE
+        kind = LIST if key == CORDONED else LONG
+        yield _Row(key, text, kind, [Synonym(key, text, source)], False)
+
+
+def _static(key: str, kind: int, value: object, default: object) -> _Row:
+    """Describe a setting that only a restart can change; `default` is None if it has no default."""
+    text, usual = (str(one).lower() if kind == BOOLEAN else str(one) for one in (value, default))
+    synonyms = [] if text == usual else [Synonym(key, text, STATIC_SOURCE)]
+    if default is not None:
+        synonyms.append(Synonym(key, usual, DEFAULT_SOURCE))
+    return _Row(key, text, kind, synonyms, True)

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, NamedTuple
 
-from broker.catalog.settings import FIXED, KEYS, InvalidSettingError, config_of, text_of
+from broker.catalog.settings import (
+    FIXED,
+    KEYS,
+    InvalidSettingError,
+    config_of,
+    source_of,
+    synonyms_of,
+    text_of,
+)
 from broker.catalog.topics import INTERNAL_TOPICS, NO_ID, Topic
 from broker.machines.exchange import Answer
 from broker.requests.failures import code_of
@@ -16,7 +24,6 @@ from logstore import LogConfig, LogStoreError, PartitionExistsError
 from logstore.names import validate_topic
 
 BY_ID = 6  # the first version of DeleteTopics that names topics by their ids, too
-TOPIC_SOURCE, DEFAULT_SOURCE = 1, 5
 PARTITIONS_MAX = 100_000  # the largest number of partitions of a topic that a client creates
 
 
@@ -44,9 +51,20 @@ def fault_of_name(name: str) -> ErrorCode:
     return ErrorCode.NONE
 
 
+def colliding(services: Services, name: str) -> str | None:
+    """Find a topic whose name is the same if "." and "_" are; Kafka's metrics would mix them up."""
+    if "." not in name and "_" not in name:
+        return None
+    wanted = name.replace(".", "_")
+    others = (other for other in services.topics.current().by_name if other != name)
+    return next((other for other in others if other.replace(".", "_") == wanted), None)
+
+
 def auto_create(services: Services, name: str) -> tuple[ErrorCode, Topic | None]:
     """Create a topic with the broker's defaults; return an error code, and the topic or None."""
     fault = fault_of_name(name)
+    if not fault and colliding(services, name):
+        fault = ErrorCode.INVALID_TOPIC_EXCEPTION
     if fault or name in INTERNAL_TOPICS:  # coordinators create these topics, in their own layout
         return fault or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None
     config = services.config
@@ -110,6 +128,10 @@ def _plan_of(services: Services, asked: Any) -> _Plan:
         raise _RefusedError(
             ErrorCode.TOPIC_ALREADY_EXISTS, f"the topic {asked.name!r} exists already"
         )
+    other = colliding(services, asked.name)
+    if other is not None:
+        reason = f'the topic {other!r} has the same name if "." and "_" are the same'
+        raise _RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
     partitions = _partition_count(services, asked)
     try:
         settings = [(one.name, one.value) for one in asked.configs]
@@ -154,11 +176,11 @@ def _partition_count(services: Services, asked: Any) -> int:
 def _config_rows(config: LogConfig, defaults: LogConfig) -> list[Any]:
     Row = CreateTopicsResponse.CreatableTopicConfigs  # noqa: N806 - a class
     rows = []
-    for key in KEYS:
-        text = text_of(key, config)
-        is_default = text == text_of(key, defaults)
-        rows.append(Row(key, text, False, DEFAULT_SOURCE if is_default else TOPIC_SOURCE, False))
-    return rows + [Row(key, text, True, DEFAULT_SOURCE, False) for key, (_, text) in FIXED.items()]
+    for key in (*KEYS, *FIXED):
+        text = text_of(key, config) if key in KEYS else FIXED[key][1]
+        source = source_of(synonyms_of(key, config, defaults))
+        rows.append(Row(key, text, key in FIXED, source, False))
+    return rows
 
 
 def answer_delete(call: Call) -> Answer:
