@@ -10,7 +10,7 @@ import json
 import signal
 import subprocess
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -35,10 +35,10 @@ def missing_tools() -> str:
     return ""
 
 
-def call_of(*words: str | Path, heap: str = "512m") -> list[str]:
+def call_of(*words: str | Path, heap: str = "512m", more_flags: Sequence[str] = ()) -> list[str]:
     """Make the command line of a class of Kafka's."""
     name, *rest = map(str, words)
-    return java.command(java.fetch(), name, *rest, heap=heap, flags=FLAGS)
+    return java.command(java.fetch(), name, *rest, heap=heap, flags=[*FLAGS, *more_flags])
 
 
 class Broker:
@@ -51,7 +51,7 @@ class Broker:
         self.bootstrap = f"127.0.0.1:{self.port}"
         self._process: subprocess.Popen[str] | None = None
         self._log = place / "broker.out"
-        self._file = place / "server.properties"
+        self.properties = place / "server.properties"
         values: dict[str, object] = {
             "process.roles": "broker,controller",
             "node.id": 1,
@@ -73,21 +73,22 @@ class Broker:
             "log.initial.task.delay.ms": 1000,
         }
         values |= {name.replace("_", "."): value for name, value in settings.items()}
-        self._file.write_text("".join(f"{name}={value}\n" for name, value in values.items()))
+        given = {name: value for name, value in values.items() if value is not None}
+        self.properties.write_text("".join(f"{name}={value}\n" for name, value in given.items()))
 
     def format(self) -> None:
         """Give the log dirs an identity; once."""
         # The first byte is 0: an identity that begins with "-" is taken for an option.
         name = bytes(1) + uuid.uuid4().bytes[1:]
         cluster = base64.urlsafe_b64encode(name).decode().rstrip("=")
-        command = call_of("kafka.tools.StorageTool", "format", "-t", cluster, "-c", self._file)
+        command = call_of("kafka.tools.StorageTool", "format", "-t", cluster, "-c", self.properties)
         subprocess.run(command, check=True, capture_output=True)
 
     def start(self) -> None:
         """Start the broker and wait until it says that it has."""
         with self._log.open("w") as log:
             self._process = subprocess.Popen(
-                call_of("kafka.Kafka", self._file, heap="768m"), stdout=log, stderr=log,
+                call_of("kafka.Kafka", self.properties, heap="768m"), stdout=log, stderr=log,
                 text=True, start_new_session=True,
             )  # fmt: skip
         tail = subprocess.Popen(

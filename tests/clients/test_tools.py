@@ -1,0 +1,286 @@
+"""Kafka 4.1's own command-line tools: they print for this broker what they print for Kafka.
+
+Both servers have three log dirs. One script of calls runs against each of them, and the outputs are
+compared line by line; `support.kafka_tools` names what differs between two runs. With
+LOGSTORE_CLIENTS=kafka, Kafka is compared with itself: that shows that nothing else varies.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from support.client_programs import WHICH, demand_java, lines_of
+from support.kafka_tools import Server, Toolbox, own_process
+
+READ_AGAIN_SECONDS = 10.0
+SCRIPTS = Path(__file__).with_name("tools")  # one call a line
+
+
+class Difference(NamedTuple):
+    """What this broker and Kafka print differently for a call, and why."""
+
+    call: str
+    ours: str
+    kafka: str
+    why: str
+
+
+WORDS = "each says in its own words what is wrong"
+ELR = "Kafka fixes min.insync.replicas, by which its controllers find who may lead (KIP-966)"
+# Each is a pair of patterns that are found in the outputs of the call, which is a pattern, too.
+DIFFERENCES = [
+    Difference(r"--topic one --partitions 3$", "the topic 'one' exists already",
+               r"Topic 'one' already exists\.", WORDS),
+    Difference("bad/name", "topic 'bad/name' is not a legal name.*",
+               "Topic name is invalid: 'bad/name' contains.*", WORDS),
+    Difference("two_dots", "the topic 'two.dots' has the same name.*",
+               "Topic 'two_dots' collides with existing topic: two.dots", WORDS),
+    Difference("--replication-factor 3", "the replication factor is 3, and there is one broker",
+               r"Unable to replicate the partition 3 time\(s\).*", WORDS),
+    Difference("--replica-assignment 7", "partitions are numbered from 0, and each is on .*",
+               "The manual partition assignment includes broker 7, .*", WORDS),
+    Difference("--alter --topic one --partitions 2", "the topic has 5 partitions; 2 is not more.*",
+               "The topic one currently has 5 partition.*", WORDS),
+    Difference("retention.mss=", "unknown topic setting 'retention.mss'.*",
+               "Unknown topic config name: retention.mss", WORDS),
+    Difference("retention.ms=soon", "retention.ms='soon' is not a number",
+               "Invalid value soon for configuration retention.ms: .*", WORDS),
+    Difference("--entity-name none --add", r"(?<=Exception: )there is no partition none-0.*",
+               r"(?<=Exception: )(?=\n|$)", WORDS),
+    Difference("--add-config log.dirs", "log.dirs cannot be changed while the broker runs",
+               r"Cannot update these configs dynamically: Set\(log.dirs\)", WORDS),
+    Difference("--describe --group none", "there is no group 'none'", "Group none not found.",
+               WORDS),
+    Difference("--partition 9", "there is no such partition", "No such partition as t-9", WORDS),
+    Difference("preferred --topic none", "there is no such partition", "No such topic as none",
+               WORDS),
+    Difference("kafka-topics --describe($| --topic one| --topics-with)", "(?<=Configs: )",
+               r"(?<=Configs: )min.insync.replicas=1,?", ELR),
+    Difference("topics --entity-name one --all", "(?<=replicas=1 sensitive=false synonyms={)",
+               "DYNAMIC_DEFAULT_BROKER_CONFIG:min.insync.replicas=1, ", ELR),
+    Difference("--entity-type brokers$|--entity-default", "(?<=cluster are:\n)",
+               r"(?<=cluster are:\n)  min.insync.replicas=1 .*\n", ELR),
+    Difference("--entity-name 1 --describe", "(?<=are:\n)",
+               r"(  (leader|follower)\.replication\.throttled\.rate=1000000 .*\n)+",
+               "the throttles between brokers limit nothing, so they are not kept"),
+    Difference("--describe --entity-type topics --entity-name m", "(?<=are:\n)",
+               r"(  (leader|follower)\.replication\.throttled\.replicas=.*\n)+",
+               "the throttles between brokers limit nothing, so they are not kept"),
+    Difference("--replica-alter-log-dirs-throttle 0",
+               "(?s)exit 1(.*)Error: .* with 0, moves would never end.*",
+               "(?s)exit 0(.*)The replica-alter-dir throttle limit was set to 0 B/s.*",
+               "moves at the rate 0 would never end"),
+    Difference("kafka-metadata-quorum", r"(?s)exit 1.*support DESCRIBE_QUORUM.*",
+               r"(?s)exit 0\n(ClusterId|NodeId).*", "there is no quorum of controllers"),
+    Difference("kafka-features describe", r"(?<=exit 0\n)", r"(Feature: .*\n)+",
+               "features are versions that the brokers of a cluster agree on"),
+    Difference("kafka-features upgrade", r"(?s)exit 1.*support UPDATE_FEATURES.*",
+               r"(?s)exit 0.*was upgraded to.*",
+               "features are versions that the brokers of a cluster agree on"),
+]  # fmt: skip
+MOVES = {
+    "topics.json": {"topics": [{"topic": "m"}], "version": 1},
+    "unknown.json": {"topics": [{"topic": "none"}], "version": 1},
+    **{
+        f"{name}.json": {
+            "version": 1,
+            "partitions": [
+                {"topic": topic, "partition": number, "replicas": [broker], "log_dirs": [path]}
+                for topic, number in partitions
+            ],
+        }
+        for name, partitions, broker, path in [
+            ("to0", [("m", 0)], 1, "<dir 0>"), ("to1", [("m", 0)], 1, "<dir 1>"),
+            ("to2", [("m", 0)], 1, "<dir 2>"), ("two", [("n", 0), ("n", 1)], 1, "<dir 1>"),
+            ("anywhere", [("m", 0)], 1, "any"), ("nowhere", [("m", 0)], 1, "/nowhere"),
+            ("broker2", [("m", 0)], 2, "any"), ("partition7", [("m", 7)], 1, "<dir 1>"),
+        ]
+    },
+}  # fmt: skip
+RECORDS = {
+    f"{name}.json": {
+        "version": 1, "partitions": [{"topic": "u", "partition": 0, "offset": offset}]
+    }
+    for name, offset in [("two", 2), ("too-many", 99), ("all", -1)]
+}  # fmt: skip
+# What Kafka announces and this broker does not, and why.
+NO_APIS = {
+    "transactions": "AddPartitionsToTxn AddOffsetsToTxn EndTxn WriteTxnMarkers TxnOffsetCommit"
+    " DescribeProducers DescribeTransactions ListTransactions",
+    "SASL, users and tokens": "SaslHandshake SaslAuthenticate DescribeUserScramCredentials"
+    " AlterUserScramCredentials CreateDelegationToken RenewDelegationToken ExpireDelegationToken"
+    " DescribeDelegationToken",
+    "access control": "DescribeAcls CreateAcls DeleteAcls",
+    "quotas": "DescribeClientQuotas AlterClientQuotas",
+    "a quorum": "DescribeQuorum UpdateFeatures UnregisterBroker AddRaftVoter RemoveRaftVoter",
+    "groups of KIP-848": "ConsumerGroupHeartbeat ConsumerGroupDescribe",
+    "groups that share partitions": "ShareGroupHeartbeat ShareGroupDescribe ShareFetch"
+    " ShareAcknowledge InitializeShareGroupState ReadShareGroupState WriteShareGroupState"
+    " DeleteShareGroupState ReadShareGroupStateSummary DescribeShareGroupOffsets"
+    " AlterShareGroupOffsets DeleteShareGroupOffsets",
+}
+
+
+def calls_of(script: str) -> list[str]:
+    """List the calls of a script."""
+    lines = SCRIPTS.joinpath(f"{script}.txt").read_text().splitlines()
+    return [line for line in lines if not line.startswith("#")]
+
+
+class Pair:
+    """Two servers, and the tools that are run against both."""
+
+    def __init__(self, ours: Server, kafka: Server, box: Toolbox) -> None:
+        self.servers = (ours, kafka)
+        self.box = box
+
+    def compare(self, script: str) -> None:
+        """Run a script against both, and list all calls whose outputs differ without a reason."""
+        wrong = []
+        for call in calls_of(script):
+            ours, kafka = self.outputs(call)
+            if ours != kafka:
+                wrong.append("\n".join([f"===== {call}", ours, "----- Kafka:", kafka]))
+        assert not wrong, "\n".join(wrong)
+
+    def outputs(self, call: str) -> tuple[str, str]:
+        """Run one call against both; give the outputs, without the known differences."""
+        ours, kafka = (self.box.call(server, call) for server in self.servers)
+        deadline = time.monotonic() + READ_AGAIN_SECONDS
+        while True:
+            pair = self.alike(call, ours, kafka)
+            if pair[0] == pair[1] or not is_read(call) or time.monotonic() > deadline:
+                return pair
+            # Kafka's brokers hear of changes later, from the controller. This broker may not lag.
+            kafka = self.box.call(self.servers[1], call)
+            if WHICH == "kafka":
+                ours = self.box.call(self.servers[0], call)
+
+    def alike(self, call: str, ours: str, kafka: str) -> tuple[str, str]:
+        """Replace known differences, each of which must be there, by the reason for them."""
+        for known in DIFFERENCES:
+            if re.search(known.call, call):
+                pattern = known.kafka if WHICH == "kafka" else known.ours
+                ours, ours_count = re.subn(pattern, f"<{known.why}>", ours)
+                kafka, kafka_count = re.subn(known.kafka, f"<{known.why}>", kafka)
+                if not ours_count or not kafka_count:
+                    ours += f"not found here: {pattern}" * (not ours_count)
+                    kafka += f"not found here: {known.kafka}" * (not kafka_count)
+        return ours, kafka
+
+
+def is_read(call: str) -> bool:
+    """Say whether a call changes nothing."""
+    return re.search("describe|--list|--verify|kafka-get-offsets", call) is not None
+
+
+@pytest.fixture(scope="module")
+def box() -> Iterator[Toolbox]:
+    """Start the JVM of the tools."""
+    demand_java()
+    with closing(Toolbox()) as box:
+        yield box
+
+
+@pytest.fixture
+def pair(box: Toolbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """Start this broker, and a real Kafka."""
+    with ExitStack() as stack:
+        ours = Server(tmp_path_factory.mktemp("ours"), is_kafka=WHICH == "kafka")
+        stack.callback(ours.close)
+        kafka = Server(tmp_path_factory.mktemp("kafka"), is_kafka=True)
+        stack.callback(kafka.close)
+        yield Pair(ours, kafka, box)
+
+
+def test_each_known_difference_is_one_of_some_call() -> None:
+    """A difference that is gone fails the script of its call; one without a call fails here."""
+    calls = [call for path in SCRIPTS.glob("*.txt") for call in calls_of(path.stem)]
+    for known in DIFFERENCES:
+        assert any(re.search(known.call, call) for call in calls), known
+
+
+def test_topics_are_made_described_changed_and_deleted(pair: Pair) -> None:
+    """With the mistakes that Kafka refuses."""
+    pair.compare("topics")
+
+
+def test_settings_of_topics_and_of_the_broker(pair: Pair) -> None:
+    """What they are, where each value comes from, and what is refused."""
+    pair.compare("settings")
+
+
+def test_replicas_move_between_log_dirs(pair: Pair) -> None:
+    """The tool sees a move that is under way, changed, cancelled, completed."""
+    for server in pair.servers:
+        server.write(MOVES)
+    pair.compare("moves")
+
+
+def test_records_offsets_and_leaders(pair: Pair) -> None:
+    """Records are produced, read and deleted; the segment is one that Kafka's tool can read."""
+    for server in pair.servers:
+        server.write(RECORDS)
+    pair.compare("records")
+    dumps = []
+    for server in pair.servers:
+        (segment,) = server.place.glob("?/u-0/*.log")
+        dump = "kafka-dump-log --deep-iteration --print-data-log --files "
+        dumps.append(re.sub("<dir .>", "<dir>", pair.box.call(server, dump + str(segment))))
+    assert dumps[0] == dumps[1]
+    assert "payload: four" in dumps[0]
+
+
+def test_groups_and_their_offsets(pair: Pair) -> None:
+    """Groups are listed, described, reset and deleted."""
+    pair.compare("groups")
+
+
+def test_programs_that_verify_a_broker(pair: Pair) -> None:
+    """They print each event; while the consumer runs, the group's tool shows its member."""
+    runs = []
+    with ExitStack() as stack:
+        for server in pair.servers:
+            address = ["--bootstrap-server", server.address, "--topic", "v"]
+            producer = ["--max-messages", "20", "--repeating-keys", "3", "--value-prefix", "7"]
+            events = lines_of(own_process("kafka-verifiable-producer", *address, *producer))
+            consumer = ["--group-id", "live", "--reset-policy", "earliest", "--verbose"]
+            words = own_process("kafka-verifiable-consumer", *address, *consumer)
+            child = stack.enter_context(subprocess.Popen(words, stdout=subprocess.PIPE, text=True))
+            stack.callback(child.kill)
+            assert child.stdout is not None
+            while '"offsets_committed"' not in events[-1]:
+                events.append(child.stdout.readline())
+                assert events[-1], events
+            runs.append((child, events))
+        pair.compare("members")
+        for child, events in runs:
+            child.terminate()
+            events += child.communicate()[0].splitlines()
+    named = [
+        [server.named(event.rstrip()) for event in events]
+        for server, (_, events) in zip(pair.servers, runs, strict=True)
+    ]
+    assert named[0] == named[1]
+    assert len(named[0]) > 45  # 20 records are sent and read, and some events are about partitions
+
+
+def test_the_apis_that_are_not_there_are_known(pair: Pair) -> None:
+    """All others have the versions that Kafka has."""
+    tables = []
+    for server in pair.servers:
+        said = pair.box.call(server, "kafka-broker-api-versions")
+        tables.append(dict(re.findall(r"^\t(\w+)\(\d+\): (.*?),?$", said, re.MULTILINE)))
+    ours, kafka = tables
+    differing = {name for name in kafka if ours[name] != kafka[name]}
+    missing = {name for names in NO_APIS.values() for name in names.split()}
+    assert differing == (set() if WHICH == "kafka" else missing)
+    assert {ours[name] for name in differing} <= {"UNSUPPORTED"}
