@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cluster.pure import controller, elect
+from cluster.pure.control_exchange import Written
 from cluster.pure.controller import Controller, Entry
 from cluster.pure.elect import Decision, Known, Standing
 from cluster.registration import NO_BROKER, Registration, TopicIdentity
@@ -117,6 +118,15 @@ def recover_by_old_answers(state: State, known: Known) -> tuple[list[int], str]:
 
 RECOVER_ANY = [(elect, "recoverable", recover_from_any)]
 RECOVER_STALE = [(elect, "recoverable", recover_by_old_answers)]
+
+
+def take_any_answer(self: Controller, answer: Written) -> None:
+    entry = self.entries.get(answer.key)
+    _on_written(self, answer if entry is None else answer._replace(topic=entry.topic))
+
+
+_on_written = Controller._on_written
+ANY_ANSWER = [(Controller, "_on_written", take_any_answer)]
 NEW_TO_ALL = [(controller, "is_older", lambda registration, topic: True)]
 NO_CONTROLLER_EPOCH = [(Controller, "expected_controller_epoch", lambda self: None)]
 

@@ -149,6 +149,19 @@ class ControlSteps(StepsBase):
     def do_unheard(self) -> None:
         self.world.loses_answer = True
 
+    find_slow = find_unheard
+
+    def do_slow(self) -> None:
+        self.world.is_slow = True
+
+    def find_hear(self) -> Iterator[Step]:
+        if self.world.answers:
+            yield ()
+
+    def do_hear(self) -> None:
+        if self.world.answers:
+            self.world.hear()
+
     # --- the operator ---
 
     def _current(self) -> SimController | None:

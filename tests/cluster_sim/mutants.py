@@ -70,6 +70,7 @@ _ALL = (
         "failure_unrecorded", "the failure of a dir is not recorded on tmpfs", r.FAILURE_UNRECORDED
     ),
     Mutant("new_to_all", "a new topic is new to brokers that were restarted", c.NEW_TO_ALL),
+    Mutant("any_answer", "a late answer about an older topic's state is taken", c.ANY_ANSWER),
     Mutant("clear_first", "the failure record is cleared before the entry", r.CLEAR_FIRST),
     Mutant(
         "recreated_is_whole", "an empty replica counts as the one before it", r.RECREATED_IS_WHOLE

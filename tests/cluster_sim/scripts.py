@@ -145,6 +145,21 @@ def an_old_controller(scene: Scene) -> None:
     scene.do("decide", 0, 0)
 
 
+def a_late_answer(scene: Scene) -> None:
+    """The store answers a write about a topic after the topic was created again (P2)."""
+    scene.do("minimum", 1)
+    scene.do("slow")
+    scene.do("refresh", 0)
+    scene.do("decide", 0, 0)
+    scene.do("slow")
+    scene.do("recreate", 0)
+    scene.hand(StopReplica)
+    need(len(scene.world.answers) == 2, "two answers should be on their way")
+    scene.do("hear")
+    scene.do("ask", 0, 0)
+    scene.hand(*ROLES)
+
+
 def a_late_follower(scene: Scene) -> None:
     """A new leader's high watermark is too low: a follower below its epoch may not join (P10)."""
     shrink_to(scene, 1, 2)
@@ -261,6 +276,16 @@ def a_lost_confirmation(scene: Scene) -> None:
     end_of(scene, 1, 2)
 
 
+def a_lost_removal(scene: Scene) -> None:
+    """A proposal to remove a member is lost: the member still counts (P10)."""
+    scene.do("shrink", 0, 1, 3)
+    scene.drop()
+    record = scene.produce(1)
+    fetch(scene, 2)
+    need(not scene.is_acked(record), "P10 a member of the ISR does not have the record")
+    end_of(scene, 1, 2)
+
+
 def a_new_leader(scene: Scene) -> None:
     """A new leader has a record that no other replica has: nobody may rely on it (P7)."""
     scene.produce(1)
@@ -317,6 +342,7 @@ SCRIPTS = (
     Script(disks.a_move_to_a_lossy_dir, {}, ("member_by_dir_epoch",)),
     Script(a_topic_again, {}, ("roles_by_name",)),
     Script(an_old_controller, {}, ("no_controller_epoch",)),
+    Script(a_late_answer, {}, ("any_answer",)),
     Script(a_late_follower, {}, ("no_leso",)),
     Script(a_produce_that_waits, {}, ("ack_any_epoch",)),
     Script(a_late_deletion, {"brokers": 4, "spare": 1}, ("stop_unfenced",)),
@@ -324,6 +350,7 @@ SCRIPTS = (
     Script(a_refused_proposal, {}, ("forget_proposal",)),
     Script(disks.a_failure_before_a_kill, {}, ("failure_unrecorded",)),
     Script(a_lost_confirmation, {}, ("no_maximal_isr",)),
+    Script(a_lost_removal, {}, ("ack_before_persist",)),
     Script(a_new_leader, {}, ("hw_is_leo",)),
     Script(a_produce_below_min, {}, ("min_isr_at_once", "loose_min_isr")),
     Script(a_leader_alone_loses_all, {}, ("no_elr",)),

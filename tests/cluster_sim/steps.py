@@ -16,7 +16,7 @@ __all__ = ["FAULTS", "Step", "Steps"]
 FAULTS = (
     "lose", "double", "controller", "shrink", "crash", "power", "disk", "empty", "giveup", "wipe",
     "cut", "part", "minimum", "reassign", "unclean", "move", "suspect", "recreate", "unheard",
-    "torn_start", "torn_return",
+    "torn_start", "torn_return", "slow",
 )  # fmt: skip
 
 

@@ -69,7 +69,8 @@ class World:
         self.used: Counter[str] = Counter()
         self.net: list[Message] = []
         self.cut: set[Any] = set()  # a broker: from the store and the controller; a pair: both
-        self.loses_answer = self.is_unclean_step = False
+        self.loses_answer = self.is_slow = self.is_unclean_step = False
+        self.answers: list[tuple[SimController, Any]] = []  # of the store, on their way
         self.effects_left = UNLIMITED
         self.registrations: dict[int, Registration] = {}
         self.parts = [Part(self, number) for number in range(parts)]
@@ -184,18 +185,32 @@ class World:
             self.controllers.remove(controller)
             return
         if write.version not in (None, part.version):
-            self.tell(controller, ce.WriteFailed(write.key))
+            self._answer(controller, ce.WriteFailed(write.key, write.topic))
             return
-        if controller.room.entries[write.key].topic != part.topic:
+        if write.topic != part.topic:
             raise Violation("P2 the state of an older topic replaces the state of a newer one")
         part.state, part.version = write.state, part.version + 1
         if self.is_unclean_step:
             part.checker.on_unclean_election(write.state.leader_epoch, write.state.leader)
         if self.loses_answer:
             self.loses_answer = False
-            self.tell(controller, ce.WriteFailed(write.key))
+            self._answer(controller, ce.WriteFailed(write.key, write.topic))
         else:
-            self.tell(controller, ce.Written(write.key, part.version))
+            self._answer(controller, ce.Written(write.key, write.topic, part.version))
+
+    def _answer(self, controller: SimController, answer: Any) -> None:
+        """Answer a write, at once or later."""
+        if self.is_slow:
+            self.is_slow = False
+            self.answers.append((controller, answer))
+        else:
+            self.tell(controller, answer)
+
+    def hear(self) -> None:
+        """Let an answer of the store arrive that was slow."""
+        controller, answer = self.answers.pop(0)
+        if controller in self.controllers:
+            self.tell(controller, answer)
 
     def create(self, controller: SimController, part: Part, replicas: tuple[int, ...]) -> None:
         """Create a topic, or create it again under its name, with another id."""

@@ -40,9 +40,10 @@ class StateRead(NamedTuple):
 
 
 class Written(NamedTuple):
-    """Event: the store has written a state, as this version."""
+    """Event: the store has written a state, as this version; it answers a WriteState."""
 
     key: PartitionKey
+    topic: TopicIdentity
     version: int
 
 
@@ -50,6 +51,7 @@ class WriteFailed(NamedTuple):
     """Event: a write was refused because the version changed, or its answer is lost."""
 
     key: PartitionKey
+    topic: TopicIdentity
 
 
 class Deposed(NamedTuple):
@@ -119,6 +121,7 @@ class WriteState(NamedTuple):
     """
 
     key: PartitionKey
+    topic: TopicIdentity
     state: State
     version: int | None
     controller_epoch: int | None

@@ -111,10 +111,10 @@ class Controller:
                 self._on_read(event)
             case RegistrationsRead(registrations):
                 self.registrations, self._seen = dict(registrations), None
-            case Written(key, version):
-                self._on_written(key, version)
-            case WriteFailed(key):
-                self._on_failed_write(key)
+            case Written():
+                self._on_written(event)
+            case WriteFailed():
+                self._on_failed_write(event)
             case Deposed():
                 self.is_deposed = True
             case _:
@@ -167,8 +167,9 @@ class Controller:
         if entry is None or entry.topic != read.topic:
             self._add(read)
             return
-        entry.config, entry.version, entry.state = read.config, read.version, read.state
-        entry.pending = None
+        entry.config = read.config
+        if entry.pending is None:
+            entry.version, entry.state = read.version, read.state
 
     def _add(self, read: StateRead) -> Entry:
         """Begin with a topic, and forget what is known of an older topic of its name."""
@@ -227,7 +228,13 @@ class Controller:
         assert state.leader_epoch >= entry.state.leader_epoch, "leader epochs only rise"
         entry.pending = write._replace(state=state)
         self.effects.append(
-            WriteState(key, state, self.expected_version(entry), self.expected_controller_epoch())
+            WriteState(
+                key,
+                entry.topic,
+                state,
+                self.expected_version(entry),
+                self.expected_controller_epoch(),
+            )
         )
 
     def expected_version(self, entry: Entry) -> int | None:
@@ -241,18 +248,19 @@ class Controller:
         """
         return self.controller_epoch
 
-    def _on_failed_write(self, key: PartitionKey) -> None:
-        entry = self.entries.get(key)
-        if entry is not None:
+    def _on_failed_write(self, answer: WriteFailed) -> None:
+        entry = self.entries.get(answer.key)
+        if entry is not None and entry.topic == answer.topic:
             entry.pending = None
-            self.effects.append(ReadState(key))
+            self.effects.append(ReadState(answer.key))
 
-    def _on_written(self, key: PartitionKey, version: int) -> None:
-        entry = self.entries.get(key)
-        if entry is None or entry.pending is None:
+    def _on_written(self, answer: Written) -> None:
+        """Give roles; the answer to a write about an older topic of this name comes too late."""
+        key, entry = answer.key, self.entries.get(answer.key)
+        if entry is None or entry.pending is None or entry.topic != answer.topic:
             return
         write, entry.pending = entry.pending, None
-        entry.state, entry.version = write.state, version
+        entry.state, entry.version = write.state, answer.version
         for broker in write.stopped:
             self._stop(entry, key, broker)
         is_first = entry.is_new and entry.state.leader != NO_BROKER
