@@ -189,16 +189,19 @@ class Appender:
             timestamp = encode.check_timestamp(timestamp)
         size = encode.size_max(value, key, pairs)
         state = self._state
-        if key is None and state.rules.requires_keys:
+        rules = state.rules
+        bytes_max = rules.gathered_bytes_max
+        if key is None and rules.requires_keys:
             raise MissingKeyError(number=0)
-        if size > state.rules.gathered_bytes_max:
+        if size > bytes_max:
             appending.build(state, [value], [key], timestamp, [pairs])  # raises: it is too large
         with self._mutex:
             full = batch = self._batch
-            bytes_max = min(self._max_bytes, state.rules.gathered_bytes_max)
-            if batch.size_bytes + size > bytes_max and batch.values:
-                batch = self._begin_next(batch)
             index = len(batch.values)
+            total = batch.size_bytes + size
+            if index and (total > self._max_bytes or total > bytes_max):
+                batch = self._begin_next(batch)
+                index = 0
             if not index:
                 self._begin(batch)
             if key is not None or timestamp is not None or pairs or batch.is_rich:
