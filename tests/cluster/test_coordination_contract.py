@@ -337,3 +337,10 @@ def test_writers_with_versions_lose_no_update(connect: Connect) -> None:
     for thread in threads:
         thread.join(SECONDS_MAX)
     assert sessions[0].get("/n")[1:] == (b"100", *sessions[0].get("/n")[2:4], 100, 0)
+
+
+def test_regression_a_multi_does_the_operations_of_a_generator(session: Session) -> None:
+    """The check of the operations used the generator up, and the change did nothing."""
+    made = session.multi(Create(path) for path in ("/a", "/b"))
+    assert [znode and znode.path for znode in made] == ["/a", "/b"]
+    assert session.children("/") == ["a", "b"]

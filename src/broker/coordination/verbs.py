@@ -14,7 +14,7 @@ the writes since the creation; a znode that was created again begins at 0.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -177,7 +177,7 @@ class Session(ABC):
         """
         self.multi([Delete(path, version)])
 
-    def multi(self, operations: Sequence[Operation]) -> list[Znode | None]:
+    def multi(self, operations: Iterable[Operation]) -> list[Znode | None]:
         """Do all operations as one change of the store, or none of them.
 
         Each operation sees what the ones before it did.
@@ -190,8 +190,9 @@ class Session(ABC):
             LimitError: the request is too large.
             OutcomeUnknownError: the connection was lost; the change may have happened.
         """
-        check_operations(operations)
-        return self._commit(operations) if operations else []
+        fixed = tuple(operations)  # an iterator gives its items only once
+        check_operations(fixed)
+        return self._commit(fixed) if fixed else []
 
     @abstractmethod
     def _commit(self, operations: Sequence[Operation]) -> list[Znode | None]:
