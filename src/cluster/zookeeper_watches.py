@@ -2,7 +2,7 @@
 
 kazoo forgets its watches when the connection is lost. So a watch keeps what it saw. After the
 connection is back, the watch is set again, and what is there now is compared with that. If they
-differ, the watch fires at once.
+differ, the watch fires at once. It also fires if the server refuses it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from kazoo.protocol.states import EventType
 
 from broker.coordination.callbacks import Callbacks
-from broker.coordination.errors import CoordinationError, NoNodeError, NotConnectedError
+from broker.coordination.errors import NoNodeError, NotConnectedError, SessionError
 from broker.coordination.verbs import Event, EventKind, WatchCallback, Znode
 
 KINDS = {
@@ -23,6 +23,7 @@ KINDS = {
     EventType.DELETED: EventKind.DELETED,
     EventType.CHILD: EventKind.CHILDREN,
 }
+CHANGES = {False: EventKind.CHANGED, True: EventKind.CHILDREN}  # whether it is of children
 Answer = TypeVar("Answer")
 
 
@@ -131,15 +132,20 @@ class WatchSetter:
             self._callbacks.call(watch.callback, Event(kind, watch.path))
 
     def set_again(self) -> None:
-        """Set lost watches again; if the connection is lost meanwhile, the rest waits for it."""
+        """Set lost watches again; if the connection is lost meanwhile, the rest waits for it.
+
+        A watch that is refused is called: its caller reads again, and gets the error itself.
+        """
         while self._lost and self._is_connected():
             watch = self._lost[0]
             try:
                 self._set_one_again(watch)
             except NotConnectedError:
                 continue
-            except CoordinationError:  # the session has ended
+            except SessionError:  # it has ended
                 return
+            except Exception:  # noqa: BLE001 - whatever it is, the other watches must be set
+                self._fire(watch, CHANGES[watch.is_of_children], watch.attempt)
             with self._lock:
                 self._lost.remove(watch)
 
@@ -174,4 +180,4 @@ def _change(
         return EventKind.CREATED
     if now is None or before[0] != now[0]:
         return EventKind.DELETED
-    return EventKind.CHILDREN if is_of_children else EventKind.CHANGED
+    return CHANGES[is_of_children]

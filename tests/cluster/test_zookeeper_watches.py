@@ -6,10 +6,16 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from kazoo.protocol.states import EventType
 
 from broker.coordination.callbacks import Callbacks
-from broker.coordination.errors import NoNodeError, NotConnectedError
+from broker.coordination.errors import (
+    AccessDeniedError,
+    NoNodeError,
+    NotConnectedError,
+    SessionExpiredError,
+)
 from broker.coordination.verbs import Event, EventKind
 from cluster.zookeeper_watches import Watch, WatchSetter
 from support.heard import Heard
@@ -109,3 +115,36 @@ def test_no_watch_fires_after_the_end() -> None:
     script.setter.stop()
     script.events[0](CHANGED)
     assert script.calls(heard) == []
+
+
+@pytest.mark.parametrize("refusal", [AccessDeniedError("/a"), TypeError("no answer")])
+def test_regression_a_watch_that_is_refused_does_not_stop_the_others(refusal: Exception) -> None:
+    """It fires, so that its caller reads and gets the error; the next one is set again."""
+    first: tuple[str, Any] = ("get", (b"", stat(1)))
+    script = Script(first, first, ("get", refusal), ("get", (b"", stat(5))))
+    heard = Heard[Event]()
+    for path in ("/a", "/b"):
+        script.setter.set_first(Watch(path, heard, False), script.setter.set_on_node)
+    for event in script.events[:2]:
+        event(LOST)
+    found = [Event(EventKind.CHANGED, path) for path in ("/a", "/b")]
+    assert script.calls(heard) + script.calls(heard) == found
+    script.setter.set_again()
+    assert script.answers == []
+
+
+def test_no_watch_is_set_again_after_the_end() -> None:
+    """The session ended before the watches were set, and none of them is called."""
+    first: tuple[str, Any] = ("get", (b"", stat(1)))
+    script = Script(first, first, ("get", SessionExpiredError(1)))
+    heard = Heard[Event]()
+    for path in ("/a", "/b"):
+        script.setter.set_first(Watch(path, heard, False), script.setter.set_on_node)
+    script.is_connected = False
+    for event in script.events[:2]:
+        event(LOST)
+    assert script.calls(heard) == []
+    script.is_connected = True
+    script.setter.set_again()
+    assert script.calls(heard) == []
+    assert script.answers == []
