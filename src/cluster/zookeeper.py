@@ -118,6 +118,7 @@ class ZooKeeperSession(Session):
         self._lock = threading.Lock()
         self._connected = threading.Event()  # also set after the end, for threads that wait
         self._ended: SessionState | None = None
+        self._told = SessionState.CONNECTED  # what the listeners heard last
         self._listeners: list[StateCallback] = []
         self._callbacks = Callbacks("zookeeper-callbacks")
         self._key = key or SessionKey(0, bytes(16))
@@ -253,8 +254,11 @@ class ZooKeeperSession(Session):
     # --- the session ------------------------------------------------------------------------------
 
     def on_session(self, callback: StateCallback) -> None:
-        """Call back at each change of the session's state."""
-        self._listeners.append(callback)
+        """Call back at each change of the session's state, and now if it is not connected."""
+        with self._lock:
+            self._listeners.append(callback)
+            if self._told is not SessionState.CONNECTED:
+                self._callbacks.call_even_if_closed(callback, self._told)
 
     def close(self) -> None:
         """End the session, and delete its ephemeral znodes.
@@ -303,8 +307,12 @@ class ZooKeeperSession(Session):
         self._inform(SessionState.CONNECTED if is_connected else SessionState.SUSPENDED)
 
     def _inform(self, state: SessionState) -> None:
-        for listener in list(self._listeners):
-            self._callbacks.call(listener, state)
+        with self._lock:
+            if self._told in (SessionState.EXPIRED, SessionState.CLOSED):
+                return
+            self._told = state
+            for listener in self._listeners:
+                self._callbacks.call(listener, state)
 
     def _end(self, state: SessionState) -> bool:
         """Take note of the end; returns False if it had ended already."""

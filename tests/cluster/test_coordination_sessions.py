@@ -234,3 +234,19 @@ def test_zxids_rise(session: Session, other: Session) -> None:
         assert made.czxid > last
         assert now >= made.czxid
         last = now
+
+
+def test_regression_a_listener_that_is_added_after_the_end_hears_of_it(
+    connect: Connect,
+) -> None:
+    """A session that another one ended, and a session that ended itself, tell it once."""
+    session = connect()
+    second, states = connect(session.key), Heard[SessionState]()
+    session.on_session(states)
+    second.close()
+    states.until(SessionState.EXPIRED)
+    for ended, state in ((session, SessionState.EXPIRED), (second, SessionState.CLOSED)):
+        late = Heard[SessionState]()
+        ended.on_session(late)
+        assert late.next() is state
+        assert late.all() == states.all() == []

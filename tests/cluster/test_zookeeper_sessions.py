@@ -128,3 +128,14 @@ def test_no_server_is_a_time_out(server: ZooKeeperProcess) -> None:
         with pytest.raises(NotConnectedError):
             store.connect()
         assert threading.active_count() <= before + 1
+
+
+def test_regression_a_listener_that_is_added_during_a_loss_hears_of_it(cut: Cut) -> None:
+    """It is called with the state of now, and then with the next one."""
+    cut.cut()
+    late, states = Heard[SessionState](), cut.states
+    cut.session.on_session(late)
+    assert late.next() is SessionState.SUSPENDED
+    cut.heal()
+    assert late.next() is SessionState.CONNECTED
+    assert states.all() == []

@@ -31,6 +31,15 @@ class Callbacks:
                 self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
                 self._thread.start()
 
+    def call_even_if_closed(self, callback: Callable[..., object], *arguments: Any) -> None:
+        """Queue a call; after `close`, a thread of its own makes it."""
+        with self._lock:
+            is_closed = self._is_closed
+        one = Callbacks(self._name) if is_closed else self
+        one.call(callback, *arguments)
+        if is_closed:
+            one.close()
+
     def _run(self) -> None:
         while (call := self._calls.get()) is not None:
             try:

@@ -247,6 +247,7 @@ class EmbeddedSession(Session):
     def __init__(self, store: EmbeddedStore, state: _State) -> None:
         self._store, self._state = store, state
         self._ended: SessionState | None = None
+        self._lock = threading.Lock()  # a listener is added before the end, or hears of it then
         self._listeners: list[StateCallback] = []
 
     @property
@@ -285,8 +286,11 @@ class EmbeddedSession(Session):
         return Watch(self._state, partial(self._state.callbacks.call, callback))
 
     def on_session(self, callback: StateCallback) -> None:
-        """Call back at each change of the session's state."""
-        self._listeners.append(callback)
+        """Call back at the end of the session, which may have been before."""
+        with self._lock:
+            self._listeners.append(callback)
+            if self._ended is not None:
+                self._state.callbacks.call_even_if_closed(callback, self._ended)
 
     def zxid(self) -> int:
         """Return the number of the newest change."""
@@ -300,9 +304,10 @@ class EmbeddedSession(Session):
 
     def ended(self, state: SessionState) -> None:
         """Take note of the end of the session, and queue the calls of the listeners."""
-        self._ended = state
-        for listener in self._listeners:
-            self._state.callbacks.call(listener, state)
+        with self._lock:
+            self._ended = state
+            for listener in self._listeners:
+                self._state.callbacks.call(listener, state)
 
     def _check(self) -> None:
         if self._ended is SessionState.CLOSED:

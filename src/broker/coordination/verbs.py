@@ -219,7 +219,10 @@ class Session(ABC):
 
     @abstractmethod
     def on_session(self, callback: StateCallback) -> None:
-        """Call back at each change of the session's state. After EXPIRED, nothing else comes."""
+        """Call back at each change of the session's state. After EXPIRED, nothing else comes.
+
+        If the session is not connected now, this state is the first call.
+        """
 
     @abstractmethod
     def zxid(self) -> int:
