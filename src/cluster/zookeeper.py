@@ -120,7 +120,6 @@ class ZooKeeperSession(Session):
         self._ended: SessionState | None = None
         self._told = SessionState.CONNECTED  # what the listeners heard last
         self._listeners: list[StateCallback] = []
-        self._callbacks = Callbacks("zookeeper-callbacks")
         self._key = key or SessionKey(0, bytes(16))
         self._is_taken, self._is_ending = False, False
         self._handler = OneSessionHandler()
@@ -136,6 +135,7 @@ class ZooKeeperSession(Session):
                 interrupt=lambda: self._handler.is_over,
             ),
         )  # fmt: skip
+        self._callbacks = Callbacks("zookeeper-callbacks")
         self._watches = WatchSetter(
             self._client,
             self._read,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from broker.coordination.copies import Copies
 from broker.coordination.embedded import EmbeddedStore
 from broker.coordination.errors import (
     CopyFullError,
@@ -19,6 +21,7 @@ from broker.coordination.errors import (
 from broker.coordination.tree import SEQUENCE_MAX, Draft, EmbeddedSettings, Node, Tree
 from broker.coordination.verbs import Create, Delete, Event, EventKind, Operation, SessionState, Set
 from logstore.disk import files
+from support.faulty import Fault, FaultyFiles
 from support.heard import Heard
 
 
@@ -174,3 +177,63 @@ def test_the_size_of_a_tree_is_that_of_its_znodes() -> None:
         expected = sum(len(path) + len(node.data) for path, node in tree.nodes.items())
         assert tree.size_bytes == expected
     assert tree.children == {}
+
+
+def test_regression_a_watch_is_called_although_its_change_ends_with_an_error(
+    store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The change is readable, so whoever watches must hear of it."""
+
+    def fail(copies: Copies) -> None:
+        raise MemoryError
+
+    with store.connect() as session:
+        heard = Heard[Event]()
+        session.watch("/a", heard)
+        with monkeypatch.context() as patch:
+            patch.setattr(Copies, "confirm", fail)
+            with pytest.raises(MemoryError):
+                session.create("/a")
+        assert session.children("/") == ["a"]
+        assert heard.next() == Event(EventKind.CREATED, "/a")
+
+
+def test_regression_a_watch_needs_no_new_thread(
+    store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process can start none after a session began; a new session is refused whole."""
+
+    def fail(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    session, heard = store.connect(), Heard[Event]()
+    session.watch("/a", heard)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", fail)
+        session.create("/a")
+        assert heard.next() == Event(EventKind.CREATED, "/a")
+        with pytest.raises(RuntimeError, match="thread"):
+            store.connect()
+
+
+def test_regression_a_failure_callback_that_raises_stops_no_change(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is logged; the change counts, its watch is called, and the store continues."""
+    dirs = [tmp_path / name for name in "ab"]
+    for path in dirs:
+        path.mkdir()
+
+    def fail(path: str, error: OSError) -> None:
+        raise ValueError("a bug of the caller")
+
+    with EmbeddedStore([str(path) for path in dirs], on_failure=fail) as store:
+        session, heard = store.connect(), Heard[Event]()
+        session.watch("/a", heard)
+        eio = Fault("EIO", errno.EIO, frozenset({"pwrite", "pwritev"}), is_sticky=True)
+        with FaultyFiles(str(dirs[0]), eio, 1):
+            session.create("/a")
+        assert heard.next() == Event(EventKind.CREATED, "/a")
+        session.create("/b")
+        assert list(store.failures) == [str(dirs[0])]
+    assert "a bug of the caller" in caplog.text

@@ -12,24 +12,22 @@ _log = logging.getLogger(__name__)
 
 
 class Callbacks:
-    """A queue of calls, and the thread that makes them. The thread begins with the first call."""
+    """A queue of calls, and the thread that makes them, which `close` ends."""
 
     def __init__(self, name: str) -> None:
+        """Start the thread, so that no later call fails for want of one; raises RuntimeError."""
         self._name = name
         self._calls: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
         self._is_closed = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
 
     def call(self, callback: Callable[..., object], *arguments: Any) -> None:
         """Queue a call; after `close`, nothing is queued."""
         with self._lock:
-            if self._is_closed:
-                return
-            self._calls.put(lambda: callback(*arguments))
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                self._thread.start()
+            if not self._is_closed:
+                self._calls.put(lambda: callback(*arguments))
 
     def call_even_if_closed(self, callback: Callable[..., object], *arguments: Any) -> None:
         """Queue a call; after `close`, a thread of its own makes it."""
@@ -56,6 +54,5 @@ class Callbacks:
 
     def join(self, seconds_max: float) -> None:
         """Wait for the thread to end after `close`, unless this is that thread."""
-        thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(seconds_max)
+        if self._thread is not threading.current_thread():
+            self._thread.join(seconds_max)

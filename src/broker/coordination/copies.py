@@ -11,6 +11,7 @@ The caller owns the log dirs: it holds their locks. One thread at a time calls `
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import uuid
 from collections.abc import Callable, Sequence
@@ -39,6 +40,8 @@ from logstore.disk.failures import DISK_IS_FULL, PROCESS_IS_FULL
 JOURNAL_BYTES_MAX = 1 << 30
 REWRITE_BYTES_PER_SECOND = 5 << 20  # a slower disk counts as one that hangs
 NOT_OF_THE_DISK = DISK_IS_FULL | PROCESS_IS_FULL
+
+_log = logging.getLogger(__name__)
 
 FailureCallback = Callable[[str, OSError], object]
 
@@ -289,7 +292,10 @@ class Copies:
         """Leave a log dir out until the next open."""
         self._close(path)
         self.failures[path] = error
-        self._on_failure(path, error)
+        try:
+            self._on_failure(path, error)
+        except Exception:  # noqa: BLE001 - the callback is a caller's; the change must go on
+            _log.exception("the callback for the failure of %s failed", path)
 
     def _check_working(self) -> None:
         if not self._copies:

@@ -213,10 +213,10 @@ class EmbeddedStore(Store):
         with self._lock:
             self._tree.apply(draft)
             fired = self._watches.fire(draft.rows)
-        self._copies.confirm()
         for watch, event in fired:
             if watch.session is not ending:
                 watch.call(event)
+        self._copies.confirm()  # last: if it fails, the change has still happened
 
 
 class _State:
