@@ -270,17 +270,6 @@ def test_a_full_disk_delays_a_new_journal(dirs: list[str]) -> None:
     assert names(dirs)[1] == ["0", "1", "2"]
 
 
-def test_a_full_disk_at_an_open_is_reported(dirs: list[str]) -> None:
-    """A log dir without a copy needs one, and its disk has no space for it."""
-    fill(dirs)
-    journal(dirs[1]).unlink()
-    with failing(dirs, 1, FULL), pytest.raises(CopyFullError) as caught:
-        EmbeddedStore(dirs)
-    assert caught.value.path == str(journal(dirs[1]))
-    assert [path for path in os.listdir(dirs[1]) if "journal" in path] == []
-    assert names(dirs)[0] == 3
-
-
 def test_a_process_without_descriptors_opens_no_store(dirs: list[str]) -> None:
     """That is not the fault of the disk, so the log dir is not left out."""
     fill(dirs)

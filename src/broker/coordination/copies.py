@@ -2,7 +2,8 @@
 
 A change counts when every log dir that works has it durably, and at least one works. If a disk
 fails, or hangs while others answer, its log dir is left out from then on, and the others continue.
-If a disk is full, the change is taken back from all log dirs, and the caller gets an error. At an
+If a disk is full, the change is taken back from all log dirs, and the caller gets an error. But a
+full disk prevents neither an open nor a deletion, if another has space: it is left out, too. At an
 open, the copy with the highest zxid wins, and the other copies are written anew from it.
 
 The caller owns the log dirs: it holds their locks. One thread at a time calls `append`.
@@ -121,7 +122,7 @@ class Copies:
         Raises:
             CopyDamagedError: a copy has wrong bytes, or is a file of another kind.
             CopyForeignError: the copies belong to different stores.
-            CopyFullError: a copy had to be written, and its disk is full.
+            CopyFullError: no copy can be written, because a disk is full.
             CopiesOfflineError: no copy can be used, or none is found while a disk cannot be read.
         """
         self._settings, self._on_failure = settings, on_failure
@@ -141,6 +142,7 @@ class Copies:
             for path in log_dirs:
                 if path not in self.failures:
                     self._begin(path, journals.get(path))
+            self._check_space()
             self._check_working()
         except BaseException:
             self.close()
@@ -179,14 +181,14 @@ class Copies:
             self._write_first(path)
 
     def _write_first(self, path: str) -> None:
-        """Write and open a whole journal at an open; raises CopyFullError."""
+        """Write and open a whole journal at an open."""
         name = os.path.join(path, JOURNAL_NAME)
         data, digest = encode_journal(self._store_id, self.tree)
         try:
             files.write_atomically(name, data)
         except OSError as error:
-            if error.errno in NOT_OF_THE_DISK and not files.is_of_sync(error):
-                raise CopyFullError(name) from error
+            if error.errno in PROCESS_IS_FULL and not files.is_of_sync(error):
+                raise CopiesOfflineError({path: error}) from error
             self._fail(path, error)
         else:
             self._open(path, len(data), digest, len(data))
@@ -207,7 +209,8 @@ class Copies:
         """Write a change to all log dirs, durably; `confirm` must follow.
 
         Raises:
-            CopyFullError: a disk is full; no log dir has the change.
+            CopyFullError: a disk is full; no log dir has the change. If the change only deletes,
+                all disks are full.
             CopiesOfflineError: no log dir works, or an earlier change has an unknown outcome.
         """
         if self._is_undecided:
@@ -217,13 +220,15 @@ class Copies:
         self._is_undecided = True
         before = len(self._copies)
         full = self._on_each(lambda copy: copy.append(draft))
-        if full:
+        if _only_deletes(draft) and self._others_have_space(full):
+            self._leave_out(full)
+        elif full:
             self._on_each(_Copy.take_back)
             if len(self._copies) < before:
                 what = "a change could not be taken back, so it may have happened"
                 raise CopiesOfflineError(self.failures, f"{what}; open the store again")
             self._is_undecided = False
-            raise CopyFullError(os.path.join(full[0], JOURNAL_NAME))
+            raise CopyFullError(os.path.join(next(iter(full)), JOURNAL_NAME))
         self._check_working()
 
     def confirm(self) -> None:
@@ -245,11 +250,12 @@ class Copies:
         call: Callable[[_Copy], object],
         paths: Sequence[str] | None = None,
         seconds_more: float = 0.0,
-    ) -> list[str]:
+    ) -> dict[str, OSError]:
         """Call the disk of each copy; a log dir that fails or hangs is left out.
 
         Returns:
-            the log dirs whose disk is full, or for whose calls the process lacked something.
+            the errors of the log dirs whose disk is full, or for whose calls the process lacked
+            something.
         """
         calls = {
             path: copy.worker.begin(partial(call, copy))
@@ -257,14 +263,14 @@ class Copies:
             if paths is None or path in paths
         }
         wait_for(calls.values(), self._settings.disk_seconds_max + seconds_more)
-        kept = []
+        kept = {}
         for path, made in calls.items():
             has_answered = made.is_over.is_set()
             hangs = TimeoutError(errno.ETIMEDOUT, "the disk hangs, and others do not", path)
             error = made.error if has_answered else hangs
             if isinstance(error, OSError):
                 if error.errno in NOT_OF_THE_DISK and not files.is_of_sync(error):
-                    kept.append(path)
+                    kept[path] = error
                 else:
                     self._fail(path, error)
             elif error is not None:
@@ -297,6 +303,23 @@ class Copies:
         except Exception:  # noqa: BLE001 - the callback is a caller's; the change must go on
             _log.exception("the callback for the failure of %s failed", path)
 
+    def _leave_out(self, full: dict[str, OSError]) -> None:
+        """Leave out log dirs whose disk is full, without the part of a change that they have."""
+        self._on_each(_Copy.take_back, list(full))
+        for path in full.keys() & self._copies.keys():
+            self._fail(path, full[path])
+
+    def _others_have_space(self, full: dict[str, OSError]) -> bool:
+        """Decide whether there are full disks, and whether others have space."""
+        are_full = all(error.errno in DISK_IS_FULL for error in full.values())
+        return are_full and 0 < len(full) < len(self._copies)
+
+    def _check_space(self) -> None:
+        """Raise CopyFullError if no copy could be opened, and one for want of space."""
+        for path, error in self.failures.items():
+            if not self._copies and error.errno in DISK_IS_FULL and not files.is_of_sync(error):
+                raise CopyFullError(os.path.join(path, JOURNAL_NAME)) from error
+
     def _check_working(self) -> None:
         if not self._copies:
             raise CopiesOfflineError(self.failures)
@@ -316,6 +339,11 @@ class Copies:
 def _is_long(copy: _Copy, bytes_min: int) -> bool:
     """Decide whether the changes in a journal are so large that it is written anew."""
     return copy.size_bytes - copy.written_bytes > max(bytes_min, copy.written_bytes)
+
+
+def _only_deletes(draft: Draft) -> bool:
+    """Decide whether a change only deletes, which may be what makes space."""
+    return all(row[0] == "delete" for row in draft.rows)
 
 
 def _check_ids(journals: dict[str, Journal]) -> None:
