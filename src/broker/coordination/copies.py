@@ -25,6 +25,7 @@ from broker.coordination.errors import (
     CopiesOfflineError,
     CopyDamagedError,
     CopyForeignError,
+    CopyForkedError,
     CopyFullError,
 )
 from broker.coordination.journal import (
@@ -122,6 +123,7 @@ class Copies:
         Raises:
             CopyDamagedError: a copy has wrong bytes, or is a file of another kind.
             CopyForeignError: the copies belong to different stores.
+            CopyForkedError: different changes were made to the copies.
             CopyFullError: no copy can be written, because a disk is full.
             CopiesOfflineError: no copy can be used, or none is found while a disk cannot be read.
         """
@@ -136,6 +138,7 @@ class Copies:
             raise CopiesOfflineError(self.failures, "no copy of the store is found")
         _check_ids(journals)
         newest = max(journals.values(), key=lambda one: one.tree.zxid, default=None)
+        _check_forks(journals, newest)
         self.tree = newest.tree if newest else Tree()
         self._store_id = newest.store_id if newest else uuid.uuid4().hex
         try:
@@ -354,3 +357,27 @@ def _check_ids(journals: dict[str, Journal]) -> None:
         first = first or (name, journal.store_id)
         if journal.store_id != first[1]:
             raise CopyForeignError(name, journal.store_id, *first)
+
+
+def _check_forks(journals: dict[str, Journal], newest: Journal | None) -> None:
+    """Raise CopyForkedError if the newest copy does not continue another one."""
+    for path, journal in journals.items():
+        if newest is not None and not _continues(newest.tree, journal.tree):
+            (first,) = (place for place, one in journals.items() if one is newest)
+            paths = [os.path.join(place, JOURNAL_NAME) for place in (path, first)]
+            raise CopyForkedError(paths[0], journal.tree.zxid, paths[1], newest.tree.zxid)
+
+
+def _continues(newer: Tree, older: Tree) -> bool:
+    """Decide whether a tree can come from an older one: what was not written since is the same.
+
+    A fork stays unnoticed if all that it wrote was written again, or deleted, in the newer tree.
+    """
+    if newer.zxid == older.zxid:
+        return newer.nodes == older.nodes
+    # without `created`, the last field: a new child changes it, and nothing else of its parent
+    return all(
+        path in older.nodes and older.nodes[path][:-1] == node[:-1]
+        for path, node in newer.nodes.items()
+        if node.mzxid <= older.zxid
+    )

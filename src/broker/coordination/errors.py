@@ -21,6 +21,7 @@
     │   ├── CopyFullError                    the disk is full; nothing was written; retriable
     │   ├── CopyDamagedError(position, reason)
     │   ├── CopyForeignError(store_id, other_path, other_store_id)
+    │   ├── CopyForkedError(zxid, other_path, other_zxid)
     │   └── CopyVersionError(version)        a later version of this library wrote the file
     ├── CopiesOfflineError(failures)         no disk can be read or written any more
     └── ContinuityError                      the store is not the one that is remembered
@@ -212,6 +213,25 @@ class CopyForeignError(CopyError):
             " move the file that does not belong here away",
         )
         self.store_id, self.other_path, self.other_store_id = store_id, other_path, other_store_id
+
+
+class CopyForkedError(CopyError):
+    """Two log dirs have copies of one store to which different changes were made.
+
+    Each was used while the other could not be read. One of them has to be given up.
+
+    Attributes:
+        zxid, other_zxid: the number of the newest change of each copy.
+    """
+
+    def __init__(self, path: str, zxid: int, other_path: str, other_zxid: int) -> None:
+        super().__init__(
+            path,
+            f"it ends at change {zxid}, and {other_path} at change {other_zxid}, but they had"
+            " different changes: each was used without the other. Move the file away whose changes"
+            " can be lost",
+        )
+        self.zxid, self.other_path, self.other_zxid = zxid, other_path, other_zxid
 
 
 class CopyVersionError(CopyError):

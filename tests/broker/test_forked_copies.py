@@ -1,0 +1,80 @@
+"""Test copies of a coordination store that were used one without the other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from broker.coordination import copies
+from broker.coordination.embedded import EmbeddedStore
+from broker.coordination.errors import CopyForkedError
+from broker.coordination.journal import JOURNAL_NAME
+
+
+@pytest.fixture
+def dirs(tmp_path: Path) -> list[str]:
+    """Make two log dirs with a store of three changes."""
+    paths = [tmp_path / name for name in "ab"]
+    for path in paths:
+        path.mkdir()
+    write([str(path) for path in paths], "common", 3)
+    return [str(path) for path in paths]
+
+
+def write(dirs: list[str], name: str, count: int) -> None:
+    """Create znodes of a name in the copies of some log dirs."""
+    with EmbeddedStore(dirs) as store, store.connect() as session:
+        for number in range(count):
+            session.create(f"/{name}{number}", b"x")
+
+
+def journal(path: str) -> str:
+    """Give the path of the journal in a log dir."""
+    return str(Path(path, JOURNAL_NAME))
+
+
+@pytest.mark.parametrize(("of_first", "of_second"), [(2, 2), (3, 6), (6, 3), (1, 40)])
+def test_regression_copies_with_different_changes_are_refused(
+    dirs: list[str], of_first: int, of_second: int
+) -> None:
+    """Both files are named, none is changed, and the operator chooses."""
+    write(dirs[:1], "first", of_first)
+    write(dirs[1:], "second", of_second)
+    before = [Path(journal(path)).read_bytes() for path in dirs]
+    for order in (dirs, dirs[::-1]):
+        with pytest.raises(CopyForkedError) as caught:
+            EmbeddedStore(order)
+        error = caught.value
+        zxids = {error.path: error.zxid, error.other_path: error.other_zxid}
+        assert zxids == {journal(dirs[0]): 3 + of_first, journal(dirs[1]): 3 + of_second}
+    assert [Path(journal(path)).read_bytes() for path in dirs] == before
+    Path(journal(dirs[0])).unlink()
+    write(dirs, "later", 1)
+
+
+def test_an_older_copy_is_continued(dirs: list[str]) -> None:
+    """Znodes that were written, deleted, created again, or got children since are no fork."""
+    with EmbeddedStore(dirs[:1]) as store, store.connect() as session:
+        session.set("/common0", b"y")
+        session.delete("/common1")
+        session.create("/common1")
+        session.create("/common2/child", ephemeral=True)
+        session.set("/", b"root")
+    write(dirs, "later", 1)
+    assert len({Path(journal(path)).read_bytes() for path in dirs}) == 2  # one was written anew
+    for path in dirs:
+        with EmbeddedStore([path]) as store, store.connect() as session:
+            assert session.children("/") == ["common0", "common1", "common2", "later0"]
+
+
+def test_a_check_of_the_highest_zxid_alone_is_noticed(
+    dirs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mutant compares only copies that end at the same change."""
+    whole = copies._continues
+    monkeypatch.setattr(
+        copies, "_continues", lambda new, old: new.zxid != old.zxid or whole(new, old)
+    )
+    with pytest.raises(pytest.fail.Exception):
+        test_regression_copies_with_different_changes_are_refused(dirs, 3, 6)
