@@ -5,8 +5,8 @@
 
 kazoo owns the connection. If it is lost, the session is SUSPENDED, and kazoo connects again. A
 write that was under way raises OutcomeUnknownError. The watches are set again, and each one whose
-znode changed meanwhile is called at once, so no change is missed. If ZooKeeper has ended the
-session, it is EXPIRED for ever: no other session is begun in its place.
+znode changed meanwhile is called at once. If ZooKeeper has ended the session, it is EXPIRED for
+ever: no other session is begun in its place.
 """
 
 from __future__ import annotations

@@ -202,8 +202,10 @@ class Session(ABC):
     def watch(self, path: str, callback: WatchCallback) -> Znode | None:
         """Read a znode, and call back once at its next change: created, changed or deleted.
 
-        No change after the answer is missed, also if the connection is lost meanwhile. The change
-        is readable before the callback is called. After the end of the session, nothing is called.
+        No change after the answer is missed, also if the connection is lost meanwhile; but a znode
+        that was created and deleted during the loss goes unseen. If the store refuses to set the
+        watch again after a loss, this counts as a change. The change is readable before the
+        callback is called. After the end of the session, nothing is called.
 
         Returns:
             the znode as it is before that change; None if it does not exist.
