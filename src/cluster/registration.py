@@ -36,11 +36,16 @@ class TopicIdentity(NamedTuple):
 
     Attributes:
         topic_id: the id of the topic; "" for none.
-        created: the zxid of the topic's creation. A later topic has a larger number.
+        created: the zxid of the topic's creation. A later topic has a larger number. A store that
+            is copied gives the same topic another number, so only the ids say what is the same.
     """
 
     topic_id: str
     created: int
+
+    def is_same(self, other: TopicIdentity) -> bool:
+        """Check that another identity names the same topic, whatever its creation number is."""
+        return self.topic_id == other.topic_id
 
 
 NO_TOPIC = TopicIdentity("", 0)

@@ -98,6 +98,19 @@ def test_a_read_during_a_write_changes_only_the_settings() -> None:
     assert (write.version, write.state.min_isr) == (VERSION + 1, 3)
 
 
+def test_regression_a_read_with_another_creation_number_keeps_what_is_known() -> None:
+    """A copied store numbers its znodes anew; the same id is the same topic (P6)."""
+    controller = controller_of()
+    controller.handle(answer(2), 0)
+    copied = TOPIC._replace(created=900)
+    controller.handle(ce.StateRead(KEY, copied, VERSION, STATE, CONFIG), 0)
+    assert controller.entries[KEY].answers == {2: answer(2)}
+    controller.handle(answer(3, topic=TOPIC._replace(created=5)), 0)
+    assert set(controller.entries[KEY].answers) == {2, 3}
+    asked = requests(controller.handle(ce.AskAll(KEY), 0), LeaderAndIsr)
+    assert asked[1].topic == copied
+
+
 def test_an_answer_about_an_older_topic_is_too_late() -> None:
     """It says nothing about the state of the topic that was created again."""
     controller = controller_of()

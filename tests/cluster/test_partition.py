@@ -14,6 +14,7 @@ from cluster.pure.exchange import (
     FetchDue,
     LeaseEnded,
     Moved,
+    Opened,
     Produced,
     ProduceError,
     Refuse,
@@ -24,7 +25,7 @@ from cluster.pure.exchange import (
 )
 from cluster.pure.partition import handle
 from cluster.pure.replica import Replica, Role
-from cluster.registration import NO_BROKER, TopicIdentity
+from cluster.registration import NO_BROKER, NO_TOPIC, TopicIdentity
 from cluster.requests import NEVER, LeaderAndIsr, RoleAnswer, StopReplica
 from support.replicas import NEWER, STATE, TOPIC, host_of, order, replica_of
 
@@ -92,6 +93,28 @@ def test_a_newer_topic_replaces_the_replica() -> None:
     assert CreateReplica(NEWER, "a", 10) in effects
     assert (replica.topic, replica.log.end, replica.version) == (NEWER, 0, 1)
     assert handle(replica, order(9), 0) == []
+
+
+def test_regression_a_replica_is_kept_if_its_topic_has_another_creation_number() -> None:
+    """A copied store numbers its znodes anew; the same id is the same topic."""
+    copied = TOPIC._replace(created=900)
+    replica = replica_of()
+    effects = handle(replica, order(topic=copied), 0)
+    assert not [one for one in effects if isinstance(one, RemoveReplica | CreateReplica)]
+    assert (replica.topic, replica.role, replica.log.end) == (copied, Role.LEADER, 3)
+    renumbered = replica_of()
+    handle(renumbered, order(topic=TOPIC._replace(created=1)), 0)
+    assert (renumbered.topic.created, renumbered.role) == (1, Role.LEADER)
+
+
+def test_regression_a_replica_without_a_topic_id_belongs_to_the_topic_of_the_request() -> None:
+    """It is not deleted; from then on its topic is known."""
+    replica = Replica(host_of(), 0)
+    handle(replica, Opened("a", NO_TOPIC, exists=True, spans=((2, 3),), flushed=3), 0)
+    effects = handle(replica, order(), 0)
+    assert not [one for one in effects if isinstance(one, RemoveReplica | CreateReplica)]
+    assert (replica.topic, replica.log.end) == (TOPIC, 3)
+    assert RemoveReplica() in handle(replica, order(topic=NEWER), 0)
 
 
 def test_a_replica_that_came_back_does_not_lead() -> None:

@@ -88,7 +88,7 @@ class Controller:
         self.gone: dict[int, int] = {}
         self.entries: dict[PartitionKey, Entry] = {}
         self.is_deposed = False
-        self._keys: dict[tuple[TopicIdentity, int], PartitionKey] = {}
+        self._keys: dict[tuple[str, int], PartitionKey] = {}  # by topic id and partition
         self.effects: list[Any] = []
         self._seen: dict[int, Registration] | None = None
 
@@ -164,10 +164,10 @@ class Controller:
 
     def _on_read(self, read: StateRead) -> None:
         entry = self.entries.get(read.key)
-        if entry is None or entry.topic != read.topic:
+        if entry is None or not entry.topic.is_same(read.topic):
             self._add(read)
             return
-        entry.config = read.config
+        entry.topic, entry.config = read.topic, read.config
         if entry.pending is None:
             entry.version, entry.state = read.version, read.state
 
@@ -175,13 +175,13 @@ class Controller:
         """Begin with a topic, and forget what is known of an older topic of its name."""
         self._remove(read.key)
         entry = self.entries[read.key] = Entry(read)
-        self._keys[read.topic, read.key[1]] = read.key
+        self._keys[read.topic.topic_id, read.key[1]] = read.key
         return entry
 
     def _remove(self, key: PartitionKey) -> Entry | None:
         entry = self.entries.pop(key, None)
         if entry is not None:
-            self._keys.pop((entry.topic, key[1]), None)
+            self._keys.pop((entry.topic.topic_id, key[1]), None)
         return entry
 
     def entry_of(self, key: PartitionKey) -> Entry | None:
@@ -191,7 +191,7 @@ class Controller:
 
     def find(self, topic: TopicIdentity, partition: int) -> tuple[PartitionKey, Entry] | None:
         """Find the partition that a request or an answer is about, by its topic's id (P6)."""
-        key = self._keys.get((topic, partition))
+        key = self._keys.get((topic.topic_id, partition))
         return None if key is None else (key, self.entries[key])
 
     def _look(self, key: PartitionKey) -> None:
@@ -250,14 +250,14 @@ class Controller:
 
     def _on_failed_write(self, answer: WriteFailed) -> None:
         entry = self.entries.get(answer.key)
-        if entry is not None and entry.topic == answer.topic:
+        if entry is not None and entry.topic.is_same(answer.topic):
             entry.pending = None
             self.effects.append(ReadState(answer.key))
 
     def _on_written(self, answer: Written) -> None:
         """Give roles; the answer to a write about an older topic of this name comes too late."""
         key, entry = answer.key, self.entries.get(answer.key)
-        if entry is None or entry.pending is None or entry.topic != answer.topic:
+        if entry is None or entry.pending is None or not entry.topic.is_same(answer.topic):
             return
         write, entry.pending = entry.pending, None
         entry.state, entry.version = write.state, answer.version

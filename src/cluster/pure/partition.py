@@ -34,7 +34,7 @@ from cluster.pure.exchange import (
 )
 from cluster.pure.log_ends import LogEnds
 from cluster.pure.replica import Replica, Role
-from cluster.registration import NO_BROKER, NO_VERSION, TopicIdentity
+from cluster.registration import NO_BROKER, NO_TOPIC, NO_VERSION, TopicIdentity
 from cluster.requests import AlterRefused, FetchAnswer, FollowerFetch, LeaderAndIsr, StopReplica
 from cluster.state import State
 
@@ -86,7 +86,7 @@ def _on_rare(replica: Replica, event: Any) -> None:
 
 def is_known_topic(replica: Replica, topic: TopicIdentity) -> bool:
     """Check that a request is about the topic that this replica belongs to."""
-    return topic == replica.topic
+    return topic.is_same(replica.topic)
 
 
 def is_addressed(replica: Replica, broker_epoch: int) -> bool:
@@ -100,14 +100,14 @@ def on_leader_and_isr(replica: Replica, request: LeaderAndIsr, now: float) -> No
         return
     if replica.broker_id not in request.state.replicas:
         return
-    if request.topic != replica.topic and not accept_topic(replica, request.topic):
+    if not request.topic.is_same(replica.topic) and not accept_topic(replica, request.topic):
         return
     if not (replica.exists or replica.is_dir_good):
         choose_dir(replica, request)
     if is_unusable(replica, request):
         replica.answer(is_offline=True, topic=request.topic)
         return
-    replica.topic = max(replica.topic, request.topic, key=lambda topic: topic.created)
+    replica.topic = request.topic
     if not replica.exists:
         create(replica)
     if request.version > replica.version:
@@ -116,7 +116,12 @@ def on_leader_and_isr(replica: Replica, request: LeaderAndIsr, now: float) -> No
 
 
 def accept_topic(replica: Replica, topic: TopicIdentity) -> bool:
-    """Put an older topic's replica away; refuse a request for an older topic (P6)."""
+    """Put an older topic's replica away; refuse a request for an older topic (P6).
+
+    A replica whose topic id is not known belongs to the topic of the request.
+    """
+    if replica.topic.is_same(NO_TOPIC):
+        return True
     if topic.created < replica.topic.created:
         return False
     if replica.is_dir_good:
@@ -192,7 +197,8 @@ def may_lead(replica: Replica, state: State) -> bool:
 
 def on_stop(replica: Replica, request: StopReplica) -> None:
     """Delete the replica, unless a later version has assigned it again (P19)."""
-    if request.topic == replica.topic and replica.is_dir_good and may_stop(replica, request):
+    is_known = is_known_topic(replica, request.topic)
+    if is_known and replica.is_dir_good and may_stop(replica, request):
         version = max(replica.version, request.version)
         remove(replica)
         replica.version = version
