@@ -111,6 +111,30 @@ def test_regression_a_read_with_another_creation_number_keeps_what_is_known() ->
     assert asked[1].topic == copied
 
 
+def test_regression_a_late_read_brings_no_older_topic_back() -> None:
+    """Neither beside the newer topic, nor after that one was deleted (P2)."""
+    controller = controller_of()
+    late = ce.StateRead(KEY, TOPIC, VERSION, STATE, CONFIG)
+    controller.handle(ce.DeleteTopic(KEY), 0)
+    controller.handle(late, 0)
+    assert controller.entries == {}
+    controller.handle(ce.StateRead(KEY, NEWER, 0, STATE, CONFIG), 0)
+    controller.handle(late, 0)
+    assert controller.entries[KEY].topic == NEWER
+    controller.handle(ce.DeleteTopic(KEY), 0)
+    controller.handle(late, 0)
+    assert controller.entries == {}
+
+
+def test_regression_a_late_read_brings_no_older_version_back() -> None:
+    """A decision from it would be refused, and its settings are out of date (P2)."""
+    controller = controller_of()
+    older = STATE._replace(leader_epoch=3)
+    controller.handle(ce.StateRead(KEY, TOPIC, VERSION - 1, older, ce.TopicConfig(1)), 0)
+    entry = controller.entries[KEY]
+    assert (entry.version, entry.state, entry.config) == (VERSION, STATE, CONFIG)
+
+
 def test_an_answer_about_an_older_topic_is_too_late() -> None:
     """It says nothing about the state of the topic that was created again."""
     controller = controller_of()

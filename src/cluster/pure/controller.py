@@ -35,7 +35,13 @@ from cluster.pure.control_exchange import (
     Written,
 )
 from cluster.pure.elect import Decision, Known
-from cluster.registration import NO_BROKER, NO_VERSION, Registration, TopicIdentity
+from cluster.registration import (
+    NO_BROKER,
+    NO_TOPIC,
+    NO_VERSION,
+    Registration,
+    TopicIdentity,
+)
 from cluster.requests import AlterPartition, AlterRefused, LeaderAndIsr, RoleAnswer, StopReplica
 from cluster.state import State, fault_of
 
@@ -89,6 +95,7 @@ class Controller:
         self.entries: dict[PartitionKey, Entry] = {}
         self.is_deposed = False
         self._keys: dict[tuple[str, int], PartitionKey] = {}  # by topic id and partition
+        self._created: dict[PartitionKey, int] = {}  # of the last topic, also if it is deleted
         self.effects: list[Any] = []
         self._seen: dict[int, Registration] | None = None
 
@@ -165,17 +172,26 @@ class Controller:
     def _on_read(self, read: StateRead) -> None:
         entry = self.entries.get(read.key)
         if entry is None or not entry.topic.is_same(read.topic):
-            self._add(read)
+            if self._is_later_topic(read.key, read.topic):
+                self._add(read)
+            return
+        if read.version < entry.version:
             return
         entry.topic, entry.config = read.topic, read.config
+        self._created[read.key] = read.topic.created
         if entry.pending is None:
             entry.version, entry.state = read.version, read.state
+
+    def _is_later_topic(self, key: PartitionKey, topic: TopicIdentity) -> bool:
+        """Check that a topic was created after the last one of its name; a late read is not."""
+        return topic.created > self._created.get(key, NO_TOPIC.created)
 
     def _add(self, read: StateRead) -> Entry:
         """Begin with a topic, and forget what is known of an older topic of its name."""
         self._remove(read.key)
         entry = self.entries[read.key] = Entry(read)
         self._keys[read.topic.topic_id, read.key[1]] = read.key
+        self._created[read.key] = read.topic.created
         return entry
 
     def _remove(self, key: PartitionKey) -> Entry | None:
