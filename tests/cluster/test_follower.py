@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,9 +12,12 @@ from cluster.pure.exchange import (
     Alarm,
     AppendAsFollower,
     Appended,
+    AppendedAsFollower,
     FetchDue,
     Flush,
     Flushed,
+    Opened,
+    RoleEnded,
     SendToBroker,
     TruncateTo,
 )
@@ -42,7 +46,32 @@ def test_records_are_appended() -> None:
     replica = following()
     effects = handle(replica, FetchAnswer(FETCH, 5, "records"), 0)
     assert effects == [AppendAsFollower("records"), AdvanceHighWatermark(3)]
-    assert handle(replica, Appended(((4, 4),)), 0) == [AdvanceHighWatermark(4)]
+    assert handle(replica, AppendedAsFollower(((4, 4),)), 0) == [AdvanceHighWatermark(4)]
+
+
+def test_regression_an_earlier_leaders_high_watermark_is_forgotten() -> None:
+    """With each order, each end of a role and each truncation: the log may have changed since."""
+    ends: list[Callable[[Replica], Any]] = [
+        lambda replica: handle(replica, order(8), 0),
+        lambda replica: handle(replica, RoleEnded(), 0),
+        lambda replica: handle(replica, Opened("a", TOPIC, exists=True, spans=((2, 3),)), 0),
+        lambda replica: handle(replica, FetchAnswer(FETCH, 9, None, (2, 3)), 0),
+        lambda replica: handle(replica, order(topic=NEWER), 0),
+    ]
+    for end in ends:
+        replica = following()
+        handle(replica, FetchAnswer(FETCH, 9, "records"), 0)
+        assert replica.leader_high_watermark == 9
+        end(replica)
+        assert replica.leader_high_watermark == 0
+
+
+def test_regression_a_late_append_of_a_leader_moves_no_high_watermark() -> None:
+    """With acks=1 nobody waits for it, and its records are not replicated."""
+    replica = following()
+    handle(replica, FetchAnswer(FETCH, 9, "records"), 0)
+    handle(replica, Appended(((4, 5),), None, 5, 4), 0)
+    assert (replica.log.end, replica.high_watermark) == (5, 3)
 
 
 @pytest.mark.parametrize(

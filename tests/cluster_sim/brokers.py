@@ -208,7 +208,7 @@ class SimBroker:
             case x.AppendAsFollower(records):
                 start = len(stored.records)
                 stored.records.extend(records)
-                self.tell(number, x.Appended(spans_of(stored.records, start)))
+                self.tell(number, x.AppendedAsFollower(spans_of(stored.records, start)))
             case x.Flush(offset):
                 stored.flushed = offset
                 self.tell(number, x.Flushed(offset))

@@ -65,7 +65,7 @@ class Produced(NamedTuple):
 
 
 class Appended(NamedTuple):
-    """Event: records were appended, or found to be duplicates of records in the log.
+    """Event: a client's records were appended, or found to be duplicates of records in the log.
 
     Attributes:
         spans: the leader epochs of the new records, and their ends; empty for duplicates.
@@ -78,6 +78,16 @@ class Appended(NamedTuple):
     waiter: Waiter = None
     end_offset: int = 0
     leader_epoch: int = 0
+
+
+class AppendedAsFollower(NamedTuple):
+    """Event: records that the leader sent were appended.
+
+    Attributes:
+        spans: the leader epochs of the new records, and their ends.
+    """
+
+    spans: tuple[tuple[int, int], ...]
 
 
 class Flushed(NamedTuple):

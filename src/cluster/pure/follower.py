@@ -5,6 +5,7 @@ from __future__ import annotations
 from cluster.pure.exchange import (
     Alarm,
     AppendAsFollower,
+    AppendedAsFollower,
     Flush,
     SendToBroker,
     TruncateTo,
@@ -63,6 +64,13 @@ def on_answer(replica: Replica, answer: FetchAnswer) -> None:
         follow_high_watermark(replica)
 
 
+def on_append(replica: Replica, appended: AppendedAsFollower) -> None:
+    """Count the leader's records that were appended."""
+    replica.log.append_all(appended.spans)
+    if replica.role is Role.FOLLOWER:
+        follow_high_watermark(replica)
+
+
 def follow_high_watermark(replica: Replica) -> None:
     """Take over the leader's high watermark as far as the log reaches."""
     end = min(replica.leader_high_watermark, replica.log.end)
@@ -86,6 +94,7 @@ def truncate(replica: Replica, offset: int) -> None:
         return
     replica.emit(TruncateTo(offset, max(offset, replica.high_watermark)))
     replica.log.truncate(offset)
+    replica.leader_high_watermark = 0
     replica.high_watermark = min(replica.high_watermark, offset)
 
 

@@ -15,8 +15,7 @@ class LogEnds:
     def __init__(self, spans: Iterable[tuple[int, int]] = (), flushed: int = 0) -> None:
         self._spans: list[tuple[int, int]] = []
         self.flushed = flushed
-        for epoch, end in spans:
-            self.append(epoch, end)
+        self.append_all(spans)
         assert flushed <= self.end, "more is flushed than there is"
 
     @property
@@ -36,6 +35,11 @@ class LogEnds:
         if epoch == last_epoch:
             self._spans.pop()
         self._spans.append((epoch, end))
+
+    def append_all(self, spans: Iterable[tuple[int, int]]) -> None:
+        """Extend the log by spans: a leader epoch each, and the offset at which it ends."""
+        for epoch, end in spans:
+            self.append(epoch, end)
 
     def truncate(self, offset: int) -> None:
         """Remove the records from an offset on."""

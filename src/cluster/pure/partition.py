@@ -19,6 +19,7 @@ from typing import Any
 from cluster.pure import follower, leader
 from cluster.pure.exchange import (
     Appended,
+    AppendedAsFollower,
     CreateReplica,
     FetchDue,
     Flushed,
@@ -48,6 +49,8 @@ def handle(replica: Replica, event: Any, now: float) -> list[Any]:
             follower.on_answer(replica, event)
         case FetchDue():
             follower.fetch(replica)
+        case AppendedAsFollower():
+            follower.on_append(replica, event)
         case Appended():
             _on_append(replica, event)
         case Produced():
@@ -261,12 +264,8 @@ def moved_since(replica: Replica, dir_id: str) -> int:
 
 
 def _on_append(replica: Replica, appended: Appended) -> None:
-    for epoch, end in appended.spans:
-        replica.log.append(epoch, end)
-    if replica.role is Role.FOLLOWER and appended.waiter is None:
-        follower.follow_high_watermark(replica)
-    else:
-        leader.on_append(replica, appended)
+    replica.log.append_all(appended.spans)
+    leader.on_append(replica, appended)
 
 
 def _on_flush(replica: Replica, offset: int) -> None:

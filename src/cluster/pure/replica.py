@@ -61,6 +61,7 @@ class Replica:
         state: that state; None while the replica has no role.
         elected_at: the registration epoch at which this leader was elected.
         epoch_start: the log end at the start of this leader epoch.
+        leader_high_watermark: what the leader said last in this role; 0 before it said anything.
         proposed: the members of all ISRs that this leader proposed on this version.
         waiting: the produces that wait for the high watermark: end offset and leader epoch.
     """
@@ -161,7 +162,7 @@ class Replica:
         self.role = Role.NONE
         self.state = None
         self.version = NO_VERSION
-        self.leader_epoch = self.elected_at = 0
+        self.leader_epoch = self.elected_at = self.leader_high_watermark = 0
         self.proposed = set()
         self.followers = {}
 
@@ -170,6 +171,7 @@ class Replica:
         self.state, self.version = request.state, request.version
         self.is_unclean_allowed, self.flushes = request.is_unclean_allowed, request.flushes
         self.proposed = set()
+        self.leader_high_watermark = 0
         self.leader_epoch = max(request.state.leader_epoch, self.leader_epoch)
 
     def check(self) -> None:
