@@ -226,6 +226,25 @@ def test_a_replica_is_deleted(stop: StopReplica, is_removed: bool) -> None:
     assert replica.exists is not is_removed or replica.log.end == 0
 
 
+def test_regression_a_late_request_does_not_create_a_deleted_replica_again() -> None:
+    """Only a version after the deletion may assign the replica again (P19)."""
+    replica = replica_of()
+    handle(replica, order(7), 0)
+    handle(replica, StopReplica(TOPIC, 0, 10, 9), 0)
+    for version in (8, 9):
+        assert handle(replica, order(version), 0) == []
+    effects = handle(replica, order(10), 0)
+    assert effects[0] == CreateReplica(TOPIC, "a", 10)
+
+
+def test_regression_a_late_request_creates_nothing_where_nothing_was() -> None:
+    """The StopReplica came first, and the replica had never been created (P19)."""
+    replica = Replica(host_of(), 0)
+    assert handle(replica, StopReplica(TOPIC, 0, 10, 9), 0) == []
+    assert handle(replica, order(9), 0) == []
+    assert CreateReplica(TOPIC, "a", 10) in handle(replica, order(10), 0)
+
+
 def test_a_change_of_role_fails_waiting_produces() -> None:
     """The error does not claim that nothing was written (P11, P20)."""
     replica = replica_of()

@@ -7,6 +7,7 @@
 | LeaderAndIsr while the log dir is bad, or might have the replica | answer: offline (P17) |
 | LeaderAndIsr that names this replica as leader | it leads, if nothing came back since (P11) |
 | LeaderAndIsr that names another leader | it follows |
+| LeaderAndIsr that a StopReplica of the same or a later version overtook | none (P19) |
 | StopReplica of this topic, incarnation, and a later version | the replica is removed (P19) |
 | RoleEnded, Opened, LeaseEnded | no role (P6, P16) |
 | all others | see `leader` and `follower` |
@@ -111,6 +112,8 @@ def on_leader_and_isr(replica: Replica, request: LeaderAndIsr, now: float) -> No
         replica.answer(is_offline=True, topic=request.topic)
         return
     replica.topic = request.topic
+    if was_deleted(replica, request):
+        return
     if not replica.exists:
         create(replica)
     if request.version > replica.version:
@@ -146,6 +149,11 @@ def is_unusable(replica: Replica, request: LeaderAndIsr) -> bool:
     if not replica.is_dir_good:
         return True
     return not replica.exists and not request.is_new and not replica.host.are_all_good
+
+
+def was_deleted(replica: Replica, request: LeaderAndIsr) -> bool:
+    """Check that a later StopReplica has removed the replica that a late request is about (P19)."""
+    return not replica.exists and request.version <= replica.version
 
 
 def create(replica: Replica) -> None:
@@ -200,6 +208,9 @@ def may_lead(replica: Replica, state: State) -> bool:
 
 def on_stop(replica: Replica, request: StopReplica) -> None:
     """Delete the replica, unless a later version has assigned it again (P19)."""
+    has_nothing = replica.topic.is_same(NO_TOPIC) and not replica.exists
+    if has_nothing and is_addressed(replica, request.broker_epoch):
+        replica.topic = request.topic  # so that requests which this one overtook create nothing
     is_known = is_known_topic(replica, request.topic)
     if is_known and replica.is_dir_good and may_stop(replica, request):
         version = max(replica.version, request.version)
