@@ -33,6 +33,13 @@ def controller_of(state: State = STATE) -> Controller:
     return controller
 
 
+def written(controller: Controller, version: int) -> ce.Written:
+    """Give the answer to the write that is under way."""
+    pending = controller.entries[KEY].pending
+    assert pending is not None
+    return ce.Written(KEY, pending.number, version)
+
+
 def requests(effects: list[Any], kind: type) -> dict[int, Any]:
     """Give the requests of one kind by broker."""
     return {
@@ -68,7 +75,7 @@ def test_a_write_names_version_and_controller_epoch() -> None:
     assert (write.version, write.controller_epoch) == (VERSION, 5)
     assert (write.state.leader, write.state.controller_epoch) == (2, 5)
     assert controller.handle(ce.Look(KEY), 0) == []
-    asked = requests(controller.handle(ce.Written(KEY, TOPIC, VERSION + 1), 0), LeaderAndIsr)
+    asked = requests(controller.handle(written(controller, VERSION + 1), 0), LeaderAndIsr)
     assert set(asked) == {2, 3}
     assert (asked[2].version, asked[2].state) == (VERSION + 1, write.state)
 
@@ -78,7 +85,7 @@ def test_after_a_failed_write_the_state_is_read_again() -> None:
     controller = controller_of()
     controller.handle(registered(1), 0)
     controller.handle(ce.Look(KEY), 0)
-    assert controller.handle(ce.WriteFailed(KEY, TOPIC), 0) == [ce.ReadState(KEY)]
+    assert controller.handle(ce.WriteFailed(KEY, 1), 0) == [ce.ReadState(KEY)]
     changed = STATE._replace(isr={2: 20})
     controller.handle(ce.StateRead(KEY, TOPIC, 9, changed, CONFIG), 0)
     (write,) = controller.handle(ce.Look(KEY), 0)
@@ -93,7 +100,7 @@ def test_a_read_during_a_write_changes_only_the_settings() -> None:
     config = ce.TopicConfig(min_isr=3)
     controller.handle(ce.StateRead(KEY, TOPIC, VERSION + 1, write.state, config), 0)
     assert controller.handle(ce.Look(KEY), 0) == []
-    controller.handle(ce.Written(KEY, TOPIC, VERSION + 1), 0)
+    controller.handle(written(controller, VERSION + 1), 0)
     (write,) = controller.handle(ce.Look(KEY), 0)
     assert (write.version, write.state.min_isr) == (VERSION + 1, 3)
 
@@ -142,9 +149,26 @@ def test_an_answer_about_an_older_topic_is_too_late() -> None:
     controller.handle(ce.Look(KEY), 0)
     controller.handle(ce.DeleteTopic(KEY), 0)
     controller.handle(ce.CreateTopic(KEY, NEWER, (1, 2, 3), CONFIG), 0)
-    assert controller.handle(ce.Written(KEY, TOPIC, VERSION + 1), 0) == []
-    assert controller.handle(ce.WriteFailed(KEY, TOPIC), 0) == []
+    assert controller.handle(ce.Written(KEY, 1, VERSION + 1), 0) == []
+    assert controller.handle(ce.WriteFailed(KEY, 1), 0) == []
     assert controller.entries[KEY].version == NO_VERSION
+
+
+def test_regression_a_second_answer_to_a_write_is_not_an_answer_to_the_next_one() -> None:
+    """Otherwise two states would have one version: the answer was taken for lost (P2)."""
+    controller = controller_of()
+    controller.handle(registered(1), 0)
+    (first,) = controller.handle(ce.Look(KEY), 0)
+    controller.handle(ce.WriteFailed(KEY, first.number), 0)
+    controller.handle(ce.StateRead(KEY, TOPIC, VERSION, STATE, CONFIG), 0)
+    controller.handle(registered(1, 2), 0)
+    (second,) = controller.handle(ce.Look(KEY), 0)
+    assert second.number != first.number and second.state != first.state
+    assert controller.handle(ce.Written(KEY, first.number, VERSION + 1), 0) == []
+    assert controller.handle(ce.WriteFailed(KEY, first.number), 0) == []
+    assert controller.entries[KEY].version == VERSION
+    asked = controller.handle(ce.Written(KEY, second.number, VERSION + 2), 0)
+    assert requests(asked, LeaderAndIsr)[3].state == second.state
 
 
 def test_a_deposed_controller_does_nothing() -> None:
@@ -196,7 +220,7 @@ def test_a_proposal_is_written_and_answered() -> None:
     controller = controller_of()
     (write,) = controller.handle(proposal(), 0)
     assert write.state.isr == {1: 10, 2: 20}
-    asked = requests(controller.handle(ce.Written(KEY, TOPIC, VERSION + 1), 0), LeaderAndIsr)
+    asked = requests(controller.handle(written(controller, VERSION + 1), 0), LeaderAndIsr)
     assert set(asked) == {1} and asked[1].version == VERSION + 1
 
 
@@ -217,13 +241,13 @@ def test_a_reassignment_adds_replicas_first() -> None:
     controller.handle(ce.RegistrationsRead(everyone), 0)
     (write,) = controller.handle(ce.Reassign(KEY, (2, 3, 4)), 0)
     assert (write.state.replicas, write.state.target) == ((1, 2, 3, 4), (2, 3, 4))
-    controller.handle(ce.Written(KEY, TOPIC, 8), 0)
+    controller.handle(written(controller, 8), 0)
     assert controller.handle(ce.Reassign(KEY, (2, 3)), 0) == []
     controller.handle(proposal(version=8, isr={1: 10, 2: 20, 3: 30, 4: 40}), 0)
-    controller.handle(ce.Written(KEY, TOPIC, 9), 0)
+    controller.handle(written(controller, 9), 0)
     (write,) = controller.handle(ce.Look(KEY), 0)
     assert write.state.replicas == (2, 3, 4)
-    effects = controller.handle(ce.Written(KEY, TOPIC, 10), 0)
+    effects = controller.handle(written(controller, 10), 0)
     assert requests(effects, StopReplica) == {1: StopReplica(TOPIC, 0, 10, 10)}
     assert set(requests(effects, LeaderAndIsr)) == {2, 3, 4}
 
@@ -243,11 +267,11 @@ def test_a_topic_is_created(created: int, new_to: set[int]) -> None:
         NO_BROKER,
         {1: 10, 2: 20},
     )
-    controller.handle(ce.Written(KEY, topic, 0), 0)
+    controller.handle(written(controller, 0), 0)
     asked = requests(controller.handle(ce.AskAll(KEY), 0), LeaderAndIsr)
     assert {one.is_new for one in asked.values()} == {False}
     controller.handle(ce.Look(KEY), 0)
-    asked = requests(controller.handle(ce.Written(KEY, topic, 1), 0), LeaderAndIsr)
+    asked = requests(controller.handle(written(controller, 1), 0), LeaderAndIsr)
     assert {broker for broker, one in asked.items() if one.is_new} == new_to
     asked = requests(controller.handle(ce.AskAll(KEY), 0), LeaderAndIsr)
     assert {one.is_new for one in asked.values()} == {False}
@@ -281,5 +305,5 @@ def test_a_loss_is_reported() -> None:
     controller.handle(registered(1, 2), 0)
     (write,) = controller.handle(ce.ElectUncleanly(KEY), 0)
     assert (write.state.leader, write.state.unclean_epoch) == (3, 5)
-    effects = controller.handle(ce.Written(KEY, TOPIC, 8), 0)
+    effects = controller.handle(written(controller, 8), 0)
     assert effects[-1] == ce.ReportLoss(KEY, "an unclean election")

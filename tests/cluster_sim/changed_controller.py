@@ -6,8 +6,9 @@ from typing import Any
 
 from cluster.pure import controller, elect
 from cluster.pure.control_exchange import Written
-from cluster.pure.controller import Controller, Entry
+from cluster.pure.controller import Controller
 from cluster.pure.elect import Decision, Known, Standing
+from cluster.pure.entry import Entry
 from cluster.registration import NO_BROKER, Registration, TopicIdentity
 from cluster.requests import AlterPartition
 from cluster.state import State
@@ -122,7 +123,8 @@ RECOVER_STALE = [(elect, "recoverable", recover_by_old_answers)]
 
 def take_any_answer(self: Controller, answer: Written) -> None:
     entry = self.entries.get(answer.key)
-    _on_written(self, answer if entry is None else answer._replace(topic=entry.topic))
+    if entry is not None and entry.pending is not None:
+        _on_written(self, answer._replace(number=entry.pending.number))
 
 
 _on_written = Controller._on_written

@@ -185,7 +185,7 @@ class World:
             self.controllers.remove(controller)
             return
         if write.version not in (None, part.version):
-            self._answer(controller, ce.WriteFailed(write.key, write.topic))
+            self._answer(controller, ce.WriteFailed(write.key, write.number))
             return
         if write.topic != part.topic:
             raise Violation("P2 the state of an older topic replaces the state of a newer one")
@@ -194,9 +194,9 @@ class World:
             part.checker.on_unclean_election(write.state.leader_epoch, write.state.leader)
         if self.loses_answer:
             self.loses_answer = False
-            self._answer(controller, ce.WriteFailed(write.key, write.topic))
+            self._answer(controller, ce.WriteFailed(write.key, write.number))
         else:
-            self._answer(controller, ce.Written(write.key, write.topic, part.version))
+            self._answer(controller, ce.Written(write.key, write.number, part.version))
 
     def _answer(self, controller: SimController, answer: Any) -> None:
         """Answer a write, at once or later."""

@@ -43,7 +43,7 @@ class Written(NamedTuple):
     """Event: the store has written a state, as this version; it answers a WriteState."""
 
     key: PartitionKey
-    topic: TopicIdentity
+    number: int
     version: int
 
 
@@ -51,7 +51,7 @@ class WriteFailed(NamedTuple):
     """Event: a write was refused because the version changed, or its answer is lost."""
 
     key: PartitionKey
-    topic: TopicIdentity
+    number: int
 
 
 class Deposed(NamedTuple):
@@ -118,6 +118,7 @@ class WriteState(NamedTuple):
 
     Attributes:
         version: the version to replace; NO_VERSION to create the state.
+        number: the number of this write of this controller; the answer names it.
     """
 
     key: PartitionKey
@@ -125,6 +126,7 @@ class WriteState(NamedTuple):
     state: State
     version: int | None
     controller_epoch: int | None
+    number: int
 
 
 class ReadState(NamedTuple):

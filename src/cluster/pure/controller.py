@@ -11,7 +11,7 @@ store refuses, or its answer is lost, the controller reads the state again befor
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 from cluster.pure import elect
 from cluster.pure.control_exchange import (
@@ -35,6 +35,7 @@ from cluster.pure.control_exchange import (
     Written,
 )
 from cluster.pure.elect import Decision, Known
+from cluster.pure.entry import Entry, PendingWrite
 from cluster.registration import (
     NO_BROKER,
     NO_TOPIC,
@@ -44,34 +45,6 @@ from cluster.registration import (
 )
 from cluster.requests import AlterPartition, AlterRefused, LeaderAndIsr, RoleAnswer, StopReplica
 from cluster.state import State, fault_of
-
-
-class PendingWrite(NamedTuple):
-    """A write whose answer is missing, and what follows if it succeeds."""
-
-    state: State
-    stopped: tuple[int, ...]
-    informed: tuple[int, ...]
-    loss: str
-
-
-class Entry:
-    """What the controller knows about one partition.
-
-    Attributes:
-        answers: the last answer of each replica, for this topic.
-        is_new: whether this controller created the topic, and nobody has led it yet (P17).
-        pending: the write that is under way.
-    """
-
-    __slots__ = ("answers", "config", "is_new", "pending", "state", "topic", "version")
-
-    def __init__(self, read: StateRead) -> None:
-        self.topic, self.config = read.topic, read.config
-        self.version, self.state = read.version, read.state
-        self.answers: dict[int, RoleAnswer] = {}
-        self.is_new = False
-        self.pending: PendingWrite | None = None
 
 
 def is_older(registration: Registration, topic: TopicIdentity) -> bool:
@@ -96,6 +69,7 @@ class Controller:
         self.is_deposed = False
         self._keys: dict[tuple[str, int], PartitionKey] = {}  # by topic id and partition
         self._created: dict[PartitionKey, int] = {}  # of the last topic, also if it is deleted
+        self._writes = 0  # the number of the last write
         self.effects: list[Any] = []
         self._seen: dict[int, Registration] | None = None
 
@@ -242,7 +216,8 @@ class Controller:
         fault = fault_of(state)
         assert not fault, fault
         assert state.leader_epoch >= entry.state.leader_epoch, "leader epochs only rise"
-        entry.pending = write._replace(state=state)
+        self._writes += 1
+        entry.pending = write._replace(state=state, number=self._writes)
         self.effects.append(
             WriteState(
                 key,
@@ -250,6 +225,7 @@ class Controller:
                 state,
                 self.expected_version(entry),
                 self.expected_controller_epoch(),
+                self._writes,
             )
         )
 
@@ -266,14 +242,14 @@ class Controller:
 
     def _on_failed_write(self, answer: WriteFailed) -> None:
         entry = self.entries.get(answer.key)
-        if entry is not None and entry.topic.is_same(answer.topic):
+        if entry is not None and entry.awaits(answer):
             entry.pending = None
             self.effects.append(ReadState(answer.key))
 
     def _on_written(self, answer: Written) -> None:
-        """Give roles; the answer to a write about an older topic of this name comes too late."""
+        """Give roles; the answer to an earlier write, or about an older topic, comes too late."""
         key, entry = answer.key, self.entries.get(answer.key)
-        if entry is None or entry.pending is None or not entry.topic.is_same(answer.topic):
+        if entry is None or entry.pending is None or not entry.awaits(answer):
             return
         write, entry.pending = entry.pending, None
         entry.state, entry.version = write.state, answer.version
