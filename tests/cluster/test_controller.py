@@ -242,7 +242,9 @@ def test_a_reassignment_adds_replicas_first() -> None:
     (write,) = controller.handle(ce.Reassign(KEY, (2, 3, 4)), 0)
     assert (write.state.replicas, write.state.target) == ((1, 2, 3, 4), (2, 3, 4))
     controller.handle(written(controller, 8), 0)
-    assert controller.handle(ce.Reassign(KEY, (2, 3)), 0) == []
+    second = ce.Reassign(KEY, (2, 3))
+    refused = ce.Reject(second, "another reassignment is under way")
+    assert controller.handle(second, 0) == [refused]
     controller.handle(proposal(version=8, isr={1: 10, 2: 20, 3: 30, 4: 40}), 0)
     controller.handle(written(controller, 9), 0)
     (write,) = controller.handle(ce.Look(KEY), 0)
@@ -281,7 +283,9 @@ def test_a_topic_without_a_live_replica_is_not_created() -> None:
     """A first ISR has a member (P2)."""
     controller = Controller(5)
     controller.handle(registered(1, 2, 3), 0)
-    assert controller.handle(ce.CreateTopic(KEY, TOPIC, (1, 2, 3), CONFIG), 0) == []
+    event = ce.CreateTopic(KEY, TOPIC, (1, 2, 3), CONFIG)
+    refused = ce.Reject(event, "none of the replicas is registered")
+    assert controller.handle(event, 0) == [refused]
 
 
 def test_a_topic_is_deleted_and_created_again() -> None:

@@ -168,7 +168,7 @@ class World:
                     self._write(controller, effect)
                 case ce.ReadState(key):
                     self.read(controller, next(p for p in self.parts if p.key == key))
-                case ce.ReportLoss():
+                case ce.ReportLoss() | ce.Reject():
                     pass
                 case _:
                     raise AssertionError(effect)

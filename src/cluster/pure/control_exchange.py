@@ -135,6 +135,16 @@ class ReadState(NamedTuple):
     key: PartitionKey
 
 
+class Reject(NamedTuple):
+    """Effect: tell an operator that the controller refuses what the event asks for, and why.
+
+    For a StateRead it means that the settings have a bad min: the state's own min is used.
+    """
+
+    event: Reassign | CreateTopic | StateRead
+    reason: str
+
+
 class SendRequest(NamedTuple):
     """Effect: send a request to a broker."""
 

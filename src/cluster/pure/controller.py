@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from cluster.pure import elect
+from cluster.pure import elect, operators
 from cluster.pure.control_exchange import (
     AskAll,
     ConnectionAccepted,
@@ -27,6 +27,7 @@ from cluster.pure.control_exchange import (
     ReadState,
     Reassign,
     RegistrationsRead,
+    Reject,
     ReportLoss,
     SendRequest,
     StateRead,
@@ -110,8 +111,8 @@ class Controller:
             case AskAll(key):
                 if (entry := self.entries.get(key)) is not None:
                     self._ask(key, entry.state.replicas)
-            case Reassign(key, target):
-                self._reassign(key, target)
+            case Reassign():
+                self._reassign(event)
             case ElectUncleanly(key):
                 self._elect_uncleanly(key)
             case DeleteTopic(key):
@@ -144,6 +145,9 @@ class Controller:
         self._seen = None
 
     def _on_read(self, read: StateRead) -> None:
+        if fault := operators.fault_of_min(read.config.min_isr):
+            self.effects.append(Reject(read, fault))
+            read = read._replace(config=read.config._replace(min_isr=read.state.min_isr))
         entry = self.entries.get(read.key)
         if entry is None or not entry.topic.is_same(read.topic):
             if self._is_later_topic(read.key, read.topic):
@@ -321,9 +325,16 @@ class Controller:
         else:
             self._write(key, PendingWrite(state, (), (asked.leader,), ""))
 
-    def _reassign(self, key: PartitionKey, target: tuple[int, ...]) -> None:
+    def _reassign(self, event: Reassign) -> None:
+        key, target = event
         entry = self.entry_of(key)
-        if entry is None or entry.state.target is not None or not target:
+        if entry is None:
+            reason = "the partition is not known, or a write of its state is under way"
+            self.effects.append(Reject(event, reason))
+            return
+        fault = operators.fault_of_target(entry.state, entry.config, self.registrations, target)
+        if fault:
+            self.effects.append(Reject(event, fault))
             return
         replicas = tuple(dict.fromkeys((*entry.state.replicas, *target)))
         state = entry.state._replace(replicas=replicas, target=target)
@@ -348,13 +359,17 @@ class Controller:
 
     def _create(self, event: CreateTopic) -> None:
         """Write the first state: its ISR are the replicas that are registered, at least one."""
+        fault = operators.fault_of_creation(event, self.seen)
+        if not fault and not self._is_later_topic(event.key, event.topic):
+            fault = "this topic or a later one of its name is known"
+        if fault:
+            self.effects.append(Reject(event, fault))
+            return
         isr = {
             broker: self.seen[broker].registration_epoch
             for broker in event.replicas
             if broker in self.seen
         }
-        if not isr:
-            return
         state = State(
             leader=NO_BROKER,
             leader_epoch=0,

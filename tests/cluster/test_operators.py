@@ -1,0 +1,111 @@
+"""Refuse what operators ask for, with a reason, before anything is changed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cluster.pure import control_exchange as ce
+from cluster.pure.controller import Controller
+from cluster.registration import Registration, TopicIdentity
+from cluster.state import State
+
+KEY = ("orders", 0)
+TOPIC = TopicIdentity("first", 3)
+CONFIG = ce.TopicConfig(min_isr=2)
+STATE = State(1, 4, 1, {1: 10, 2: 20, 3: 30}, {}, frozenset(), 10, (1, 2, 3), None, 2)
+
+
+def controller_of(*live: int, is_read: bool = True) -> Controller:
+    """Give a controller of these live brokers that has read one partition, or none."""
+    controller = Controller(5)
+    registrations = {m: Registration(10 * m, 10 * m, {}) for m in live}
+    controller.handle(ce.RegistrationsRead(registrations), 0)
+    if is_read:
+        controller.handle(ce.StateRead(KEY, TOPIC, 7, STATE, CONFIG), 0)
+    return controller
+
+
+@pytest.mark.parametrize(
+    ("target", "reason"),
+    [
+        ((2, 2, 3), "a replica is named twice"),
+        ((), "there are no replicas"),
+        ((2, -1), "-1 is no broker id"),
+        ((2, True), "True is no broker id"),
+        ((2, "3"), "3 is no broker id"),
+        ((2, 2**31), "2147483648 is no broker id"),
+        ((2, 9), "broker 9 is not registered"),
+        ((2,), "there are fewer replicas than min, 2"),
+    ],
+)
+def test_regression_a_bad_reassignment_is_refused(target: Any, reason: str) -> None:
+    """The state stays as it is, and the next reassignment is taken."""
+    controller = controller_of(1, 2, 3, 4)
+    bad = ce.Reassign(KEY, target)
+    assert controller.handle(bad, 0) == [ce.Reject(bad, reason)]
+    (write,) = controller.handle(ce.Reassign(KEY, (2, 3, 4)), 0)
+    assert write.state.target == (2, 3, 4)
+
+
+def test_a_replica_that_is_down_may_stay() -> None:
+    """Its broker is known, and comes back."""
+    controller = controller_of(1, 2, 4)
+    (write,) = controller.handle(ce.Reassign(KEY, (2, 3, 4)), 0)
+    assert write.state.target == (2, 3, 4)
+
+
+def test_regression_each_reassignment_is_answered() -> None:
+    """Also while another one, or a write, is under way, and for a partition that is not known."""
+    controller = controller_of(1, 2, 3, 4)
+    again = ce.Reassign(KEY, (1, 2))
+    other = ce.Reassign(("payments", 0), (1, 2))
+    reason = "the partition is not known, or a write of its state is under way"
+    assert controller.handle(other, 0) == [ce.Reject(other, reason)]
+    (write,) = controller.handle(ce.Reassign(KEY, (2, 3, 4)), 0)
+    assert controller.handle(again, 0) == [ce.Reject(again, reason)]
+    controller.handle(ce.Written(KEY, write.number, 8), 0)
+    rejected = ce.Reject(again, "another reassignment is under way")
+    assert controller.handle(again, 0) == [rejected]
+
+
+@pytest.mark.parametrize(
+    ("replicas", "min_isr", "reason"),
+    [
+        ((1, 1), 1, "a replica is named twice"),
+        ((), 1, "there are no replicas"),
+        ((1, None), 1, "None is no broker id"),
+        ((1, 2), 0, "min is 0, not an integer from 1 to 2147483647"),
+        ((8, 9), 1, "none of the replicas is registered"),
+    ],
+)
+def test_regression_a_bad_topic_is_refused(replicas: Any, min_isr: int, reason: str) -> None:
+    """Nothing is left of it, so that a good request of the same name is taken."""
+    controller = controller_of(1, 2, is_read=False)
+    bad = ce.CreateTopic(KEY, TOPIC, replicas, ce.TopicConfig(min_isr))
+    assert controller.handle(bad, 0) == [ce.Reject(bad, reason)]
+    assert controller.entries == {}
+    (write,) = controller.handle(ce.CreateTopic(KEY, TOPIC, (1, 2), CONFIG), 0)
+    assert write.state.replicas == (1, 2)
+
+
+def test_regression_a_topic_is_not_created_twice() -> None:
+    """A doubled or late request changes nothing that is known."""
+    controller = controller_of(1, 2, 3)
+    for topic in (TOPIC, TopicIdentity("older", 2)):
+        again = ce.CreateTopic(KEY, topic, (1, 2), CONFIG)
+        (rejected,) = controller.handle(again, 0)
+        assert rejected == ce.Reject(again, "this topic or a later one of its name is known")
+    assert controller.entries[KEY].state == STATE
+
+
+@pytest.mark.parametrize("min_isr", [0, -1, 2**31, True])
+def test_regression_a_bad_min_in_the_settings_is_not_used(min_isr: int) -> None:
+    """The partition keeps the min of its state."""
+    controller = controller_of(1, 2, 3)
+    read = ce.StateRead(KEY, TOPIC, 7, STATE, ce.TopicConfig(min_isr, flushes=True))
+    reason = f"min is {min_isr}, not an integer from 1 to 2147483647"
+    assert controller.handle(read, 0) == [ce.Reject(read, reason)]
+    assert controller.entries[KEY].config == ce.TopicConfig(2, flushes=True)
+    assert not [one for one in controller.handle(ce.Look(KEY), 0) if type(one) is ce.WriteState]
