@@ -64,6 +64,7 @@ def fault_of(state: State) -> str:
         (suspects <= replicas, "the suspects have a broker without a replica"),
         (not isr & elr and not isr & suspects and not elr & suspects, "ISR, ELR, suspects overlap"),
         (state.leader == NO_BROKER or state.leader in isr, "the leader is not in the ISR"),
+        (state.leader == NO_BROKER or state.leader_epoch >= 1, "a leader of no leader epoch"),
         (state.min_isr >= 1, "min is below 1"),
         (state.unclean_epoch <= state.leader_epoch, "unclean_epoch is after leader_epoch"),
         (not (elr or suspects) or len(isr) < state.min_isr, "ELR or suspects beside a full ISR"),
@@ -97,7 +98,7 @@ def encode_state(state: State) -> bytes:
     return json.dumps(document, separators=(",", ":")).encode()
 
 
-def parse_state(data: bytes, path: str) -> State:
+def parse_state(data: bytes | None, path: str) -> State:
     """Read a state from the JSON of its znode; the path is for the error.
 
     Raises:
@@ -131,8 +132,10 @@ def parse_state(data: bytes, path: str) -> State:
 class _Document:
     """A JSON object whose values are checked when they are read."""
 
-    def __init__(self, data: bytes, path: str) -> None:
+    def __init__(self, data: bytes | None, path: str) -> None:
         self._path = path
+        if data is None:
+            raise self.error("has no data")
         try:
             values = json.loads(data)
         except (ValueError, RecursionError) as error:

@@ -91,6 +91,20 @@ def test_what_is_no_json_object_is_refused(data: bytes) -> None:
         parse_state(data, PATH)
 
 
+def test_regression_a_znode_without_data_is_refused() -> None:
+    """The store gives None for it."""
+    with pytest.raises(BadZnodeError, match=f"^{PATH}: has no data"):
+        parse_state(None, PATH)
+
+
+def test_regression_a_leader_has_a_leader_epoch() -> None:
+    """In epoch 0 nobody was elected yet, and no replica would obey."""
+    with pytest.raises(BadZnodeError, match="a leader of no leader epoch"):
+        parsed(leader_epoch=0)
+    nobody = {"leader": -1, "leader_registration_epoch": 0}
+    assert parsed(leader_epoch=0, **nobody).leader_epoch == 0
+
+
 json_values = some.recursive(
     some.none() | some.booleans() | some.integers() | some.floats() | some.text(),
     lambda inner: some.lists(inner) | some.dictionaries(some.text(), inner),
