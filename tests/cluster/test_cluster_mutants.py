@@ -23,6 +23,7 @@ SEEDS = {
     "reassign_early": 48,
     "other_id_ignored": 4,
     "gone_for_ever": 58,
+    "no_renewal": 0,
 }
 SEEDS_MAX = 200  # of each search
 TOLD = {name: script for script in SCRIPTS for name in script.catches}

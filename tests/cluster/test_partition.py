@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from cluster.pure.attest import DirEntered, DirFailed
+from cluster.pure.attest import DirEntered, DirFailed, SessionBegan
 from cluster.pure.exchange import (
     AppendAsLeader,
     Appended,
     CreateReplica,
     FetchDue,
     LeaseEnded,
+    LeaseRenewed,
     Moved,
     Opened,
     Produced,
@@ -204,6 +205,44 @@ def test_the_end_of_a_lease_ends_the_role(is_allowed: bool, role: Role) -> None:
         Refuse("client", ProduceError.NOT_LEADER) if is_allowed else AppendAsLeader("client", 4, -1)
     )
     assert handle(replica, Produced("client", -1), 0) == [expected]
+
+
+def test_regression_a_renewed_lease_gives_the_role_back() -> None:
+    """At the same version, or at a later one of the same epoch that came meanwhile (P16)."""
+    for version in (None, 8):
+        replica = replica_of()
+        handle(replica, order(is_unclean_allowed=True), 0)
+        handle(replica, LeaseEnded(), 0)
+        if version is not None:
+            handle(replica, order(version, is_unclean_allowed=True), 0)
+        refused = [Refuse("client", ProduceError.NOT_LEADER)]
+        assert handle(replica, Produced("client", -1), 0) == refused
+        handle(replica, LeaseRenewed(), 0)
+        assert replica.role is Role.LEADER
+        assert handle(replica, Produced("client", -1), 0) == [AppendAsLeader("client", 4, -1)]
+
+
+def test_regression_nothing_but_the_lease_gives_the_role_back() -> None:
+    """Neither a new epoch without a lease, nor a lease of a new session (P11, P16)."""
+    replica = replica_of()
+    handle(replica, order(is_unclean_allowed=True), 0)
+    handle(replica, LeaseEnded(), 0)
+    late = order(8, state=STATE._replace(leader_epoch=5), is_unclean_allowed=True)
+    handle(replica, late, 0)
+    assert replica.role is Role.NONE
+    replica.host.handle(SessionBegan(40), 0)
+    handle(replica, LeaseRenewed(), 0)
+    assert replica.role is Role.NONE and not replica.is_suspended
+
+
+def test_regression_a_proposal_outlives_the_end_of_a_lease() -> None:
+    """It may still be accepted, so its members count for the high watermark (P7)."""
+    replica = replica_of()
+    handle(replica, order(is_unclean_allowed=True), 0)
+    replica.proposed = {1, 2, 3}
+    handle(replica, LeaseEnded(), 0)
+    handle(replica, LeaseRenewed(), 0)
+    assert replica.proposed == {1, 2, 3}
 
 
 @pytest.mark.parametrize(

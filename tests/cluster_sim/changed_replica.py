@@ -202,6 +202,14 @@ def stop_any(replica: Replica, request: StopReplica) -> bool:
 
 STOP_UNFENCED = [(partition, "may_stop", stop_any)]
 NO_LEASE = [(partition, "on_lease_end", lambda replica: None)]
+
+
+def forget_the_lead(replica: Replica) -> None:
+    if replica.is_suspended:
+        replica.is_suspended, replica.proposed = False, set()
+
+
+NO_RENEWAL = [(partition, "resume", forget_the_lead)]
 FLUSH_LATE = [
     (leader, "own_position", lambda replica: replica.log.end),
     (leader, "flush", lambda replica: None),

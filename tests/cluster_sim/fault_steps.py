@@ -60,6 +60,28 @@ class FaultSteps(StepsBase):
     def do_rejoin(self, m: int) -> None:
         if self.world.brokers[m].is_up:
             self.world.brokers[m].register()
+            self._tell_all(m, x.LeaseRenewed())
+
+    def _tell_all(self, m: int, event: object) -> None:
+        for number in range(len(self.world.parts)):
+            self.world.brokers[m].tell(number, event)
+
+    def _live_sessions(self) -> Iterator[Step]:
+        return ((m,) for m, broker in self.world.brokers.items() if self._lives(broker))
+
+    def _lives(self, broker: SimBroker) -> bool:
+        return broker.is_up and broker.is_registered
+
+    find_lease = find_renew = _live_sessions
+
+    def do_lease(self, m: int) -> None:
+        """Let heartbeats be late: the lease ends, but the session lives."""
+        if self._lives(self.world.brokers[m]):
+            self._tell_all(m, x.LeaseEnded())
+
+    def do_renew(self, m: int) -> None:
+        if self._lives(self.world.brokers[m]):
+            self._tell_all(m, x.LeaseRenewed())
 
     def find_expire(self) -> Iterator[Step]:
         for m in self.world.registrations:
@@ -70,8 +92,7 @@ class FaultSteps(StepsBase):
         """End a session; the broker's lease ended before."""
         broker = self.world.brokers[m]
         if self.world.registrations.pop(m, None) is not None and broker.is_up:
-            for number in range(len(self.world.parts)):
-                broker.tell(number, x.LeaseEnded())
+            self._tell_all(m, x.LeaseEnded())
 
     def find_power(self) -> Iterator[Step]:
         for m, broker in self.world.brokers.items():

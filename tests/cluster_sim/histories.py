@@ -51,6 +51,8 @@ def settings_of(rng: random.Random, brokers: int, focus: Iterable[str]) -> Setti
         faults[name] = max(faults[name], rng.choice((1, 2, 3)))
     weights = {name: weight * rng.choice((0.2, 1, 1, 4)) for name, weight in WEIGHTS.items()}
     weights.update({name: rng.choice((0.3, 1, 3)) for name in FAULTS})
+    if faults["unclean"]:  # leases end and are renewed only where they matter
+        weights["lease"] = weights["renew"] = 2
     cluster = {
         "brokers": brokers,
         "min_isr": rng.choice((2, 2, 2, 1)),
@@ -162,6 +164,7 @@ def heal(steps: Steps) -> None:
             steps.take(("start", m))
         if not broker.is_registered:
             steps.take(("rejoin", m))
+        steps.take(("renew", m))
         for dir_id, disk in broker.disks.items():
             if not disk.is_good:
                 steps.take(("return", m, dir_id))

@@ -110,6 +110,7 @@ _ALL = (
         c.RECOVER_STALE,
         ("disk",),
     ),
+    Mutant("no_renewal", "a renewed lease gives no role back", r.NO_RENEWAL, ("unclean",)),
     Mutant("no_lease", "a leader continues without its session", r.NO_LEASE, ("cut", "unclean")),
     Mutant(
         "no_controller_epoch",

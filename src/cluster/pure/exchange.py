@@ -50,6 +50,10 @@ class LeaseEnded(NamedTuple):
     """Event: the broker's session may have ended, because no heartbeat was answered in time."""
 
 
+class LeaseRenewed(NamedTuple):
+    """Event: a heartbeat was answered again, or the broker has a new session."""
+
+
 class Moved(NamedTuple):
     """Event: the mover replaced the replica by its copy in another log dir of this broker."""
 

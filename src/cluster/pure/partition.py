@@ -9,7 +9,9 @@
 | LeaderAndIsr that names another leader | it follows |
 | LeaderAndIsr that a StopReplica of the same or a later version overtook | none (P19) |
 | StopReplica of this topic, incarnation, and a later version | the replica is removed (P19) |
-| RoleEnded, Opened, LeaseEnded | no role (P6, P16) |
+| RoleEnded, Opened | no role (P6) |
+| LeaseEnded | a leader that may be replaced by an unclean election stops (P16) |
+| LeaseRenewed | it leads again, if its session lives (P16) |
 | all others | see `leader` and `follower` |
 """
 
@@ -26,6 +28,7 @@ from cluster.pure.exchange import (
     Flushed,
     Lagged,
     LeaseEnded,
+    LeaseRenewed,
     Moved,
     Opened,
     Produced,
@@ -84,6 +87,8 @@ def _on_rare(replica: Replica, event: Any) -> None:
             replica.answer(is_offline=True)
         case LeaseEnded():
             on_lease_end(replica)
+        case LeaseRenewed():
+            on_lease_renewal(replica)
         case Moved(dir_id, flushed):
             _move(replica, dir_id, flushed)
 
@@ -172,6 +177,7 @@ def created_since(replica: Replica) -> int:
 def take_role(replica: Replica, request: LeaderAndIsr, now: float) -> None:
     """Obey a later version: lead, follow, or have no role."""
     state = request.state
+    resume(replica)
     is_new_epoch = begins_epoch(replica, state)
     was_leader = replica.role is Role.LEADER
     is_leader = state.leader == replica.broker_id and may_lead(replica, state)
@@ -179,6 +185,7 @@ def take_role(replica: Replica, request: LeaderAndIsr, now: float) -> None:
     if is_leader:
         if is_new_epoch:
             leader.begin(replica, state, now)
+        suspend(replica)
         if replica.role is Role.LEADER:
             leader.advance(replica)
         return
@@ -250,10 +257,33 @@ def _open(replica: Replica, opened: Opened) -> None:
 
 def on_lease_end(replica: Replica) -> None:
     """Stop to lead a topic that may elect another leader uncleanly (P16)."""
-    if replica.role is Role.LEADER and replica.is_unclean_allowed:
+    replica.has_lease = False
+    suspend(replica)
+
+
+def suspend(replica: Replica) -> None:
+    """Give up the lead without a lease; the proposals may still be accepted (P7, P16)."""
+    if replica.role is Role.LEADER and replica.is_unclean_allowed and not replica.has_lease:
         replica.fail_waiting()
-        replica.proposed = set()
-        replica.role = Role.NONE
+        replica.role, replica.is_suspended = Role.NONE, True
+
+
+def on_lease_renewal(replica: Replica) -> None:
+    """Lead again where the end of the lease stopped it."""
+    replica.has_lease = True
+    resume(replica)
+    if replica.role is Role.LEADER:
+        leader.advance(replica)
+
+
+def resume(replica: Replica) -> None:
+    """Take the lead back, unless the session in which the leader was elected has ended (P11)."""
+    if replica.is_suspended:
+        replica.is_suspended = False
+        if replica.host.broker_epoch <= replica.elected_at:
+            replica.role = Role.LEADER
+        else:
+            replica.proposed = set()
 
 
 def _move(replica: Replica, dir_id: str, flushed: int) -> None:

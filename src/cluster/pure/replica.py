@@ -1,7 +1,8 @@
 """Keep the state of one replica: its place, its log's ends, its role, and what it leads.
 
 Invariants, checked after each event: the high watermark is not after the log end; only a leader has
-proposals and waiting produces; a replica without a state has no role.
+waiting produces; only a leader, or one whose lease has ended, has proposals; a replica without a
+state has no role.
 """
 
 from __future__ import annotations
@@ -62,6 +63,8 @@ class Replica:
         elected_at: the registration epoch at which this leader was elected.
         epoch_start: the log end at the start of this leader epoch.
         leader_high_watermark: what the leader said last in this role; 0 before it said anything.
+        has_lease: whether the broker's session lives for certain.
+        is_suspended: whether this leader has no role only because its lease has ended.
         proposed: the members of all ISRs that this leader proposed on this version.
         waiting: the produces that wait for the high watermark: end offset and leader epoch.
     """
@@ -78,6 +81,7 @@ class Replica:
         self.log = LogEnds()
         self.high_watermark = self.leader_high_watermark = 0
         self.is_unclean_allowed = self.flushes = False
+        self.has_lease, self.is_suspended = True, False
         self.role = Role.NONE
         self.version = NO_VERSION
         self.leader_epoch = self.elected_at = self.epoch_start = 0
@@ -159,7 +163,7 @@ class Replica:
     def end_role(self) -> None:
         """Forget the role, but neither topic nor log."""
         self.fail_waiting()
-        self.role = Role.NONE
+        self.role, self.is_suspended = Role.NONE, False
         self.state = None
         self.version = NO_VERSION
         self.leader_epoch = self.elected_at = self.leader_high_watermark = 0
@@ -178,4 +182,5 @@ class Replica:
         """Assert the invariants."""
         assert 0 <= self.high_watermark <= self.log.end, "the high watermark is after the log end"
         assert self.role is Role.NONE or (self.state is not None and self.exists)
-        assert self.role is Role.LEADER or not (self.proposed or self.waiting)
+        assert self.role is Role.LEADER or not self.waiting
+        assert self.role is Role.LEADER or self.is_suspended or not self.proposed
