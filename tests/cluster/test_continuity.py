@@ -22,7 +22,7 @@ from support.zookeeper_process import ZooKeeperProcess
 
 
 def test_a_cluster_is_founded_once(session: Session, other: Session) -> None:
-    """The first id stays, whoever comes later with another one."""
+    """The first id stays if a later caller names another one."""
     assert continuity.read_cluster(session) is None
     cluster = continuity.found_cluster(session, "abc")
     assert cluster == ("abc", session.get(CLUSTER_ID).czxid)

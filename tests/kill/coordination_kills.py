@@ -72,7 +72,7 @@ class Loop:
         self.sent = self.acknowledged = self.zxid = self.kills = 0
 
     def run(self, kills: int) -> None:
-        """Kill so many writers; raises Violation at the first broken promise."""
+        """Kill writers one after another; raises Violation at the first broken promise."""
         while self.kills < kills:
             self.one_life()
             self.kills += 1

@@ -55,7 +55,7 @@ class KillLoop:
         self.expected = Expectation()
 
     def run(self, kills: int) -> None:
-        """Kill so many writers; raises Violation at the first broken promise."""
+        """Kill writers one after another; raises Violation at the first broken promise."""
         while self.kills < kills:
             if self.kills >= self.next_store:
                 self.next_store = self.kills + LIVES_PER_STORE
