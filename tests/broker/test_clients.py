@@ -6,6 +6,7 @@ Each client is tested as its users call it, with the versions that its newest re
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from typing import Any
 
@@ -151,19 +152,21 @@ def test_kafka_python(servers: str, codec: str) -> None:
     import kafka  # it warns while it is imported
 
     topic = f"kafka-python-{codec}"
-    producer = kafka.KafkaProducer(
-        bootstrap_servers=servers, compression_type=None if codec == "none" else codec
-    )
-    sent = [producer.send(topic, value, key=b"k") for value in VALUES]
-    producer.flush(SECONDS)
-    assert [one.get(SECONDS).offset for one in sent] == list(range(COUNT))
-    producer.close(SECONDS)
-    consumer = kafka.KafkaConsumer(
-        topic, bootstrap_servers=servers, auto_offset_reset="earliest",
-        consumer_timeout_ms=int(SECONDS * 1000),
-    )  # fmt: skip
-    found = [next(consumer) for _ in range(COUNT)]
-    consumer.close()
+    with contextlib.closing(
+        kafka.KafkaProducer(
+            bootstrap_servers=servers, compression_type=None if codec == "none" else codec
+        )
+    ) as producer:  # fmt: skip
+        sent = [producer.send(topic, value, key=b"k") for value in VALUES]
+        producer.flush(SECONDS)
+        assert [one.get(SECONDS).offset for one in sent] == list(range(COUNT))
+    with contextlib.closing(
+        kafka.KafkaConsumer(
+            topic, bootstrap_servers=servers, auto_offset_reset="earliest",
+            consumer_timeout_ms=int(SECONDS * 1000),
+        )
+    ) as consumer:  # fmt: skip
+        found = [next(consumer) for _ in range(COUNT)]
     assert [record.value for record in found] == VALUES
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -212,31 +215,45 @@ def test_kafka_python(servers: str) -> None:
     topic = "kafka-python-group"
     filled(servers, topic)
 
-    def consumer() -> Any:
-        return kafka.KafkaConsumer(
-            topic, bootstrap_servers=servers, group_id=topic, auto_offset_reset="earliest",
-            heartbeat_interval_ms=200, session_timeout_ms=2000, enable_auto_commit=False,
-        )  # fmt: skip
+    shares, found = dict[str, int](), set[int]()
+    shared, committed = threading.Event(), threading.Barrier(2)
 
-    one, two, found = consumer(), consumer(), list[int]()
+    def consume(name: str) -> None:
+        """Read until both have a share; it joins no sooner than it knows the topic's partitions.
 
-    def is_shared() -> bool:
-        for reader in (one, two):
-            for batch in reader.poll(timeout_ms=50).values():
-                found.extend(int(record.value) for record in batch)
-        return len(one.assignment()) == len(two.assignment()) == 2
+        Else this client may stay without a share for ever: a poll that ends in the middle of
+        a join leaves it without heartbeats.
+        """
+        with contextlib.closing(
+            kafka.KafkaConsumer(
+                topic, bootstrap_servers=servers, group_id=topic, auto_offset_reset="earliest",
+                heartbeat_interval_ms=200, session_timeout_ms=2000, enable_auto_commit=False,
+            )
+        ) as reader:  # fmt: skip
+            wait_until(lambda: bool(reader.partitions_for_topic(topic)), "the topic's partitions")
+            while not shared.is_set():
+                for batch in reader.poll(timeout_ms=500).values():
+                    found.update(int(record.value) for record in batch)
+                shares[name] = len(reader.assignment())
+            reader.commit()
+            committed.wait(SECONDS)  # as a member that leaves starts a rebalance
 
-    wait_until(lambda: is_shared() and len(set(found)) == COUNT, "all records, and a share each")
-    one.commit()
-    two.commit()
-    admin = kafka.KafkaAdminClient(bootstrap_servers=servers)
-    offsets = admin.list_group_offsets(topic)
-    offsets = offsets.get(topic, offsets)
-    assert sum(one.offset for one in offsets.values()) == COUNT
-    one.close()
-    two.close()
-    assert admin.delete_groups([topic])
-    admin.close()
+    with ThreadPoolExecutor(2) as pool:
+        readers = [pool.submit(consume, name) for name in ("one", "two")]
+        try:
+            wait_until(
+                lambda: shared.wait(0.01) or ([*shares.values()] == [2, 2] and len(found) == COUNT),
+                "all records, and a share each",
+            )
+        finally:
+            shared.set()
+    for reader in readers:
+        reader.result()
+    with contextlib.closing(kafka.KafkaAdminClient(bootstrap_servers=servers)) as admin:
+        offsets = admin.list_group_offsets(topic)
+        offsets = offsets.get(topic, offsets)
+        assert sum(one.offset for one in offsets.values()) == COUNT
+        assert admin.delete_groups([topic])
 
 
 def test_groups_go_on_after_a_restart_of_the_broker(tmp_path: Path) -> None:
