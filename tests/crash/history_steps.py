@@ -219,7 +219,10 @@ class LogSteps:
         key, log, state = self.any_log()
         offset = max(log.log_end_offset - self.rng.randint(0, 25), log.log_start_offset)
         how = "trimmed" if offset < log.log_end_offset else "appended"
-        self.does(key, state.until(offset), how, lambda: log.truncate_to(offset))
+        keep_lost = offset % 3 == 0
+        self.does(
+            key, state.until(offset), how, lambda: log.truncate_to(offset, keep_lost=keep_lost)
+        )
 
     def step_delete_before(self) -> None:
         key, log, state = self.any_log()

@@ -97,13 +97,13 @@ class Session:
             del self.expected.pending[tuple(words.split())]  # nothing was written
         return done
 
-    def change(self, word: str, offset: int) -> None:
+    def change(self, word: str, offset: int, **options: bool) -> None:
         log = self.log()
         if log is None:
             return
         call = log.truncate_to if word == "truncate" else log.delete_records_before
         self.expected.hear(f"I {word} {offset}".encode())
-        if self.attempt(lambda: call(offset))[0]:
+        if self.attempt(lambda: call(offset, **options))[0]:
             self.expected.hear(f"A {word} {offset}".encode())
         elif word == "truncate" and len(self.expected.pending) == 1:
             self.take_end(log.log_end_offset, offset)
@@ -169,6 +169,13 @@ def truncate(session: Session) -> None:
     session.extend(2, durable=True)
 
 
+def truncate_and_keep(session: Session) -> None:
+    end = session.expected.end
+    session.change("truncate", end - 25, keep_lost=True)
+    session.extend(2, durable=True)
+    session.change("truncate", end - 24, keep_lost=True)
+
+
 def delete_before(session: Session) -> None:
     end = session.expected.end
     session.change("delete", end - 30)
@@ -223,6 +230,7 @@ def open_and_write(session: Session) -> None:
 SCENARIOS = (
     Scenario("append, flush, roll", append_flush_roll),
     Scenario("truncate", truncate),
+    Scenario("truncate and keep", truncate_and_keep),
     Scenario("delete records before", delete_before),
     Scenario("create and delete", create),
     Scenario("read", read),

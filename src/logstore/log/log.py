@@ -223,15 +223,25 @@ class Log(ReplicatedLog, ReadableLog):
 
     # --- removing records, compacting, checking and repairing -------------------------------------
 
-    def truncate_to(self, offset: int) -> None:
+    def truncate_to(self, offset: int, *, keep_lost: bool = False) -> str | None:
         """Durably drop every record at or after `offset`.
+
+        Args:
+            keep_lost: first write the dropped batches to a `.lost` file in the log dir (see
+                FORMAT.md). `logstore dump` prints this file.
+
+        Returns:
+            The path of the `.lost` file; None if no file was asked for, or nothing was dropped.
 
         Raises:
             OffsetOutOfRangeError: the offset is before the log start or after the log end.
+            LogDirFullError: there is no room for the `.lost` file; nothing was dropped.
         """
         from logstore.log.removal.truncation import truncate_to
 
-        truncate_to(self._state, whole(offset, "offset"))
+        return truncate_to(
+            self._state, whole(offset, "offset"), keep_lost=flag(keep_lost, "keep_lost")
+        )
 
     def delete_records_before(self, offset: int) -> None:
         """Durably drop every record before `offset`; this frees the space of whole segments only.

@@ -21,8 +21,10 @@ from logstore.format.batch_parts import BatchHeader
 from logstore.format.columnar import payload as payloads
 from logstore.format.compression import CODEC_NAMES
 from logstore.log.read.transactions import CONTROL, MARKER_KEY, MARKER_TYPES, TRANSACTIONAL
+from logstore.log.removal.lost_records import LOST_SUFFIX
 
 SEGMENT_SUFFIX = ".log"
+FILE_SUFFIXES = (SEGMENT_SUFFIX, LOST_SUFFIX)
 
 Row = dict[str, Any]
 
@@ -192,7 +194,7 @@ def row_json(row: Row) -> Row:
 
 
 @click.command(short_help="Print batches as kafka-dump-log does.")
-@click.argument("target", metavar="TOPIC [PARTITION] | FILE.log...", nargs=-1, required=True)
+@click.argument("target", metavar="TOPIC [PARTITION] | FILE...", nargs=-1, required=True)
 @log_dirs_option
 @format_option(("text", "table", "json", "jsonl"), "text")
 @click.option(
@@ -202,6 +204,8 @@ def dump(
     target: tuple[str, ...], log_dirs: tuple[str, ...], output_format: str, with_records: bool
 ) -> None:
     """Print the record batches of a partition, or of segment files, as kafka-dump-log does.
+
+    A file of records that a truncation dropped (`.lost`) can be printed as well.
 
     Every checksum is computed. For a damaged batch, the command prints `isvalid: false` and the
     reason, and continues after the damaged bytes. The exit code is 1 if a batch is damaged.
@@ -222,7 +226,7 @@ def dump(
                 yield row
 
     end_offset: int | None = None
-    if any(os.sep in text or text.endswith(SEGMENT_SUFFIX) for text in target):
+    if any(os.sep in text or text.endswith(FILE_SUFFIXES) for text in target):
         paths = [readable_file(path) for path in target]
     else:
         paths, end_offset = partition_segments(target, log_dirs)
@@ -241,7 +245,7 @@ def partition_segments(target: tuple[str, ...], log_dirs: tuple[str, ...]) -> tu
     """Find the segment files of `TOPIC [PARTITION]`, and the log end offset."""
     if len(target) > 2 or (len(target) == 2 and not target[1].isdigit()):
         raise click.UsageError(
-            "name one partition (TOPIC PARTITION) or files (FILE.log...)",
+            "name one partition (TOPIC PARTITION) or files (FILE.log, FILE.lost)",
             click.get_current_context(),
         )
     partition = int(target[1]) if len(target) == 2 else None

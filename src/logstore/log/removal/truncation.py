@@ -26,6 +26,7 @@ from logstore.log.epochs import LeaderEpochs
 from logstore.log.metadata import RECOVERY_POINT_LIMIT
 from logstore.log.producers import snapshots
 from logstore.log.read.cursor import Cursor, corrupt, unreadable
+from logstore.log.removal import lost_records
 from logstore.log.segments.cache import Handle
 from logstore.log.segments.scan import Scan
 from logstore.log.segments.segment import Segment
@@ -59,37 +60,42 @@ class _Replacement(NamedTuple):
     producers: Producers | None
 
 
-def truncate_to(state: LogState, offset: int) -> None:
+def truncate_to(state: LogState, offset: int, *, keep_lost: bool = False) -> str | None:
     """Drop every record at or after `offset`; see `Log.truncate_to`."""
-    uninterrupted(partial(_truncate_and_tell, state, offset))
+    return uninterrupted(partial(_truncate_and_tell, state, offset, keep_lost))
 
 
-def _truncate_and_tell(state: LogState, offset: int, go_on: Callable[[], None]) -> None:
+def _truncate_and_tell(
+    state: LogState, offset: int, keep_lost: bool, go_on: Callable[[], None]
+) -> str | None:
     """Truncate, then report to subscribers, even if the truncation failed after a change."""
     view = state.view
     with state.telling():
         try:
-            _truncate(state, offset, go_on)
+            return _truncate(state, offset, keep_lost, go_on)
         finally:
             if state.view is not view:
                 state.arrivals.wake()  # a thread in `tail` may wait for an offset after the new end
                 tell(state.subscriptions, LogEvent.TRUNCATED)
 
 
-def _truncate(state: LogState, offset: int, go_on: Callable[[], None]) -> None:
+def _truncate(
+    state: LogState, offset: int, keep_lost: bool, go_on: Callable[[], None]
+) -> str | None:
     """Truncate under both locks, in a thread that may be interrupted."""
     outer = sys.exc_info()[1]
-    replacement = None
+    replacement = kept_at = None
     with state.flush_lock, state.lock, held(state, "flush_lock", "lock"):
         state.check_writable()
         go_on()
         if not state.log_start_offset <= offset <= state.log_end_offset:
             raise state.out_of_range(offset)
         if offset == state.log_end_offset:
-            return
+            return None
         if state.half_made:  # otherwise, the file of an interrupted roll would stay
             roll.undo(state)
         try:
+            kept_at = lost_records.keep(state, offset) if keep_lost else None
             replacement = _with_room(state, offset)
             _carry_out(state, offset, replacement)
         except OSError as error:
@@ -110,6 +116,7 @@ def _truncate(state: LogState, offset: int, go_on: Callable[[], None]) -> None:
             if _is_half_done(state):
                 _take_what_stands(state, offset)
             raise
+    return kept_at
 
 
 def _is_half_done(state: LogState) -> bool:

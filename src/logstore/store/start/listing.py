@@ -37,6 +37,7 @@ from logstore.log.metadata import (
     Superseded,
     read_mark,
 )
+from logstore.log.removal.lost_records import is_lost_file
 from logstore.log.segments.listing import SMALL_FILES
 from logstore.names import parse_dir_name, parse_segment_file_name
 from logstore.store.start.nesting import PARTITION_METADATA
@@ -121,7 +122,7 @@ def list_log_dir(
                 listing.replicas.append(facts)
             else:
                 _take_bare_replica(listing, facts, path)
-        elif entry.name in (OUR_FILES if entry.is_file else OUR_DIRS if entry.is_dir else ()):
+        elif _is_ours(entry):
             continue
         elif entry.is_file and _is_leftover(entry.name):
             listing.leftovers.append(path)
@@ -204,9 +205,16 @@ def _is_foreign(path: str) -> bool:
     return not ours and not all(one.is_file and one.name.endswith(".tmp") for one in inside)
 
 
+def _is_ours(entry: files.Entry) -> bool:
+    """Check whether a file or a directory belongs to the store, and is no replica."""
+    if entry.is_file:
+        return entry.name in OUR_FILES or is_lost_file(entry.name)
+    return entry.is_dir and entry.name in OUR_DIRS
+
+
 def _is_leftover(name: str) -> bool:
-    """Check whether a file was left by a crash: a half written small file, or a probe."""
-    if name.startswith(PROBE_PREFIX):
+    """Check whether a file was left by a crash: a half written file, or a probe."""
+    if name.startswith(PROBE_PREFIX) or is_lost_file(name.removesuffix(".tmp")):
         return True
     stem, _, unique = name.removesuffix(".tmp").rpartition(".")
     return name.endswith(".tmp") and stem in OUR_FILES and len(unique) == 8
