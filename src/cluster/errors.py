@@ -21,3 +21,9 @@ class BrokerIdError(ClusterError):
     """Report that a broker cannot have a broker id, and why."""
 
     reason: str
+
+
+class BadRequestError(ClusterError):
+    """Report a request between brokers, or an answer, that contradicts itself or lacks a fact."""
+
+    reason: str

@@ -1,6 +1,7 @@
 """Read the schemas of Kafka's messages: which version has which fields, and their types.
 
-The script scripts/wire_schemas.py makes `schemas.json` from jars of Kafka.
+The script scripts/wire_schemas.py makes `schemas.json` from jars of Kafka. `own_fields` adds a few
+tagged fields to the messages between brokers.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import json
 import pkgutil
 import re
 from typing import Any, NamedTuple
+
+from broker.wire.own_fields import with_own_fields
 
 LAST = 1 << 15  # the end of an open range such as `3+`: one above the largest int16
 
@@ -97,7 +100,7 @@ def _rows() -> dict[str, dict[str, Any]]:
     """Read `schemas.json`, and return its messages by name."""
     data = pkgutil.get_data(__package__, "schemas.json")
     assert data is not None
-    return {row["name"]: row for row in json.loads(data)["messages"]}
+    return {row["name"]: with_own_fields(row) for row in json.loads(data)["messages"]}
 
 
 @functools.cache

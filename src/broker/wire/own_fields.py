@@ -1,0 +1,87 @@
+"""List the fields that this project adds to Kafka's messages between brokers.
+
+All of them are tagged fields. A reader that does not know a tag steps over the field, and a field
+that has its default is not written. Kafka numbers its tags from 0, so the tags here begin at 10000.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+FIRST_TAG = 10_000
+
+
+def _rows(versions: str, fields: dict[str, tuple[str, Any]]) -> list[dict[str, Any]]:
+    """Write fields as the schemas do; each has a type and a default."""
+    return [
+        {
+            "name": name,
+            "type": kind,
+            "versions": versions,
+            "taggedVersions": versions,
+            "tag": FIRST_TAG + number,
+            "default": default,
+        }
+        for number, (name, (kind, default)) in enumerate(fields.items())
+    ]
+
+
+# For each message, the structs that get fields.
+OWN_FIELDS: dict[str, dict[str, list[dict[str, Any]]]] = {
+    "LeaderAndIsrRequest": {
+        "LeaderAndIsrTopicState": _rows("7+", {"CreatedZxid": ("int64", -1)}),
+        "LeaderAndIsrPartitionState": _rows(
+            "7+",
+            {
+                "State": ("bytes", None),  # the JSON of the partition's znode
+                "IsUncleanAllowed": ("bool", False),
+                "Flushes": ("bool", False),
+            },
+        ),
+    },
+    "LeaderAndIsrResponse": {
+        "LeaderAndIsrResponse": _rows("7+", {"RegistrationEpoch": ("int64", -1)}),
+        "LeaderAndIsrPartitionError": _rows(
+            "7+",
+            {
+                "WholeSince": ("int64", -1),
+                "LastEpoch": ("int32", -1),
+                "LogEndOffset": ("int64", -1),
+                "PartitionEpoch": ("int32", -1),
+                "HeldSince": ("int64", -1),
+            },
+        ),
+    },
+    "StopReplicaRequest": {
+        "StopReplicaTopicState": _rows(
+            "4+", {"TopicId": ("uuid", None), "CreatedZxid": ("int64", -1)}
+        ),
+        "StopReplicaPartitionState": _rows("4+", {"PartitionEpoch": ("int32", -1)}),
+    },
+}
+
+
+def with_own_fields(message: dict[str, Any]) -> dict[str, Any]:
+    """Add this project's fields to the schema of a message, as read from the file of schemas."""
+    added = OWN_FIELDS.get(message["name"])
+    if added is None:
+        return message
+    common = [
+        {**struct, "fields": _extended(struct["fields"], struct["name"], added)}
+        for struct in message.get("commonStructs", ())
+    ]
+    fields = _extended(message["fields"], message["name"], added)
+    return {**message, "fields": fields, "commonStructs": common}
+
+
+def _extended(
+    fields: list[dict[str, Any]], struct: str, added: dict[str, list[dict[str, Any]]]
+) -> list[dict[str, Any]]:
+    """Add fields to a struct, and to the structs inside it."""
+    inner = [
+        {**row, "fields": _extended(row["fields"], row["type"].removeprefix("[]"), added)}
+        if "fields" in row
+        else row
+        for row in fields
+    ]
+    return [*inner, *added.get(struct, ())]

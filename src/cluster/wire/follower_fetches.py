@@ -1,0 +1,138 @@
+"""Write a follower's Fetch (1), and read what its leader answers.
+
+All partitions of one request are led by the same broker, and lie in one log dir of the follower:
+then a log dir that hangs delays no other one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from broker.wire.error_codes import ErrorCode
+from broker.wire.messages import FetchRequest
+from cluster.errors import BadRequestError
+from cluster.requests import FetchAnswer, FollowerFetch
+from cluster.wire.topic_ids import bytes_of, identity_of, text_of
+
+API, VERSION = 1, 15
+CONSUMER = -1  # the replica id of a client that only reads
+
+PartitionId = tuple[str, int]  # topic id and partition
+
+
+class FetchLimits(NamedTuple):
+    """How long a leader waits for records, and how many bytes it sends."""
+
+    wait_ms: int = 500
+    bytes_min: int = 1
+    bytes_max: int = 10 << 20
+    partition_bytes_max: int = 1 << 20
+
+
+class FetchRefused(NamedTuple):
+    """A leader's answer about a partition that it cannot serve now."""
+
+    request: FollowerFetch
+    error: ErrorCode
+
+
+def key_of(fetch: FollowerFetch) -> PartitionId:
+    """Give the key under which the answer to a fetch is found."""
+    return fetch.topic.topic_id, fetch.partition
+
+
+def encode_fetches(fetches: Iterable[FollowerFetch], limits: FetchLimits) -> Any:
+    """Write the fetches of one follower as one message."""
+    ordered = sorted(fetches, key=key_of)
+    ((follower, epoch),) = {(one.follower, one.registration_epoch) for one in ordered}
+    return FetchRequest(
+        replica_state=FetchRequest.ReplicaState(follower, epoch),
+        max_wait_ms=limits.wait_ms,
+        min_bytes=limits.bytes_min,
+        max_bytes=limits.bytes_max,
+        session_epoch=-1,  # no fetch session
+        topics=[
+            FetchRequest.FetchTopic(
+                topic_id=bytes_of(topic_id),
+                partitions=[
+                    FetchRequest.FetchPartition(
+                        partition=one.partition,
+                        current_leader_epoch=one.leader_epoch,
+                        fetch_offset=one.offset,
+                        last_fetched_epoch=one.last_epoch,
+                        partition_max_bytes=limits.partition_bytes_max,
+                    )
+                    for one in group
+                ],
+            )
+            for topic_id, group in groupby(ordered, lambda one: one.topic.topic_id)
+        ],
+    )
+
+
+def decode_fetches(message: Any) -> list[FollowerFetch]:
+    """Read the fetches of a follower, as its leader receives them.
+
+    Raises:
+        BadRequestError: the request is a consumer's, or a number is out of its range.
+    """
+    follower, epoch = message.replica_state
+    if follower < 0 or epoch < 0:
+        raise BadRequestError(reason="the fetch does not name its follower and registration epoch")
+    fetches = []
+    for topic in message.topics:
+        identity = identity_of(topic.topic_id)
+        for one in topic.partitions:
+            numbers = one.partition, one.current_leader_epoch, one.fetch_offset
+            if not identity.topic_id or min(numbers) < 0 or one.last_fetched_epoch < -1:
+                raise BadRequestError(reason="a fetch has a number below 0, or no topic")
+            fetches.append(
+                FollowerFetch(
+                    identity,
+                    one.partition,
+                    follower,
+                    epoch,
+                    one.current_leader_epoch,
+                    one.fetch_offset,
+                    one.last_fetched_epoch,
+                )
+            )
+    return fetches
+
+
+def decode_fetch_answers(
+    message: Any, asked: Mapping[PartitionId, FollowerFetch]
+) -> list[FetchAnswer | FetchRefused]:
+    """Read what a leader answers; a partition that was not asked for is left out.
+
+    Raises:
+        BadRequestError: a high watermark or a diverging epoch is out of its range.
+    """
+    found: list[FetchAnswer | FetchRefused] = []
+    for topic in message.responses:
+        for one in topic.partitions:
+            request = asked.get((text_of(topic.topic_id), one.partition_index))
+            if request is None:
+                continue
+            if one.error_code != ErrorCode.NONE:
+                found.append(FetchRefused(request, ErrorCode(one.error_code)))
+                continue
+            found.append(_answer_of(request, one))
+    return found
+
+
+def _answer_of(request: FollowerFetch, row: Any) -> FetchAnswer:
+    epoch, end = row.diverging_epoch
+    if row.high_watermark < 0:
+        raise BadRequestError(reason=f"the high watermark of a leader is {row.high_watermark}")
+    if end < 0:  # the message has no diverging epoch
+        return FetchAnswer(request, row.high_watermark, row.records)
+    is_behind = epoch < request.last_epoch or (epoch, end) < (request.last_epoch, request.offset)
+    if epoch < -1 or not is_behind:
+        raise BadRequestError(
+            reason=f"a leader wants to cut at the end of epoch {epoch}, offset {end}, and the "
+            f"follower ends at offset {request.offset} of epoch {request.last_epoch}"
+        )
+    return FetchAnswer(request, row.high_watermark, None, (epoch, end))

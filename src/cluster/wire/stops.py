@@ -1,0 +1,82 @@
+"""Write StopReplica (5) and its answer, and read them back.
+
+Kafka names a topic only by its name here. Tagged fields have its id, its creation and the version
+of the state, so that a late request deletes no replica of a later topic (P19).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from broker.wire.messages import StopReplicaRequest
+from cluster.errors import BadRequestError
+from cluster.requests import StopReplica
+from cluster.wire.roles import Controlling
+from cluster.wire.topic_ids import bytes_of, identity_of
+
+API, VERSION = 5, 4
+# Kafka's number for the leader epoch of a topic that is being deleted: it is not compared.
+EPOCH_DURING_DELETE = -2
+
+_Topic = StopReplicaRequest.StopReplicaTopicState
+_Partition = StopReplicaRequest.StopReplicaPartitionState
+
+
+class NamedStop(NamedTuple):
+    """A StopReplica request with the name of its topic."""
+
+    name: str
+    stop: StopReplica
+
+
+def encode_stops(sender: Controlling, stops: Iterable[NamedStop]) -> Any:
+    """Write the deletions for one broker as one message; all name the same broker epoch."""
+    ordered = sorted(stops, key=lambda one: (one.name, one.stop.topic, one.stop.partition))
+    (broker_epoch,) = {one.stop.broker_epoch for one in ordered}
+    return StopReplicaRequest(
+        controller_id=sender.broker,
+        controller_epoch=sender.epoch,
+        broker_epoch=broker_epoch,
+        topic_states=[
+            _Topic(
+                name,
+                [
+                    _Partition(
+                        one.stop.partition,
+                        EPOCH_DURING_DELETE,
+                        True,
+                        partition_epoch=one.stop.version,
+                    )
+                    for one in group
+                ],
+                bytes_of(topic.topic_id),
+                topic.created,
+            )
+            for (name, topic), group in groupby(ordered, lambda one: (one.name, one.stop.topic))
+        ],
+    )
+
+
+def decode_stops(message: Any) -> list[NamedStop]:
+    """Read the deletions of a message.
+
+    Raises:
+        BadRequestError: a topic or a version is missing, so it is not clear what to delete.
+    """
+    stops = []
+    for topic in message.topic_states:
+        identity = identity_of(topic.topic_id, topic.created_zxid)
+        for one in topic.partition_states:
+            numbers = topic.created_zxid, one.partition_index, one.partition_epoch
+            if not topic.topic_name or not identity.topic_id or min(numbers) < 0:
+                place = f"{topic.topic_name}-{one.partition_index}"
+                raise BadRequestError(reason=f"the deletion of {place} does not name its topic")
+            if not one.delete_partition:
+                raise BadRequestError(reason="a replica can only be stopped to delete it")
+            stop = StopReplica(
+                identity, one.partition_index, message.broker_epoch, one.partition_epoch
+            )
+            stops.append(NamedStop(topic.topic_name, stop))
+    return stops
