@@ -27,3 +27,15 @@ class BadRequestError(ClusterError):
     """Report a request between brokers, or an answer, that contradicts itself or lacks a fact."""
 
     reason: str
+
+
+class PeerError(ClusterError):
+    """Report that another broker did not answer a request, and why."""
+
+    address: str
+    reason: str
+    _template = "the broker at {address}: {reason}"
+
+
+class PeerGoneError(PeerError):
+    """Report that the port of another broker refuses connections: its process is gone."""

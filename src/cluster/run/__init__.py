@@ -1,0 +1,1 @@
+"""Run the rules of `cluster.pure` on real brokers: connections, logs, threads, timers."""

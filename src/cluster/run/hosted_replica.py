@@ -1,0 +1,318 @@
+"""Carry out on a log what the rules of one replica decide.
+
+The rules see each change of the log in its order: one lock is held while an event is decided and
+its effects are carried out. A flush is the exception. It runs without the lock, and its result
+comes back as an event.
+
+A log can fail at any effect. Then the rules may believe what is not in the log, so the replica is
+read again from the log, without a role, and the controller hears that it cannot be used now.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from cluster.pure import exchange as x
+from cluster.pure import partition
+from cluster.pure.attest import Host
+from cluster.pure.replica import LAG_SECONDS_MAX, Replica, Role
+from cluster.registration import NO_TOPIC, TopicIdentity
+from cluster.requests import FollowerFetch
+from cluster.run.log_spans import spans_of
+from cluster.wire.topic_ids import bytes_of, text_of
+from logstore import AppendInfo, Log, LogConfig, LogStore, LogStoreError, UnknownPartitionError
+
+LOG = logging.getLogger("cluster")
+OWN_SINCE, CREATED = "cluster.own_since", "cluster.topic_created"  # facts of a log
+ACKS_ALL = -1
+
+
+class Produce(Protocol):
+    """A client's request to append to one partition. Its methods return at once, but for append."""
+
+    def append(self, log: Log, leader_epoch: int) -> AppendInfo:
+        """Append the records in this leader epoch; raises LogStoreError or ValueError."""
+
+    def acknowledge(self, end_offset: int) -> None:
+        """Report that the records are in the log, up to this offset, as far as was asked for."""
+
+    def refuse(self, error: x.ProduceError) -> None:
+        """Report that the records are not known to be replicated."""
+
+    def fail(self, error: Exception) -> None:
+        """Report that the log did not take the records."""
+
+
+class Outbox(Protocol):
+    """Where the effects go that leave the replica. No method waits, or calls the replica."""
+
+    def to_controller(self, name: str, request: Any) -> None:
+        """Send an answer or a proposal to the controller."""
+
+    def to_broker(self, broker: int, name: str, request: Any) -> None:
+        """Send a fetch, or a divergence as the answer to one."""
+
+    def answer_fetch(self, name: str, request: FollowerFetch, high_watermark: int) -> None:
+        """Read records from the fetch's offset on, and send them."""
+
+    def flush_soon(self, replica: HostedReplica) -> None:
+        """Call `replica.flush` in another thread."""
+
+    def alarm(self, name: str, number: int, reason: str) -> None:
+        """Report that a replica stopped, and an operator has to look at it."""
+
+
+class HostedReplica:
+    """A replica of one partition on this broker.
+
+    Threads: any thread may call any method.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        number: int,
+        host: Host,
+        store: LogStore,
+        outbox: Outbox,
+        clock: Callable[[], float],
+        config_of: Callable[[str], LogConfig | None],
+        lag_seconds_max: float = LAG_SECONDS_MAX,
+    ) -> None:
+        """Make a replica without a role; `open` reads what is on the disk.
+
+        Args:
+            host: the broker's registration and log dirs, which all its replicas share. The ids of
+                its log dirs are their paths.
+            config_of: the configuration for the log of a new replica of a topic.
+        """
+        self.name, self.number = name, number
+        self._store, self._outbox, self._clock = store, outbox, clock
+        self._config_of = config_of
+        self._rules = Replica(host, number, lag_seconds_max)
+        self._lock = threading.RLock()
+        self._log: Log | None = None
+
+    def __repr__(self) -> str:
+        return f"<HostedReplica {self.name}-{self.number}, {self.role.value}>"
+
+    @property
+    def role(self) -> Role:
+        """What the replica does now."""
+        return self._rules.role
+
+    @property
+    def topic(self) -> TopicIdentity:
+        """The topic that the replica belongs to."""
+        return self._rules.topic
+
+    @property
+    def leader_epoch(self) -> int:
+        """The leader epoch that the replica knows."""
+        return self._rules.leader_epoch
+
+    @property
+    def log(self) -> Log | None:
+        """The log, or None if there is none, or its log dir does not serve."""
+        return self._log
+
+    def open(self) -> None:
+        """Read the replica from its log dir; no role survives this."""
+        with self._lock:
+            self._reopen()
+
+    def tell(self, event: Any) -> None:
+        """Let the rules decide about an event or a request, and carry out what they say."""
+        with self._lock:
+            self._handle(event)
+
+    def flush(self) -> None:
+        """Flush the log, without the lock, and report what is flushed."""
+        log = self._log
+        if log is None:
+            return
+        try:
+            flushed = log.flush()
+        except LogStoreError as error:
+            with self._lock:
+                if self._log is log:
+                    self._fail(error)
+            return
+        with self._lock:
+            if self._log is log:
+                self._handle(x.Flushed(flushed))
+
+    def _handle(self, event: Any) -> None:
+        for effect in partition.handle(self._rules, event, self._clock()):
+            try:
+                self._carry_out(effect)
+            except LogStoreError as error:
+                self._fail(error)
+                return  # the other effects are about a log that is read again
+
+    def _carry_out(self, effect: Any) -> None:
+        match effect:
+            case x.SendToController(request):
+                self._outbox.to_controller(self.name, request)
+            case x.SendToBroker(broker, request):
+                self._outbox.to_broker(broker, self.name, request)
+            case x.AnswerFetch(request, high_watermark):
+                self._outbox.answer_fetch(self.name, request, high_watermark)
+            case x.Acknowledge(waiter, end_offset):
+                waiter.acknowledge(end_offset)
+            case x.Refuse(waiter, error):
+                waiter.refuse(error)
+            case x.Alarm(reason):
+                LOG.error("replica %s-%d stopped: %s", self.name, self.number, reason)
+                self._outbox.alarm(self.name, self.number, reason)
+            case x.Flush():
+                self._outbox.flush_soon(self)
+            case _:
+                self._change_log(effect)
+
+    def _change_log(self, effect: Any) -> None:
+        match effect:
+            case x.AppendAsLeader(waiter, leader_epoch, acks):
+                self._append(waiter, leader_epoch, acks)
+            case x.AppendAsFollower(records):
+                self._append_as_follower(records)
+            case x.AdvanceHighWatermark(offset):
+                self._open_log().advance_high_watermark(offset)
+            case x.TruncateTo():
+                self._truncate(effect)
+            case x.CreateReplica(topic, dir_id, own_since):
+                self._create(topic, dir_id, own_since)
+            case x.WriteOwnSince(own_since):
+                self._open_log().facts[OWN_SINCE] = own_since
+            case x.RemoveReplica():
+                self._delete()
+            case _:
+                raise AssertionError(effect)
+
+    def _open_log(self) -> Log:
+        if self._log is None:
+            raise UnknownPartitionError(topic=self.name, partition=self.number)
+        return self._log
+
+    # --- records ----------------------------------------------------------------------------------
+
+    def _append(self, waiter: Produce, leader_epoch: int, acks: int) -> None:
+        """Append a client's records; a refusal of the log concerns only this client."""
+        log, before = self._open_log(), self._rules.log.end
+        try:
+            info = waiter.append(log, leader_epoch)
+        except (LogStoreError, ValueError) as error:
+            waiter.fail(error)
+            self._catch_up(log, leader_epoch)
+            return
+        end_offset = info.last_offset + 1
+        spans = spans_of(log, before) if end_offset > before else ()
+        if acks == ACKS_ALL:
+            self._handle(x.Appended(spans, waiter, end_offset, leader_epoch))
+        else:
+            waiter.acknowledge(end_offset)
+            self._handle(x.Appended(spans, None, end_offset, leader_epoch))
+
+    def _catch_up(self, log: Log, leader_epoch: int) -> None:
+        """Report records that are in the log although their append raised an error."""
+        if log.log_end_offset > self._rules.log.end:
+            spans = spans_of(log, self._rules.log.end)
+            self._handle(x.Appended(spans, None, log.log_end_offset, leader_epoch))
+
+    def _append_as_follower(self, records: Any) -> None:
+        """Append the leader's batches; if the log refuses them, they are fetched again."""
+        if not records:
+            return
+        log, before = self._open_log(), self._rules.log.end
+        try:
+            log.append_as_follower(records, leader_epoch=self._rules.leader_epoch)
+        except ValueError as error:
+            LOG.warning("%s-%d: bad records from the leader: %s", self.name, self.number, error)
+        if log.log_end_offset > before:
+            self._handle(x.AppendedAsFollower(spans_of(log, before)))
+
+    def _truncate(self, effect: x.TruncateTo) -> None:
+        """Drop records; those that may have been acknowledged are kept in a file."""
+        is_loss = effect.keep_below > effect.offset
+        path = self._open_log().truncate_to(effect.offset, keep_lost=is_loss)
+        if path is not None:
+            LOG.error(
+                "%s-%d lost records from offset %d on after an election that may lose records; "
+                "they are kept in %s", self.name, self.number, effect.offset, path,
+            )  # fmt: skip
+
+    # --- the place on the disk --------------------------------------------------------------------
+
+    def _create(self, topic: TopicIdentity, dir_id: str, own_since: int) -> None:
+        """Create the log; the facts that P4 and P6 need are in it before it has a record."""
+        log = self._store.create(
+            self.name,
+            self.number,
+            log_dir=dir_id,
+            config=self._config_of(self.name),
+            is_new=True,
+            topic_id=bytes_of(topic.topic_id),
+        )
+        log.facts[OWN_SINCE] = own_since
+        log.facts[CREATED] = topic.created
+        log.advance_high_watermark(log.log_start_offset)
+        self._log = log
+
+    def _delete(self) -> None:
+        self._log = None
+        try:
+            self._store.delete(self.name, self.number)
+        except UnknownPartitionError:
+            LOG.info("%s-%d was deleted already", self.name, self.number)
+
+    def _fail(self, error: LogStoreError) -> None:
+        """End the role after an error of the log, and read again what is there."""
+        LOG.warning("%s-%d cannot be used now: %s", self.name, self.number, error)
+        self._handle(x.RoleEnded())
+        self._reopen()
+
+    def _reopen(self) -> None:
+        self._log = None
+        try:
+            log = self._store.log(self.name, self.number)
+            opened = self._opened(log)
+        except UnknownPartitionError:
+            self._handle(x.Opened(self._rules.dir_id, NO_TOPIC, exists=False))
+        except LogStoreError as error:
+            LOG.info("%s-%d is not there: %s", self.name, self.number, error)
+            self._handle(x.RoleEnded())
+        else:
+            self._log = log
+            self._handle(opened)
+
+    def _opened(self, log: Log) -> x.Opened:
+        """Describe the log as it is; from now on, its high watermark is the rules' one."""
+        log.advance_high_watermark(log.high_watermark)
+        spans, facts = spans_of(log), log.facts
+        return x.Opened(
+            log.log_dir,
+            TopicIdentity(text_of(log.topic_id), _number(facts.get(CREATED))),
+            exists=True,
+            spans=spans,
+            flushed=min(log.recovery_point, spans[-1][1] if spans else 0),
+            high_watermark=log.high_watermark,
+            own_since=_number(facts.get(OWN_SINCE)),
+            is_incomplete=not _is_writable(log),
+        )
+
+
+def _number(fact: object) -> int:
+    """Read a fact that is a number; 0 if there is none."""
+    return fact if isinstance(fact, int) else 0
+
+
+def _is_writable(log: Log) -> bool:
+    """Tell whether a log takes changes; an incomplete or a damaged one does not."""
+    try:
+        log.truncate_to(log.log_end_offset)  # which changes nothing
+    except LogStoreError:
+        return False
+    return True

@@ -1,0 +1,151 @@
+"""Send requests to another broker over one connection, one request at a time.
+
+The connection is made by the first request. After any error it is closed, and the next request
+makes a new one, so an answer is never taken for the answer to another request.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import socket
+import threading
+import time
+from contextlib import suppress
+from typing import Any
+
+from broker.wire.byte_cursor import WireError
+from broker.wire.frames import FRAME_BYTES_MAX, FrameSplitter, decode_response, encode_request
+from cluster.errors import PeerError, PeerGoneError
+
+RECEIVE_BYTES = 1 << 18
+CONNECT_SECONDS = 2.0
+
+
+class PeerConnection:
+    """A connection to one broker.
+
+    Threads: one thread calls `ask`; any thread may call `close`, which ends a running `ask`.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        client_id: str,
+        *,
+        connect_seconds: float = CONNECT_SECONDS,
+        frame_bytes_max: int = FRAME_BYTES_MAX,
+    ) -> None:
+        """Remember where the broker is.
+
+        Args:
+            frame_bytes_max: a larger answer is an error, before it is read.
+        """
+        self.host, self.port = host, port
+        self._client_id = client_id
+        self._connect_seconds = connect_seconds
+        self._frame_bytes_max = frame_bytes_max
+        self._numbers = itertools.count(1)
+        self._socket: socket.socket | None = None
+        self._lock = threading.Lock()  # guards `_socket` and `_is_closed` against `close`
+        self._is_closed = False
+
+    def __repr__(self) -> str:
+        return f"<PeerConnection {self.address}>"
+
+    @property
+    def address(self) -> str:
+        """The host and the port of the broker."""
+        return f"{self.host}:{self.port}"
+
+    def ask(self, key: int, version: int, message: Any, seconds: float) -> Any:
+        """Send a request, and return the answer.
+
+        Args:
+            seconds: how long to wait for the answer, after the connection is made.
+
+        Raises:
+            PeerGoneError: the port refuses connections, so the broker's process is gone (P14).
+            PeerError: there is no answer in time, or it is no answer to this request. The broker
+                may have received the request.
+        """
+        number = next(self._numbers) & 0x7FFFFFFF
+        frame = encode_request(key, version, number, self._client_id, message)
+        try:
+            connected = self._connected()
+            answer = self._exchange(connected, frame, time.monotonic() + seconds)
+            answered, decoded = decode_response(key, version, answer)
+            if answered != number:
+                raise self._error(f"it answered request {answered}, not request {number}")
+        except BaseException as error:
+            self._disconnect()
+            if isinstance(error, (OSError, WireError)):
+                raise self._converted(error) from error
+            raise
+        return decoded
+
+    def close(self) -> None:
+        """Close the connection for good; a running `ask` fails."""
+        with self._lock:
+            self._is_closed = True
+        self._disconnect()
+
+    def _connected(self) -> socket.socket:
+        """Give the connection, or make one."""
+        if (known := self._socket) is not None:
+            return known
+        made = socket.create_connection((self.host, self.port), self._connect_seconds)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with self._lock:
+            if not self._is_closed:
+                self._socket = made
+                return made
+        made.close()
+        raise self._error("the connection was closed by this broker")
+
+    def _exchange(
+        self, connected: socket.socket, frame: bytes | bytearray, deadline: float
+    ) -> memoryview:
+        """Send a frame, and read one."""
+        connected.settimeout(_left(deadline))
+        connected.sendall(frame)
+        splitter = FrameSplitter(self._frame_bytes_max)
+        while True:
+            connected.settimeout(_left(deadline))
+            data = connected.recv(RECEIVE_BYTES)
+            if not data:
+                raise self._error("it closed the connection")
+            frames = splitter.feed(data)
+            if frames and (len(frames) > 1 or not splitter.is_between_frames):
+                raise self._error("it sent bytes that answer no request")
+            if frames:
+                return frames[0]
+
+    def _disconnect(self) -> None:
+        with self._lock:
+            known, self._socket = self._socket, None
+        if known is not None:
+            with suppress(OSError):  # wakes a thread that reads
+                known.shutdown(socket.SHUT_RDWR)
+            known.close()
+
+    def _converted(self, error: OSError | WireError) -> PeerError:
+        if isinstance(error, TimeoutError):
+            return self._error("it did not answer in time")
+        if isinstance(error, OSError) and error.errno == errno.ECONNREFUSED:
+            return PeerGoneError(
+                address=f"{self.host}:{self.port}", reason="it refuses connections"
+            )
+        return self._error(str(error))
+
+    def _error(self, reason: str) -> PeerError:
+        return PeerError(address=f"{self.host}:{self.port}", reason=reason)
+
+
+def _left(deadline: float) -> float:
+    """Give the seconds until a deadline; raise TimeoutError if none is left."""
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left

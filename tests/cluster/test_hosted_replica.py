@@ -1,0 +1,271 @@
+"""Replicas with real logs follow the rules: what is acknowledged is on all of the ISR."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from cluster.pure import exchange as x
+from cluster.pure.attest import DirFailed
+from cluster.pure.replica import Role
+from cluster.registration import NO_BROKER
+from cluster.requests import AlterPartition, RoleAnswer, StopReplica
+from cluster.run.log_spans import spans_of
+from logstore import AppendInfo, Log, LogStoreError, ProducerFencedError
+from logstore.disk import files
+from support.inside import abandon
+from support.places import fast_directory
+from support.replica_group import KAFKA, NAME, NUMBER, TOPIC, Group, Produce
+
+
+@pytest.fixture
+def group() -> Iterator[Group]:
+    with fast_directory() as root, Group(root) as made:
+        yield made
+
+
+def values(count: int, letter: bytes = b"v") -> list[bytes]:
+    return [letter + b"%d" % number for number in range(count)]
+
+
+def test_roles_create_the_replicas(group: Group) -> None:
+    """Each has the topic's id, and notes when it was created; its high watermark is 0."""
+    group.lead(1)
+    assert [group.nodes[one].replica.role for one in (1, 2, 3)] == [
+        Role.LEADER, Role.FOLLOWER, Role.FOLLOWER,
+    ]  # fmt: skip
+    for broker, node in group.nodes.items():
+        log = node.replica.log
+        assert log is not None and log.high_watermark == 0
+        assert node.replica.topic.is_same(TOPIC)
+        answer = next(one for who, one in group.heard if who == broker)
+        assert isinstance(answer, RoleAnswer) and not answer.is_offline
+        assert answer.whole_since == node.host.registration_epoch
+
+
+def test_a_produce_is_acknowledged_when_all_of_the_isr_have_it(group: Group) -> None:
+    """Not before; and the followers' high watermarks follow."""
+    group.lead(1)
+    first = group.produce(*values(5))
+    group.replicate(1, among=(1, 2))
+    assert first.acknowledged is None
+    group.replicate()
+    assert first.acknowledged == 5
+    for node in group.nodes.values():
+        assert node.values() == values(5)
+        assert node.replica.log is not None and node.replica.log.high_watermark == 5
+
+
+def test_other_acks_do_not_wait(group: Group) -> None:
+    """One acknowledgement is the leader's own; a follower takes no produce."""
+    group.lead(1)
+    assert group.produce(b"a", acks=1).acknowledged == 1
+    assert group.produce(b"b", acks=0).acknowledged == 2
+    assert group.produce(b"c", at=2).error is x.ProduceError.NOT_LEADER
+    state = group.state(1, (1,))
+    group.give(state)
+    assert group.produce(b"d").error is x.ProduceError.NOT_ENOUGH_REPLICAS
+
+
+def test_a_new_leader_has_everything_and_the_old_one_drops_the_rest(group: Group) -> None:
+    """Records that were never acknowledged go, when the old leader follows the new one."""
+    group.lead(1)
+    group.produce(*values(30))
+    group.replicate()
+    lost = group.produce(*values(5, b"lost"))
+    assert lost.acknowledged is None
+    group.lead(2)
+    assert lost.error is x.ProduceError.TIMED_OUT
+    kept = group.produce(*values(7, b"new"))
+    group.replicate(20)
+    assert kept.acknowledged == 37
+    for node in group.nodes.values():
+        assert node.values() == [*values(30), *values(7, b"new")]
+        assert not list(node.paths[0].glob("*.lost"))
+    logs = [node.replica.log for node in group.nodes.values()]
+    assert len({log.leader_epochs for log in logs if log is not None}) == 1
+
+
+def test_a_killed_broker_returns_and_follows(group: Group) -> None:
+    """Its log is as it was; it has no role until the controller gives one."""
+    group.lead(1)
+    group.produce(*values(40))
+    group.replicate()
+    abandon(group.nodes[3].store)
+    group.give(group.state(1, (1, 2)))
+    group.produce(*values(20, b"w"))
+    group.replicate(among=(1, 2))
+    node = group.start(3)
+    assert node.replica.role is Role.NONE and node.values() == values(40)
+    group.give(group.state(1, (1, 2)))
+    group.replicate(20)
+    assert node.values() == [*values(40), *values(20, b"w")]
+    asked = [one for _, one in group.heard if isinstance(one, AlterPartition)]
+    assert asked and set(asked[-1].isr) == {1, 2, 3}
+
+
+def test_with_flushes_only_flushed_records_count(group: Group) -> None:
+    """Neither the leader's nor a follower's records before their sync (P24)."""
+    group.lead(1, flushes=True)
+    produce = group.produce(*values(5))
+    group.nodes[2].replica.tell(x.FetchDue())
+    for node in group.nodes.values():
+        assert node.replica.log is not None and node.replica.log.high_watermark == 0
+    group.replicate()
+    assert produce.acknowledged == 5
+    for node in group.nodes.values():
+        log = node.replica.log
+        assert log is not None and log.recovery_point == 5
+
+
+def test_an_election_that_loses_records_keeps_them(group: Group) -> None:
+    """An unclean leader lacks acknowledged records: the others cut them off into a file."""
+    group.lead(1)
+    group.produce(*values(10))
+    group.replicate()
+    group.give(group.state(1, (1, 2)))
+    acknowledged = group.produce(*values(6, b"gone"))
+    group.replicate(among=(1, 2))
+    assert acknowledged.acknowledged == 16
+    epoch = group.leader_epoch + 1
+    group.lead(3, (3,), unclean_epoch=epoch, min_isr=1)
+    group.replicate(20)
+    for broker in (1, 2):
+        node = group.nodes[broker]
+        assert node.values() == values(10)
+        (path,) = node.paths[0].glob("*.lost")
+        data = path.read_bytes()
+        assert all(value in data for value in values(6, b"gone"))
+    assert not list(group.nodes[3].paths[0].glob("*.lost"))
+
+
+def test_a_cut_below_the_high_watermark_stops_the_replica(group: Group) -> None:
+    """Without an election that may lose records, such a cut would be a fault of the rules."""
+    group.lead(1)
+    group.produce(*values(10))
+    group.replicate()
+    group.give(group.state(1, (1, 2)))
+    group.produce(*values(6, b"kept"))
+    group.replicate(among=(1, 2))
+    group.lead(3, (3,), min_isr=1)
+    group.replicate(20)
+    for broker in (1, 2):
+        assert group.nodes[broker].alarms
+        assert group.nodes[broker].values() == [*values(10), *values(6, b"kept")]
+
+
+def test_a_log_that_refuses_a_produce_keeps_its_role(group: Group) -> None:
+    """The error goes to the client of this produce; the next one is taken."""
+    group.lead(1)
+
+    def refuse(log: Log, leader_epoch: int) -> AppendInfo:
+        raise ProducerFencedError(
+            topic=NAME, partition=NUMBER, producer_id=1, epoch=0, current_epoch=1
+        )
+
+    produce = Produce(refuse)
+    group.nodes[1].replica.tell(x.Produced(produce, -1))
+    assert isinstance(produce.error, ProducerFencedError)
+    later = group.produce(b"later")
+    group.replicate()
+    assert later.acknowledged == 1
+
+
+def test_an_append_that_fails_after_its_write_is_counted(group: Group) -> None:
+    """The records are in the log, so they are replicated, but the client hears of the error."""
+    group.lead(1)
+
+    def interrupted(log: Log, leader_epoch: int) -> AppendInfo:
+        log.leader_epoch = leader_epoch
+        log.append(b"written")
+        raise LogStoreError("interrupted")
+
+    produce = Produce(interrupted)
+    group.nodes[1].replica.tell(x.Produced(produce, -1))
+    later = group.produce(b"later")
+    group.replicate()
+    assert later.acknowledged == 2 and produce.acknowledged is None
+    assert group.nodes[3].values() == [b"written", b"later"]
+
+
+def test_a_failed_disk_ends_the_role(group: Group) -> None:
+    """The controller hears that the replica is offline; the other brokers go on without it."""
+    group.lead(1)
+    group.produce(*values(4))
+    group.replicate()
+    node = group.nodes[1]
+    group.heard.clear()
+
+    def fail(*_: object) -> int:
+        raise OSError(errno.EIO, "the disk failed")
+
+    with patch.object(files, "pwritev", fail), patch.object(files, "pwrite", fail):
+        produce = group.produce(b"x")
+    assert isinstance(produce.error, LogStoreError)
+    node.host.handle(DirFailed(node.store.log_dirs[0]), 0.0)
+    node.replica.open()
+    assert node.replica.role is Role.NONE and node.replica.log is None
+    assert any(isinstance(one, RoleAnswer) and one.is_offline for _, one in group.heard)
+    group.lead(2, (2, 3))
+    kept = group.produce(b"y")
+    group.replicate(among=(2, 3))
+    assert kept.acknowledged == 5
+
+
+def test_bad_records_of_a_leader_are_not_taken(group: Group) -> None:
+    """They are fetched again; the follower's log stays as it was."""
+    group.lead(1)
+    group.produce(*values(4))
+    follower = group.nodes[2].replica
+    follower.tell(x.FetchDue())
+    broker, fetch = group.requests.pop()
+    group.nodes[broker].replica.tell(fetch)
+    to, answer = group.requests.pop()
+    assert to == 2
+    damaged = bytearray(answer.records)
+    damaged[-1] ^= 1
+    follower.tell(answer._replace(records=bytes(damaged)))
+    assert group.nodes[2].values() == []
+    group.replicate()
+    assert group.nodes[2].values() == values(4)
+
+
+def test_a_stopped_replica_is_deleted(group: Group) -> None:
+    """And an older request for it creates nothing."""
+    group.lead(1)
+    group.produce(*values(4))
+    group.replicate()
+    node = group.nodes[3]
+    node.replica.tell(StopReplica(TOPIC, NUMBER, node.host.broker_epoch, group.version + 1))
+    assert node.replica.log is None and len(node.store) == 0
+    group.version -= 1
+    group.give(group.state(1, (1, 2, 3)))
+    assert node.replica.log is None and len(node.store) == 0
+
+
+def test_nobody_leads_means_no_role(group: Group) -> None:
+    """All wait for the next election."""
+    group.lead(1)
+    group.give(group.state(1, ())._replace(leader=NO_BROKER))
+    assert {node.replica.role for node in group.nodes.values()} == {Role.NONE}
+
+
+def test_spans_of_a_log(tmp_path: Path) -> None:
+    """Epochs without records are left out; records without an epoch are in a span of their own."""
+    with Group(tmp_path, brokers=(1,)) as group:
+        log = group.nodes[1].store.create("t", 0, config=KAFKA)
+        assert spans_of(log) == ()
+        for epoch, count in ((3, 2), (4, 0), (7, 3)):
+            log.leader_epoch = epoch
+            log.extend(values(count))
+        assert spans_of(log) == ((3, 2), (7, 5))
+        assert spans_of(log, 2) == ((7, 5),)
+        log.flush()
+        log.delete_records_before(4)
+        assert spans_of(log) == ((-1, 4), (7, 5))
+        log.delete_records_before(5)
+        assert spans_of(log)[-1][1] == 5

@@ -1,0 +1,153 @@
+"""A connection to another broker gives the answer to its request, or an error; nothing else."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+
+import pytest
+
+from broker import Broker
+from broker.wire.frames import encode_response
+from broker.wire.messages import MetadataRequest, MetadataResponse
+from cluster.errors import PeerError, PeerGoneError
+from cluster.run.peer_connection import PeerConnection
+
+METADATA, VERSION = 3, 12
+
+
+def answer_to(frame: bytes, shift: int = 0) -> bytes:
+    """Answer a request of Metadata; `shift` makes it the answer to another request."""
+    (number,) = struct.unpack_from(">i", frame, 8)
+    return bytes(encode_response(METADATA, VERSION, number + shift, MetadataResponse()))
+
+
+Behaviour = Callable[[socket.socket, bytes], None]
+
+
+@contextmanager
+def peer(behaviour: Behaviour) -> Iterator[tuple[str, int]]:
+    """Serve connections one after another; each request is given to the behaviour."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            while True:
+                try:
+                    accepted, _ = listener.accept()
+                except OSError:
+                    return
+                with accepted:
+                    while frame := accepted.recv(65536):
+                        try:
+                            behaviour(accepted, frame)
+                        except OSError:
+                            break
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield listener.getsockname()
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+def ask(connection: PeerConnection, seconds: float = 5.0) -> object:
+    return connection.ask(METADATA, VERSION, MetadataRequest(), seconds)
+
+
+def test_a_broker_answers() -> None:
+    """Several requests use one connection; the answers belong to them."""
+    with Broker.start() as broker:
+        host, port = broker.bootstrap_servers.split(":")
+        with closing(PeerConnection(host, int(port), "broker-2")) as connection:
+            for _ in range(3):
+                answer = ask(connection)
+                assert [one.node_id for one in answer.brokers] == [0]  # type: ignore[attr-defined]
+            assert broker.connection_count == 1
+
+
+def test_an_answer_in_pieces_is_put_together() -> None:
+    """As a slow network gives it."""
+
+    def slowly(accepted: socket.socket, frame: bytes) -> None:
+        for byte in answer_to(frame):
+            accepted.sendall(bytes([byte]))
+
+    with peer(slowly) as address, closing(PeerConnection(*address, "broker-2")) as connection:
+        assert ask(connection) == MetadataResponse()
+
+
+def cut(accepted: socket.socket, frame: bytes) -> None:
+    accepted.sendall(answer_to(frame)[:-1])
+    accepted.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "reason"),
+    [
+        (lambda accepted, frame: accepted.sendall(answer_to(frame, 1)), "answered request"),
+        (lambda accepted, frame: accepted.sendall(answer_to(frame) * 2), "answer no request"),
+        (lambda accepted, frame: accepted.sendall(answer_to(frame) + b"\0"), "answer no request"),
+        (lambda accepted, _: accepted.sendall(b"\0\0\0\5\0\0\0\1\0"), "byte"),
+        (lambda accepted, _: accepted.sendall(b"\x7f\0\0\0"), "a frame of"),
+        (lambda accepted, _: accepted.sendall(b"\xff\0\0\0"), "a frame of"),
+        (cut, "closed the connection"),
+        (lambda accepted, _: accepted.shutdown(socket.SHUT_RDWR), "closed the connection"),
+        (lambda *_: None, "in time"),
+    ],
+    ids=["other", "two", "more", "damaged", "huge", "negative", "cut", "closed", "silent"],
+)
+def test_what_is_no_answer_is_an_error(behaviour: Behaviour, reason: str) -> None:
+    """The connection is not used any more: a late answer is never taken for another one."""
+    is_bad = True
+
+    def once(accepted: socket.socket, frame: bytes) -> None:
+        if is_bad:
+            behaviour(accepted, frame)
+        else:
+            accepted.sendall(answer_to(frame))
+
+    with peer(once) as address, closing(PeerConnection(*address, "broker-2")) as connection:
+        with pytest.raises(PeerError, match=reason) as raised:
+            ask(connection, 0.2)
+        assert not isinstance(raised.value, PeerGoneError)
+        assert raised.value.address == f"{address[0]}:{address[1]}"
+        is_bad = False
+        assert ask(connection) == MetadataResponse()
+
+
+def test_a_port_that_refuses_means_that_the_process_is_gone() -> None:
+    """Only this is a PeerGoneError; a broker that is silent may live."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        host, port = listener.getsockname()
+    with (
+        closing(PeerConnection(host, port, "broker-2")) as connection,
+        pytest.raises(PeerGoneError),
+    ):
+        ask(connection)
+
+
+def test_a_close_ends_a_running_request() -> None:
+    """At once, and later requests are refused."""
+    reached = threading.Event()
+    with peer(lambda *_: reached.set()) as address:
+        connection = PeerConnection(*address, "broker-2")
+        began = time.monotonic()
+
+        def close() -> None:
+            reached.wait(10)
+            connection.close()
+
+        thread = threading.Thread(target=close)
+        thread.start()
+        with pytest.raises(PeerError):
+            ask(connection, 60)
+        thread.join()
+        assert time.monotonic() - began < 10
+        with pytest.raises(PeerError, match="closed by this broker"):
+            ask(connection)
