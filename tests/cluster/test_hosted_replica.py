@@ -112,7 +112,7 @@ def test_with_flushes_only_flushed_records_count(group: Group) -> None:
     """Neither the leader's nor a follower's records before their sync (P24)."""
     group.lead(1, flushes=True)
     produce = group.produce(*values(5))
-    group.nodes[2].replica.tell(x.FetchDue())
+    group.fetch(2)
     for node in group.nodes.values():
         assert node.replica.log is not None and node.replica.log.high_watermark == 0
     group.replicate()
@@ -221,9 +221,9 @@ def test_bad_records_of_a_leader_are_not_taken(group: Group) -> None:
     group.lead(1)
     group.produce(*values(4))
     follower = group.nodes[2].replica
-    follower.tell(x.FetchDue())
+    group.fetch(2)
     broker, fetch = group.requests.pop()
-    group.nodes[broker].replica.tell(fetch)
+    group.deliver(broker, fetch)
     to, answer = group.requests.pop()
     assert to == 2
     damaged = bytearray(answer.records)

@@ -56,19 +56,24 @@ def peer(behaviour: Behaviour) -> Iterator[tuple[str, int]]:
             thread.join()
 
 
+def connect(host: str, port: int | str) -> PeerConnection:
+    return PeerConnection(lambda: (host, int(port)), "broker-2")
+
+
 def ask(connection: PeerConnection, seconds: float = 5.0) -> object:
     return connection.ask(METADATA, VERSION, MetadataRequest(), seconds)
 
 
 def test_a_broker_answers() -> None:
     """Several requests use one connection; the answers belong to them."""
-    with Broker.start() as broker:
-        host, port = broker.bootstrap_servers.split(":")
-        with closing(PeerConnection(host, int(port), "broker-2")) as connection:
-            for _ in range(3):
-                answer = ask(connection)
-                assert [one.node_id for one in answer.brokers] == [0]  # type: ignore[attr-defined]
-            assert broker.connection_count == 1
+    with (
+        Broker.start() as broker,
+        closing(connect(*broker.bootstrap_servers.split(":"))) as connection,
+    ):
+        for _ in range(3):
+            answer = ask(connection)
+            assert [one.node_id for one in answer.brokers] == [0]  # type: ignore[attr-defined]
+        assert broker.connection_count == 1
 
 
 def test_an_answer_in_pieces_is_put_together() -> None:
@@ -78,7 +83,7 @@ def test_an_answer_in_pieces_is_put_together() -> None:
         for byte in answer_to(frame):
             accepted.sendall(bytes([byte]))
 
-    with peer(slowly) as address, closing(PeerConnection(*address, "broker-2")) as connection:
+    with peer(slowly) as address, closing(connect(*address)) as connection:
         assert ask(connection) == MetadataResponse()
 
 
@@ -112,7 +117,7 @@ def test_what_is_no_answer_is_an_error(behaviour: Behaviour, reason: str) -> Non
         else:
             accepted.sendall(answer_to(frame))
 
-    with peer(once) as address, closing(PeerConnection(*address, "broker-2")) as connection:
+    with peer(once) as address, closing(connect(*address)) as connection:
         with pytest.raises(PeerError, match=reason) as raised:
             ask(connection, 0.2)
         assert not isinstance(raised.value, PeerGoneError)
@@ -126,7 +131,7 @@ def test_a_port_that_refuses_means_that_the_process_is_gone() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         host, port = listener.getsockname()
     with (
-        closing(PeerConnection(host, port, "broker-2")) as connection,
+        closing(connect(host, port)) as connection,
         pytest.raises(PeerGoneError),
     ):
         ask(connection)
@@ -136,7 +141,7 @@ def test_a_close_ends_a_running_request() -> None:
     """At once, and later requests are refused."""
     reached = threading.Event()
     with peer(lambda *_: reached.set()) as address:
-        connection = PeerConnection(*address, "broker-2")
+        connection = connect(*address)
         began = time.monotonic()
 
         def close() -> None:

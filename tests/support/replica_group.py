@@ -69,19 +69,26 @@ class Node:
     def to_controller(self, name: str, request: Any) -> None:
         self.group.heard.append((self.broker, request))
 
-    def to_broker(self, broker: int, name: str, request: Any) -> None:
-        self.group.requests.append((broker, request))
-
-    def answer_fetch(self, name: str, request: FollowerFetch, high_watermark: int) -> None:
-        assert self.replica.log is not None
-        with self.replica.log.read_range(request.offset, 2048) as found:
-            records = os.pread(found.fileno(), found.size_bytes, found.position)
-        self.group.requests.append(
-            (request.follower, FetchAnswer(request, high_watermark, records))
-        )
+    def serve(self, fetch: FollowerFetch) -> None:
+        """Answer a follower's fetch, as the leader's broker does."""
+        served = self.replica.serve(fetch)
+        if served is None:
+            return
+        records = b""
+        if served.diverging is None:
+            with served.log.read_range(fetch.offset, 2048) as found:
+                records = os.pread(found.fileno(), found.size_bytes, found.position)
+        answer = FetchAnswer(fetch, served.high_watermark, records, served.diverging)
+        self.group.requests.append((fetch.follower, answer))
 
     def flush_soon(self, replica: HostedReplica) -> None:
         self.flushes.append(replica)
+
+    def changed_role(self, replica: HostedReplica) -> None:
+        pass
+
+    def may_fetch(self, replica: HostedReplica) -> None:
+        pass
 
     def alarm(self, name: str, number: int, reason: str) -> None:
         self.alarms.append(reason)
@@ -158,16 +165,30 @@ class Group:
         reached = set(self.nodes if among is None else among)
         for _ in range(rounds):
             for broker in sorted(reached):
-                self.nodes[broker].replica.tell(x.FetchDue())
+                self.fetch(broker)
             while self.requests:
                 broker, request = self.requests.popleft()
                 if broker in reached:
-                    self.nodes[broker].replica.tell(request)
+                    self.deliver(broker, request)
             for broker in sorted(reached):
                 node = self.nodes[broker]
                 flushes, node.flushes = node.flushes, []
                 for replica in flushes:
                     replica.flush()
+
+    def fetch(self, broker: int) -> None:
+        """Let a follower send its next fetch."""
+        found = self.nodes[broker].replica.next_fetch()
+        if found is not None:
+            self.requests.append(found)
+
+    def deliver(self, broker: int, request: Any) -> None:
+        """Give a broker a fetch, or the answer to one."""
+        node = self.nodes[broker]
+        if isinstance(request, FollowerFetch):
+            node.serve(request)
+        else:
+            node.replica.tell(request)
 
     def produce(self, *values: bytes, acks: int = -1, at: int | None = None) -> Produce:
         """Let a client append records at the leader, or at another broker."""

@@ -185,14 +185,15 @@ class _Fetch:
         if is_committed:
             rows = log.aborted_transactions(found.first_offset, found.next_offset)
             data = data._replace(aborted_transactions=[Aborted(*row) for row in rows])
-        sent = _SentRange(log, found)
+        sent = SentRange(log, found)
         return data._replace(records=FileRange(sent, found.position, found.size_bytes))
 
 
-class _SentRange:
+class SentRange:
     """A range of a log's file that is being sent."""
 
     def __init__(self, log: Log, found: LogRange) -> None:
+        """Take over the range; the sender closes it."""
         self._log = log
         self._found = found
         self.topic = log.topic

@@ -13,14 +13,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from cluster.pure import exchange as x
 from cluster.pure import partition
 from cluster.pure.attest import Host
 from cluster.pure.replica import LAG_SECONDS_MAX, Replica, Role
-from cluster.registration import NO_TOPIC, TopicIdentity
-from cluster.requests import FollowerFetch
+from cluster.registration import NO_BROKER, NO_TOPIC, TopicIdentity
+from cluster.requests import FetchAnswer, FollowerFetch
 from cluster.run.log_spans import spans_of
 from cluster.wire.topic_ids import bytes_of, text_of
 from logstore import AppendInfo, Log, LogConfig, LogStore, LogStoreError, UnknownPartitionError
@@ -52,17 +52,25 @@ class Outbox(Protocol):
     def to_controller(self, name: str, request: Any) -> None:
         """Send an answer or a proposal to the controller."""
 
-    def to_broker(self, broker: int, name: str, request: Any) -> None:
-        """Send a fetch, or a divergence as the answer to one."""
-
-    def answer_fetch(self, name: str, request: FollowerFetch, high_watermark: int) -> None:
-        """Read records from the fetch's offset on, and send them."""
-
     def flush_soon(self, replica: HostedReplica) -> None:
         """Call `replica.flush` in another thread."""
 
+    def changed_role(self, replica: HostedReplica) -> None:
+        """Look at the replica's role, leader and log dir: one of them may have changed."""
+
+    def may_fetch(self, replica: HostedReplica) -> None:
+        """Let a follower fetch at once: it has flushed what it waited for."""
+
     def alarm(self, name: str, number: int, reason: str) -> None:
         """Report that a replica stopped, and an operator has to look at it."""
+
+
+class Served(NamedTuple):
+    """What a leader answers to a follower's fetch: records from its offset on, or a divergence."""
+
+    log: Log
+    high_watermark: int
+    diverging: tuple[int, int] | None = None
 
 
 class HostedReplica:
@@ -95,6 +103,9 @@ class HostedReplica:
         self._rules = Replica(host, number, lag_seconds_max)
         self._lock = threading.RLock()
         self._log: Log | None = None
+        # What the last event gave to a leader's follower, or to this follower's fetcher.
+        self._served: Served | None = None
+        self._fetch: tuple[int, FollowerFetch] | None = None
 
     def __repr__(self) -> str:
         return f"<HostedReplica {self.name}-{self.number}, {self.role.value}>"
@@ -108,6 +119,12 @@ class HostedReplica:
     def topic(self) -> TopicIdentity:
         """The topic that the replica belongs to."""
         return self._rules.topic
+
+    @property
+    def leader(self) -> int:
+        """The broker that leads the partition, as far as this replica knows."""
+        state = self._rules.state
+        return NO_BROKER if state is None else state.leader
 
     @property
     def leader_epoch(self) -> int:
@@ -129,6 +146,26 @@ class HostedReplica:
         with self._lock:
             self._handle(event)
 
+    def serve(self, fetch: FollowerFetch) -> Served | None:
+        """Count a follower's position, and give what it gets; None if this is not its leader."""
+        with self._lock:
+            self._served = None
+            self._handle(fetch)
+            served, self._served = self._served, None
+            return served
+
+    def next_fetch(self) -> tuple[int, FollowerFetch] | None:
+        """Give a follower's next fetch, and its leader; None if there is nothing to fetch now."""
+        with self._lock:
+            self._fetch = None
+            self._handle(x.FetchDue())
+            fetch, self._fetch = self._fetch, None
+            return fetch
+
+    def leads(self, leader_epoch: int) -> bool:
+        """Tell whether the replica leads this leader epoch."""
+        return self._rules.role is Role.LEADER and self._rules.leader_epoch == leader_epoch
+
     def flush(self) -> None:
         """Flush the log, without the lock, and report what is flushed."""
         log = self._log
@@ -144,8 +181,16 @@ class HostedReplica:
         with self._lock:
             if self._log is log:
                 self._handle(x.Flushed(flushed))
+                if self._rules.role is Role.FOLLOWER:
+                    self._outbox.may_fetch(self)
 
     def _handle(self, event: Any) -> None:
+        before = self.role, self.leader, self.leader_epoch
+        self._decide(event)
+        if (self.role, self.leader, self.leader_epoch) != before:
+            self._outbox.changed_role(self)
+
+    def _decide(self, event: Any) -> None:
         for effect in partition.handle(self._rules, event, self._clock()):
             try:
                 self._carry_out(effect)
@@ -157,10 +202,12 @@ class HostedReplica:
         match effect:
             case x.SendToController(request):
                 self._outbox.to_controller(self.name, request)
-            case x.SendToBroker(broker, request):
-                self._outbox.to_broker(broker, self.name, request)
-            case x.AnswerFetch(request, high_watermark):
-                self._outbox.answer_fetch(self.name, request, high_watermark)
+            case x.SendToBroker(broker, FollowerFetch() as fetch):
+                self._fetch = broker, fetch
+            case x.SendToBroker(_, FetchAnswer(_, high_watermark, _, diverging)):
+                self._served = Served(self._open_log(), high_watermark, diverging)
+            case x.AnswerFetch(_, high_watermark):
+                self._served = Served(self._open_log(), high_watermark)
             case x.Acknowledge(waiter, end_offset):
                 waiter.acknowledge(end_offset)
             case x.Refuse(waiter, error):

@@ -11,6 +11,7 @@ import itertools
 import socket
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -30,19 +31,20 @@ class PeerConnection:
 
     def __init__(
         self,
-        host: str,
-        port: int,
+        where: Callable[[], tuple[str, int]],
         client_id: str,
         *,
         connect_seconds: float = CONNECT_SECONDS,
         frame_bytes_max: int = FRAME_BYTES_MAX,
     ) -> None:
-        """Remember where the broker is.
+        """Remember how to find the broker.
 
         Args:
+            where: gives the broker's host and port; it is called for each new connection, because
+                a broker may be registered again at another address.
             frame_bytes_max: a larger answer is an error, before it is read.
         """
-        self.host, self.port = host, port
+        self._where = where
         self._client_id = client_id
         self._connect_seconds = connect_seconds
         self._frame_bytes_max = frame_bytes_max
@@ -56,8 +58,9 @@ class PeerConnection:
 
     @property
     def address(self) -> str:
-        """The host and the port of the broker."""
-        return f"{self.host}:{self.port}"
+        """The host and the port of the broker, as it is known now."""
+        host, port = self._where()
+        return f"{host}:{port}"
 
     def ask(self, key: int, version: int, message: Any, seconds: float) -> Any:
         """Send a request, and return the answer.
@@ -95,7 +98,7 @@ class PeerConnection:
         """Give the connection, or make one."""
         if (known := self._socket) is not None:
             return known
-        made = socket.create_connection((self.host, self.port), self._connect_seconds)
+        made = socket.create_connection(self._where(), self._connect_seconds)
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with self._lock:
             if not self._is_closed:
@@ -134,13 +137,11 @@ class PeerConnection:
         if isinstance(error, TimeoutError):
             return self._error("it did not answer in time")
         if isinstance(error, OSError) and error.errno == errno.ECONNREFUSED:
-            return PeerGoneError(
-                address=f"{self.host}:{self.port}", reason="it refuses connections"
-            )
+            return PeerGoneError(address=self.address, reason="it refuses connections")
         return self._error(str(error))
 
     def _error(self, reason: str) -> PeerError:
-        return PeerError(address=f"{self.host}:{self.port}", reason=reason)
+        return PeerError(address=self.address, reason=reason)
 
 
 def _left(deadline: float) -> float:

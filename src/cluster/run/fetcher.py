@@ -1,0 +1,180 @@
+"""Fetch from one leader broker, for the followers in one log dir.
+
+One thread and one connection serve all partitions of a pair of leader and log dir. So a leader that
+is silent, or a log dir that hangs, delays no other pair. One fetch is under way at a time. The next
+one is sent when the records of the last one are in the logs: a follower's fetch tells the leader
+that it has all records before the offset of the fetch.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from broker.wire.byte_cursor import WireError
+from broker.wire.error_codes import ErrorCode
+from cluster.errors import BadRequestError, PeerError
+from cluster.requests import FetchAnswer, FollowerFetch
+from cluster.run.hosted_replica import HostedReplica
+from cluster.run.peer_connection import PeerConnection
+from cluster.wire import follower_fetches
+from cluster.wire.follower_fetches import FetchLimits, FetchRefused, PartitionId, key_of
+
+LOG = logging.getLogger("cluster")
+BACKOFF_SECONDS = 1.0  # replica.fetch.backoff.ms
+ANSWER_SECONDS = 30.0  # how long a leader may take beside the wait for records
+# A leader that lost its role, or does not have it yet: this is part of every election.
+ORDINARY = {
+    ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE,
+}  # fmt: skip
+
+
+class Fetcher:
+    """A thread that fetches for replicas whose leader is one broker, and that are in one log dir.
+
+    Threads: any thread may call any method.
+    """
+
+    def __init__(
+        self,
+        leader: int,
+        name: str,
+        connection: PeerConnection,
+        limits: FetchLimits,
+        clock: Callable[[], float],
+        on_error: Callable[[PeerError], object] = lambda error: None,
+    ) -> None:
+        """Start the thread.
+
+        Args:
+            connection: a connection to the leader, which only this fetcher uses.
+            on_error: hears that the leader did not answer.
+        """
+        self._leader = leader
+        self._connection = connection
+        self._limits = limits
+        self._clock = clock
+        self._on_error = on_error
+        self._changed = threading.Condition()  # guards the next two
+        self._replicas: dict[HostedReplica, float] = {}  # with the time of the next fetch
+        self._is_closed = False
+        self._thread = threading.Thread(target=self._run, name=f"fetch-{name}", daemon=True)
+        self._thread.start()
+
+    def add(self, replica: HostedReplica) -> None:
+        """Fetch for a replica, at once; also if it waits for the end of a backoff."""
+        with self._changed:
+            self._replicas[replica] = self._clock()
+            self._changed.notify_all()
+
+    def remove(self, replica: HostedReplica) -> None:
+        """Fetch no more for a replica; a fetch that is under way may still be answered."""
+        with self._changed:
+            self._replicas.pop(replica, None)
+
+    @property
+    def count(self) -> int:
+        """How many replicas the fetcher serves."""
+        return len(self._replicas)
+
+    def end(self) -> None:
+        """Let the thread end soon; a fetch that is under way is given up."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+        self._connection.close()
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait until the thread has ended."""
+        self._thread.join(timeout)
+
+    def _run(self) -> None:
+        while (due := self._take_due()) is not None:
+            asked = self._ask_rules(due)
+            if not asked:
+                continue
+            try:
+                self._fetch(asked)
+            except PeerError as error:
+                if self._is_closed:
+                    return
+                LOG.info("no fetch for %d replicas: %s", len(due), error)
+                self._on_error(error)
+            except (WireError, BadRequestError) as error:
+                LOG.warning("%s answered a fetch badly: %s", self._connection, error)
+
+    def _take_due(self) -> list[HostedReplica] | None:
+        """Wait until replicas may fetch, and put them off; None if the fetcher is closed.
+
+        Only progress makes a replica due again before the end of its backoff.
+        """
+        with self._changed:
+            while not self._is_closed:
+                now = self._clock()
+                due = [one for one, at in self._replicas.items() if at <= now]
+                if due:
+                    self._replicas.update(dict.fromkeys(due, now + BACKOFF_SECONDS))
+                    return due
+                first = min(self._replicas.values(), default=None)
+                self._changed.wait(None if first is None else first - now)
+            return None
+
+    def _make_due(self, replica: HostedReplica) -> None:
+        with self._changed:
+            if replica in self._replicas:
+                self._replicas[replica] = self._clock()
+
+    def _ask_rules(self, due: list[HostedReplica]) -> dict[PartitionId, _Asked]:
+        """Let the rules of each replica word its fetch; a replica may not want one now."""
+        asked = {}
+        for replica in due:
+            found = replica.next_fetch()
+            if found is not None and found[0] == self._leader:
+                asked[key_of(found[1])] = _Asked(replica, found[1])
+        epochs = {one.fetch.registration_epoch for one in asked.values()}
+        if len(epochs) <= 1:
+            return asked
+        newest = max(epochs)  # the broker was just registered again
+        return {key: one for key, one in asked.items() if one.fetch.registration_epoch == newest}
+
+    def _fetch(self, asked: dict[PartitionId, _Asked]) -> None:
+        """Send one fetch, and give each replica its part of the answer."""
+        fetches = {key: one.fetch for key, one in asked.items()}
+        message = follower_fetches.encode_fetches(fetches.values(), self._limits)
+        seconds = self._limits.wait_ms / 1000 + ANSWER_SECONDS
+        answer = self._connection.ask(
+            follower_fetches.API, follower_fetches.VERSION, message, seconds
+        )
+        if answer.error_code:
+            raise BadRequestError(reason=f"the whole fetch was refused: {answer.error_code}")
+        for result in follower_fetches.decode_fetch_answers(answer, fetches):
+            replica = asked[key_of(result.request)].replica
+            if isinstance(result, FetchRefused):
+                level = logging.DEBUG if result.error in ORDINARY else logging.WARNING
+                LOG.log(level, "%r: the leader answered %s", replica, result.error.name)
+                continue
+            replica.tell(result)
+            if _is_progress(replica, result):
+                self._make_due(replica)
+
+
+def _is_progress(replica: HostedReplica, answer: FetchAnswer) -> bool:
+    """Tell whether the log changed as the answer asked, so that the next fetch differs."""
+    log = replica.log
+    if log is None:
+        return False
+    is_change = bool(answer.records) or answer.diverging is not None
+    return not is_change or log.log_end_offset != answer.request.offset
+
+
+class _Asked:
+    """A fetch that was sent, and the replica that it is for."""
+
+    __slots__ = ("fetch", "replica")
+
+    def __init__(self, replica: HostedReplica, fetch: FollowerFetch) -> None:
+        self.replica = replica
+        self.fetch = fetch

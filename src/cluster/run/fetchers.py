@@ -1,0 +1,87 @@
+"""Keep one fetcher for each pair of a leader broker and a log dir of this broker."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from cluster.run.fetcher import Fetcher
+from cluster.run.hosted_replica import HostedReplica
+from cluster.run.peer_connection import PeerConnection
+from cluster.wire.follower_fetches import FetchLimits
+
+Pair = tuple[int, str]  # a leader broker, and a log dir of this broker
+
+
+class Fetchers:
+    """The fetchers of a broker; each exists as long as a replica needs it.
+
+    Threads: any thread may call any method. No method waits for a fetcher, but `close`.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[int], PeerConnection],
+        limits: FetchLimits,
+        clock: Callable[[], float],
+    ) -> None:
+        """Start with no fetcher.
+
+        Args:
+            connect: gives a new connection to a broker, which need not be connected yet.
+        """
+        self._connect = connect
+        self._limits = limits
+        self._clock = clock
+        self._lock = threading.Lock()  # guards the next three
+        self._fetchers: dict[Pair, Fetcher] = {}
+        self._pairs: dict[HostedReplica, Pair] = {}
+        self._is_closed = False
+
+    @property
+    def pairs(self) -> tuple[Pair, ...]:
+        """The leaders from which this broker fetches now, each with the log dir of the replicas."""
+        return tuple(self._fetchers)
+
+    def follow(self, replica: HostedReplica, leader: int, log_dir: str) -> None:
+        """Fetch for a replica from a leader; a replica that does so already fetches at once."""
+        pair = leader, log_dir
+        with self._lock:
+            if self._is_closed:
+                return
+            if self._pairs.get(replica) != pair:
+                self._leave(replica)
+            fetcher = self._fetchers.get(pair)
+            if fetcher is None:
+                name, connection = f"{leader}-{log_dir}", self._connect(leader)
+                fetcher = Fetcher(leader, name, connection, self._limits, self._clock)
+                self._fetchers[pair] = fetcher
+            self._pairs[replica] = pair
+            fetcher.add(replica)
+
+    def leave(self, replica: HostedReplica) -> None:
+        """Fetch no more for a replica."""
+        with self._lock:
+            self._leave(replica)
+
+    def close(self, timeout: float | None = None) -> None:
+        """End all fetchers, and wait until their threads have ended."""
+        with self._lock:
+            self._is_closed = True
+            fetchers = list(self._fetchers.values())
+            self._fetchers.clear()
+            self._pairs.clear()
+        for fetcher in fetchers:
+            fetcher.end()
+        for fetcher in fetchers:
+            fetcher.join(timeout)
+
+    def _leave(self, replica: HostedReplica) -> None:
+        pair = self._pairs.pop(replica, None)
+        if pair is None:
+            return
+        fetcher = self._fetchers[pair]
+        fetcher.remove(replica)
+        if not fetcher.count:
+            del self._fetchers[pair]
+            fetcher.end()

@@ -1,0 +1,193 @@
+"""Answer the Fetch of a follower: count its position, then send records, or where logs differ.
+
+    count positions -> read each partition -> enough? -> answer
+                             ^                   |
+                             +-- a log changes <-+
+
+A follower's position counts once, when its request comes. While the request waits for records, the
+logs are only read again: the follower has not fetched again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from broker.machines.exchange import Answer, Pending
+from broker.requests.failures import code_of
+from broker.requests.fetch import SentRange
+from broker.wire.error_codes import ErrorCode
+from broker.wire.fetch import FileRange, split_response
+from broker.wire.messages import FetchResponse
+from cluster.requests import FollowerFetch
+from cluster.run.hosted_replica import HostedReplica, Served
+from cluster.wire.follower_fetches import PartitionId, decode_fetches
+from cluster.wire.topic_ids import bytes_of
+from logstore import LogStoreError, Subscription
+
+Find = Callable[[PartitionId], HostedReplica | None]
+Data = FetchResponse.PartitionData
+
+
+class Asked(NamedTuple):
+    """A Fetch request of a follower: the message, and what its answer has to name."""
+
+    message: Any
+    version: int
+    correlation_id: int
+
+
+def answer(asked: Asked, find: Find, now: float, bytes_max: int) -> Answer | Pending:
+    """Answer a follower's Fetch, or let it wait for records.
+
+    Args:
+        find: finds the replica that this broker has of a partition.
+        bytes_max: an answer has at most this size, or one batch.
+
+    Raises:
+        BadRequestError: the request contradicts itself.
+    """
+    read = _FollowerRead(asked, find, bytes_max)
+    if read.read():
+        return read.encode()
+    return _WaitingRead(read, now + asked.message.max_wait_ms / 1000)
+
+
+class _Place(NamedTuple):
+    """A partition of a request, and what the rules say of it; None if they refuse it."""
+
+    fetch: FollowerFetch
+    replica: HostedReplica | None
+    served: Served | None
+    bytes_max: int
+
+
+class _FollowerRead:
+    """One Fetch request of a follower, and the results of its last reading."""
+
+    def __init__(self, asked: Asked, find: Find, bytes_max: int) -> None:
+        """Count the positions of the follower."""
+        self._asked = asked
+        self._bytes_max = min(asked.message.max_bytes, bytes_max)
+        limits = [
+            one.partition_max_bytes for topic in asked.message.topics for one in topic.partitions
+        ]
+        self._places = []
+        for fetch, limit in zip(decode_fetches(asked.message), limits, strict=True):
+            replica = find((fetch.topic.topic_id, fetch.partition))
+            served = None if replica is None else replica.serve(fetch)
+            self._places.append(_Place(fetch, replica, served, limit))
+        self._rows: list[tuple[str, Any]] = []
+
+    def read(self) -> bool:
+        """Read all partitions; return whether the request is to be answered now."""
+        self.forget()
+        left, found_bytes, is_final = self._bytes_max, 0, False
+        for place in self._places:
+            row = self._row_of(place, left, is_first=not found_bytes)
+            is_final = is_final or bool(row.error_code) or row.diverging_epoch.end_offset >= 0
+            if isinstance(row.records, FileRange):
+                left -= row.records.size_bytes
+                found_bytes += row.records.size_bytes
+            self._rows.append((place.fetch.topic.topic_id, row))
+        message = self._asked.message
+        is_enough = found_bytes >= max(message.min_bytes, 1) or message.max_wait_ms <= 0
+        return is_final or is_enough or not self._places
+
+    def _row_of(self, place: _Place, left: int, *, is_first: bool) -> Any:
+        number = place.fetch.partition
+        fault = fault_of(place.fetch, place.replica, place.served)
+        if fault:
+            return Data(number, fault, -1, -1, -1, records=b"")
+        assert place.served is not None
+        log, limit = place.served.log, min(place.bytes_max, left)
+        try:
+            row = Data(
+                number, ErrorCode.NONE, log.high_watermark, log.last_stable_offset,
+                log.log_start_offset, records=b"",
+            )  # fmt: skip
+            if place.served.diverging is not None:
+                epoch, end = place.served.diverging
+                return row._replace(diverging_epoch=FetchResponse.EpochEndOffset(epoch, end))
+            found = log.read_range(place.fetch.offset, max(limit, 1))
+        except LogStoreError as error:
+            return Data(number, code_of(error), -1, -1, -1, records=b"")
+        if not found.size_bytes or (found.size_bytes > limit and not is_first):
+            found.close()
+            return row
+        sent = FileRange(SentRange(log, found), found.position, found.size_bytes)
+        return row._replace(records=sent)
+
+    def forget(self) -> None:
+        """Release the files of the last reading."""
+        for _, row in self._rows:
+            if isinstance(row.records, FileRange):
+                row.records.file.close()
+        self._rows = []
+
+    def encode(self) -> Answer:
+        """Encode the results of the last reading; the sender closes their files."""
+        topics = [
+            FetchResponse.FetchableTopicResponse(
+                topic_id=bytes_of(topic_id), partitions=[row for _, row in rows]
+            )
+            for topic_id, rows in groupby(self._rows, key=lambda one: one[0])
+        ]
+        self._rows = []
+        response = FetchResponse(0, ErrorCode.NONE, 0, topics)
+        return list(split_response(self._asked.version, self._asked.correlation_id, response))
+
+    def watch(self, wake: Callable[[], None]) -> list[Subscription]:
+        """Call `wake` when one of the logs changes."""
+        subscriptions = []
+        for place in self._places:
+            if place.served is not None:
+                try:
+                    subscriptions.append(place.served.log.subscribe(lambda _: wake()))
+                except LogStoreError:  # its log dir failed just now: the next reading says so
+                    wake()
+        return subscriptions
+
+
+def fault_of(
+    fetch: FollowerFetch, replica: HostedReplica | None, served: Served | None
+) -> ErrorCode:
+    """Name the error of a fetch that this broker cannot answer; NONE if it can."""
+    if replica is None or not replica.topic.is_same(fetch.topic):
+        return ErrorCode.UNKNOWN_TOPIC_ID
+    if served is not None and replica.leads(fetch.leader_epoch):
+        return ErrorCode.NONE
+    if fetch.leader_epoch < replica.leader_epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    if fetch.leader_epoch > replica.leader_epoch:
+        return ErrorCode.UNKNOWN_LEADER_EPOCH
+    return ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+class _WaitingRead(Pending):
+    """A follower's Fetch that waits for records."""
+
+    def __init__(self, read: _FollowerRead, deadline: float) -> None:
+        super().__init__(deadline)
+        self._read = read
+        self._subscriptions: list[Subscription] = []
+        read.forget()
+
+    def watch(self, wake: Callable[[], None]) -> None:
+        """Call `wake` when one of the logs changes."""
+        self._subscriptions = self._read.watch(wake)
+
+    def look(self, *, is_last: bool) -> Answer | None:
+        """Read again; answer if there are records, a fault, or no time left."""
+        if self._read.read() or is_last:
+            return self._read.encode()
+        self._read.forget()
+        return None
+
+    def close(self) -> None:
+        """Stop watching, and release what was read last."""
+        for subscription in self._subscriptions:
+            subscription.close()
+        self._subscriptions.clear()
+        self._read.forget()

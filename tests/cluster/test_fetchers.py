@@ -1,0 +1,169 @@
+"""Followers fetch over sockets: records arrive at once, and no fault of a leader stops them."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from broker.wire.error_codes import ErrorCode
+from broker.wire.messages import FetchRequest
+from cluster.errors import BadRequestError
+from cluster.pure.replica import Role
+from cluster.registration import TopicIdentity
+from cluster.requests import FollowerFetch
+from cluster.run.fetcher import BACKOFF_SECONDS
+from cluster.run.follower_reads import Asked, answer, fault_of
+from cluster.wire.follower_fetches import FetchLimits, encode_fetches
+from support.places import fast_directory
+from support.replica_group import TOPIC, Group
+from support.replica_nodes import SocketGroup, wait_until
+
+
+@pytest.fixture
+def group() -> Iterator[SocketGroup]:
+    with fast_directory() as root:
+        made = SocketGroup(root)
+        with made:
+            yield made
+
+
+def values(count: int, letter: bytes = b"v") -> list[bytes]:
+    return [letter + b"%d" % number for number in range(count)]
+
+
+def are_alike(group: Group) -> bool:
+    """Tell whether all replicas have the same records, and know that all have them."""
+    logs = [node.replica.log for node in group.nodes.values()]
+    ends = {(log.log_end_offset, log.high_watermark) for log in logs if log is not None}
+    return len(ends) == 1 and len(set(next(iter(ends)))) == 1
+
+
+def test_records_are_replicated(group: SocketGroup) -> None:
+    """Many of them, in order, and each produce is acknowledged."""
+    group.lead(1)
+    for number in range(50):
+        produce = group.produce(*values(40, b"%d-" % number))
+        wait_until(lambda one=produce: one.acknowledged is not None)  # type: ignore[misc]
+    wait_until(lambda: are_alike(group))
+    expected = group.nodes[1].values()
+    assert len(expected) == 2000
+    assert group.nodes[2].values() == group.nodes[3].values() == expected
+
+
+def test_an_acknowledgement_takes_a_moment(group: SocketGroup) -> None:
+    """The leader wakes the waiting fetches, and counts the next ones: no timer is involved."""
+    group.lead(1)
+    wait_until(lambda: group.socket_nodes[1].fetch_count >= 2)
+    seconds = []
+    for number in range(30):
+        began = time.monotonic()
+        produce = group.produce(b"%d" % number)
+        wait_until(lambda one=produce: one.acknowledged is not None)  # type: ignore[misc]
+        seconds.append(time.monotonic() - began)
+    assert statistics.median(seconds) < FetchLimits().wait_ms / 1000 / 2
+
+
+def test_each_leader_and_log_dir_has_a_fetcher(group: SocketGroup) -> None:
+    """As long as a replica follows; a leader has none."""
+    group.lead(1)
+    assert [len(group.socket_nodes[one].fetchers.pairs) for one in (1, 2, 3)] == [0, 1, 1]
+    ((leader, log_dir),) = group.socket_nodes[2].fetchers.pairs
+    assert (leader, [log_dir]) == (1, list(group.nodes[2].store.log_dirs))
+    group.lead(2)
+    assert [len(group.socket_nodes[one].fetchers.pairs) for one in (1, 2, 3)] == [1, 0, 1]
+
+
+def test_a_new_leader_is_followed(group: SocketGroup) -> None:
+    """What the old one had alone goes; what was acknowledged stays."""
+    group.lead(1)
+    first = group.produce(*values(20))
+    wait_until(lambda: first.acknowledged == 20)
+    for leader in (2, 3, 1):
+        group.produce(*values(3, b"alone%d-" % leader), acks=1)
+        group.lead(leader)
+        kept = group.produce(*values(5, b"kept%d-" % leader))
+        wait_until(lambda one=kept: one.acknowledged is not None)  # type: ignore[misc]
+    wait_until(lambda: are_alike(group))
+    found = group.nodes[1].values()
+    assert found[:20] == values(20)
+    assert all(value in found for leader in (1, 2, 3) for value in values(5, b"kept%d-" % leader))
+    assert group.nodes[2].values() == group.nodes[3].values() == found
+
+
+def test_with_flushes_a_produce_waits_for_syncs(group: SocketGroup) -> None:
+    """Of the leader and of the followers, which fetch again as soon as they have flushed."""
+    group.lead(1, flushes=True)
+    began = time.monotonic()
+    for number in range(5):
+        produce = group.produce(b"%d" % number)
+        wait_until(lambda one=produce: one.acknowledged is not None)  # type: ignore[misc]
+    assert time.monotonic() - began < 5 * BACKOFF_SECONDS
+    for node in group.nodes.values():
+        assert node.replica.log is not None and node.replica.log.recovery_point == 5
+
+
+def test_a_leader_that_is_gone_is_asked_again(group: SocketGroup) -> None:
+    """At intervals, and its followers go on when it is back at another port."""
+    group.lead(1)
+    wait_until(lambda: group.socket_nodes[1].fetch_count >= 2)
+    group.socket_nodes[1].server.stop(0.1)
+    node = group.socket_nodes[2]
+    wait_until(lambda: node.replica.role is Role.FOLLOWER)
+    group.socket_nodes[1].stop()
+    group.nodes[1].store.close()
+    group.start(1)
+    group.lead(1)
+    produce = group.produce(*values(3))
+    wait_until(lambda: produce.acknowledged == 3)
+
+
+def test_a_leader_that_refuses_is_not_asked_in_a_loop(group: SocketGroup) -> None:
+    """A follower that was told of an election first waits for the leader to hear of it."""
+    group.lead(1)
+    produce = group.produce(b"a")
+    wait_until(lambda: produce.acknowledged == 1)
+    leader = group.socket_nodes[1]
+    before = leader.fetch_count
+    group.nodes[1].host.broker_epoch += 1000  # it obeys no request that names its old epoch
+    group.lead(1)
+    wait_until(lambda: leader.fetch_count >= before + 2)
+    pause = time.monotonic() + BACKOFF_SECONDS * 0.9
+    count = leader.fetch_count
+    wait_until(lambda: time.monotonic() > pause)
+    assert leader.fetch_count - count <= 4
+
+
+def fetch_of(epoch: int, topic: TopicIdentity = TOPIC, offset: int = 0) -> FollowerFetch:
+    return FollowerFetch(topic, 0, 2, 102, epoch, offset, -1)
+
+
+def test_a_fetch_that_cannot_be_answered_gets_its_error(group: SocketGroup) -> None:
+    """An old epoch, a new one, another topic, and no leader each have their own."""
+    group.lead(1)
+    replica = group.nodes[1].replica
+
+    def error(fetch: FollowerFetch) -> ErrorCode:
+        return fault_of(fetch, replica, replica.serve(fetch))
+
+    assert error(fetch_of(1)) is ErrorCode.NONE
+    assert error(fetch_of(0)) is ErrorCode.FENCED_LEADER_EPOCH
+    assert error(fetch_of(2)) is ErrorCode.UNKNOWN_LEADER_EPOCH
+    other = TopicIdentity("a" * 21 + "A", 1)
+    assert error(fetch_of(1, other)) is ErrorCode.UNKNOWN_TOPIC_ID
+    assert fault_of(fetch_of(1), None, None) is ErrorCode.UNKNOWN_TOPIC_ID
+    follower = group.nodes[2].replica
+    assert fault_of(fetch_of(1), follower, follower.serve(fetch_of(1))) is (
+        ErrorCode.NOT_LEADER_OR_FOLLOWER
+    )
+
+
+def test_a_bad_fetch_is_refused(group: SocketGroup) -> None:
+    """It names no follower, or a negative offset: nothing of it is counted."""
+    group.lead(1)
+    message = encode_fetches([fetch_of(1)], FetchLimits())
+    bad = message._replace(replica_state=FetchRequest.ReplicaState(-1, 5))
+    with pytest.raises(BadRequestError):
+        answer(Asked(bad, 15, 1), group.socket_nodes[1].find, 0.0, 1 << 20)
