@@ -20,7 +20,7 @@ from cluster.pure import partition
 from cluster.pure.attest import Host
 from cluster.pure.replica import LAG_SECONDS_MAX, Replica, Role
 from cluster.registration import NO_BROKER, NO_TOPIC, TopicIdentity
-from cluster.requests import FetchAnswer, FollowerFetch
+from cluster.requests import FetchAnswer, FollowerFetch, LeaderAndIsr, RoleAnswer
 from cluster.run.log_spans import spans_of
 from cluster.wire.topic_ids import bytes_of, text_of
 from logstore import AppendInfo, Log, LogConfig, LogStore, LogStoreError, UnknownPartitionError
@@ -103,7 +103,9 @@ class HostedReplica:
         self._rules = Replica(host, number, lag_seconds_max)
         self._lock = threading.RLock()
         self._log: Log | None = None
-        # What the last event gave to a leader's follower, or to this follower's fetcher.
+        # What the event that is being handled gave to the caller.
+        self._is_asked = False
+        self._answer: RoleAnswer | None = None
         self._served: Served | None = None
         self._fetch: tuple[int, FollowerFetch] | None = None
 
@@ -119,6 +121,11 @@ class HostedReplica:
     def topic(self) -> TopicIdentity:
         """The topic that the replica belongs to."""
         return self._rules.topic
+
+    @property
+    def dir_id(self) -> str:
+        """The log dir that holds the replica, or is preferred for it."""
+        return self._rules.dir_id
 
     @property
     def leader(self) -> int:
@@ -162,6 +169,17 @@ class HostedReplica:
             fetch, self._fetch = self._fetch, None
             return fetch
 
+    def obey(self, role: LeaderAndIsr) -> RoleAnswer | None:
+        """Take a role from the controller; None if the request is not for this incarnation."""
+        with self._lock:
+            self._is_asked, self._answer = True, None
+            try:
+                self._handle(role)
+            finally:
+                self._is_asked = False
+            answer, self._answer = self._answer, None
+            return answer
+
     def leads(self, leader_epoch: int) -> bool:
         """Tell whether the replica leads this leader epoch."""
         return self._rules.role is Role.LEADER and self._rules.leader_epoch == leader_epoch
@@ -200,6 +218,8 @@ class HostedReplica:
 
     def _carry_out(self, effect: Any) -> None:
         match effect:
+            case x.SendToController(RoleAnswer() as answer) if self._is_asked:
+                self._answer = answer
             case x.SendToController(request):
                 self._outbox.to_controller(self.name, request)
             case x.SendToBroker(broker, FollowerFetch() as fetch):

@@ -1,0 +1,38 @@
+"""Answer the requests of the controller: LeaderAndIsr and StopReplica."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.wire.error_codes import ErrorCode
+from broker.wire.messages import LeaderAndIsrResponse, StopReplicaResponse
+from cluster.errors import BadRequestError
+from cluster.pure.attest import Host
+from cluster.run.hosted_replicas import HostedReplicas
+from cluster.wire.roles import decode_roles, encode_role_answers
+from cluster.wire.stops import decode_stops
+
+
+def answer_roles(message: Any, host: Host, replicas: HostedReplicas) -> Any:
+    """Give replicas their roles, and answer with their facts."""
+    if message.broker_epoch != host.broker_epoch:
+        return LeaderAndIsrResponse(ErrorCode.STALE_BROKER_EPOCH)
+    try:
+        roles = decode_roles(message)
+    except BadRequestError:
+        return LeaderAndIsrResponse(ErrorCode.INVALID_REQUEST)
+    epoch = host.registration_epoch
+    answers = replicas.obey(roles)
+    # An answer from after a new registration is left out: the message names only one epoch.
+    return encode_role_answers(epoch, [one for one in answers if one.registration_epoch == epoch])
+
+
+def answer_stops(message: Any, host: Host, replicas: HostedReplicas) -> Any:
+    """Delete replicas; the answer comes before the deletion ends."""
+    if message.broker_epoch != host.broker_epoch:
+        return StopReplicaResponse(ErrorCode.STALE_BROKER_EPOCH)
+    try:
+        replicas.stop(decode_stops(message))
+    except BadRequestError:
+        return StopReplicaResponse(ErrorCode.INVALID_REQUEST)
+    return StopReplicaResponse()

@@ -1,0 +1,84 @@
+"""Give each log dir a thread that does the work on its replicas, one piece after another.
+
+A disk that hangs holds its own thread, and no other. The threads end with the process: nobody can
+wait for a thread whose disk hangs.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable
+
+LOG = logging.getLogger("cluster")
+
+Work = Callable[[], object]
+
+
+class Piece:
+    """A piece of work; `is_over` is set when it has ended, also with an error."""
+
+    __slots__ = ("_work", "is_over")
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self.is_over = threading.Event()
+
+    def do(self) -> None:
+        """Do the work, and log its error: its caller may not wait for it any more."""
+        try:
+            self._work()
+        except Exception:
+            LOG.exception("work on the replicas of a log dir failed")
+        finally:
+            self.is_over.set()
+
+
+class DirWorkers:
+    """The threads of the log dirs; each is started by its first work.
+
+    Threads: any thread may call any method.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # guards the next two
+        self._queues: dict[str, queue.SimpleQueue[Piece | None]] = {}
+        self._is_closed = False
+
+    def submit(self, log_dir: str, work: Work) -> Piece:
+        """Do work in the thread of a log dir; after `close`, it is not done."""
+        piece = Piece(work)
+        with self._lock:
+            if self._is_closed:
+                piece.is_over.set()
+                return piece
+            pieces = self._queues.get(log_dir)
+            if pieces is None:
+                pieces = self._queues[log_dir] = queue.SimpleQueue()
+                threading.Thread(
+                    target=_run, args=(pieces,), name=f"replicas-{log_dir}", daemon=True
+                ).start()
+            pieces.put(piece)
+        return piece
+
+    def close(self) -> None:
+        """Let the threads end when they have done what they were given."""
+        with self._lock:
+            self._is_closed = True
+            for pieces in self._queues.values():
+                pieces.put(None)
+            self._queues.clear()
+
+
+def _run(pieces: queue.SimpleQueue[Piece | None]) -> None:
+    while (piece := pieces.get()) is not None:
+        piece.do()
+
+
+def wait_for(pieces: Iterable[Piece], seconds: float) -> None:
+    """Wait until all pieces of work have ended, or the time is over."""
+    deadline = time.monotonic() + seconds
+    for piece in pieces:
+        piece.is_over.wait(max(0.0, deadline - time.monotonic()))

@@ -1,0 +1,154 @@
+"""Hold all replicas of a broker, and obey the controller's requests about them.
+
+A request names many partitions, on several log dirs. The replicas of each log dir are told in a
+thread of their own, so a log dir that hangs delays only the answers about its own replicas: after
+`OBEY_SECONDS` they are answered as offline. The thread goes on, and what it did comes with the next
+answer.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any
+
+from cluster.pure.attest import Host
+from cluster.pure.replica import Role
+from cluster.requests import RoleAnswer
+from cluster.run.dir_workers import DirWorkers, wait_for
+from cluster.run.hosted_replica import HostedReplica
+from cluster.wire.follower_fetches import PartitionId
+from cluster.wire.roles import NamedRole
+from cluster.wire.stops import NamedStop
+
+LOG = logging.getLogger("cluster")
+OBEY_SECONDS = 5.0
+
+Place = tuple[str, int]  # topic name and partition
+
+
+class HostedReplicas:
+    """The replicas of a broker.
+
+    Threads: any thread may call any method. One thread for each log dir tells its replicas.
+    """
+
+    def __init__(self, host: Host, make: Callable[[str, int], HostedReplica]) -> None:
+        """Start without a replica.
+
+        Args:
+            host: the broker's registration and log dirs; their ids are their paths.
+            make: makes a replica of a topic name and partition, without reading the disk.
+        """
+        self._host = host
+        self._make = make
+        self._workers = DirWorkers()
+        self._lock = threading.Lock()  # guards the next two
+        self._replicas: dict[Place, HostedReplica] = {}
+        self._found: dict[PartitionId, HostedReplica] = {}  # what `find` found last
+
+    def __iter__(self) -> Iterator[HostedReplica]:
+        """Give the replicas as they are now."""
+        with self._lock:
+            return iter(tuple(self._replicas.values()))
+
+    def open(self, places: Iterable[Place]) -> None:
+        """Read the replicas that the log dirs have, without roles."""
+        for place in places:
+            self._replica(place).open()
+
+    def at(self, name: str, number: int) -> HostedReplica | None:
+        """Find a replica by its topic's name."""
+        return self._replicas.get((name, number))
+
+    def find(self, partition: PartitionId) -> HostedReplica | None:
+        """Find a replica by its topic's id."""
+        known = self._found.get(partition)
+        if known is not None and known.topic.topic_id == partition[0]:
+            return known
+        topic_id, number = partition
+        for replica in self:
+            if replica.number == number and replica.topic.topic_id == topic_id:
+                with self._lock:
+                    self._found[partition] = replica
+                return replica
+        with self._lock:
+            self._found.pop(partition, None)
+        return None
+
+    def leading(self) -> list[HostedReplica]:
+        """List the replicas that lead."""
+        return [one for one in self if one.role is Role.LEADER]
+
+    def obey(self, roles: Iterable[NamedRole], seconds: float = OBEY_SECONDS) -> list[RoleAnswer]:
+        """Give replicas their roles, and return their answers.
+
+        A replica that has no answer is left out: the request was not for this incarnation of the
+        broker, or of the topic.
+        """
+        groups: dict[str, list[_Told]] = defaultdict(list)
+        for one in roles:
+            replica = self._replica((one.name, one.role.partition))
+            groups[replica.dir_id].append(_Told(replica, one, self._offline(one)))
+        wait_for(
+            [
+                self._workers.submit(log_dir, partial(_obey_all, group))
+                for log_dir, group in groups.items()
+            ],
+            seconds,
+        )
+        told = [one for group in groups.values() for one in group]
+        return [one.answer for one in told if one.answer is not None]
+
+    def stop(self, stops: Iterable[NamedStop]) -> None:
+        """Delete replicas, in the threads of their log dirs."""
+        for one in stops:
+            replica = self._replica((one.name, one.stop.partition))
+            self._workers.submit(replica.dir_id, partial(replica.tell, one.stop))
+
+    def tell_all(self, event: Any, of: Callable[[HostedReplica], bool] = lambda _: True) -> None:
+        """Tell an event to replicas, in the threads of their log dirs."""
+        for replica in self:
+            if of(replica):
+                self._workers.submit(replica.dir_id, partial(replica.tell, event))
+
+    def reopen(self, dir_id: str) -> None:
+        """Read the replicas of a log dir again: it failed or returned, so their roles end."""
+        for replica in self:
+            if replica.dir_id == dir_id:
+                self._workers.submit(dir_id, replica.open)
+
+    def close(self) -> None:
+        """Let the threads end when they have done what they were given; a hung one is left."""
+        self._workers.close()
+
+    def _replica(self, place: Place) -> HostedReplica:
+        with self._lock:
+            if place not in self._replicas:
+                self._replicas[place] = self._make(*place)
+            return self._replicas[place]
+
+    def _offline(self, one: NamedRole) -> RoleAnswer:
+        role, epoch = one.role, self._host.registration_epoch
+        return RoleAnswer(role.topic, role.partition, self._host.broker_id, epoch, is_offline=True)
+
+
+class _Told:
+    """A replica and its role; the answer is "offline" until the replica has given its own."""
+
+    __slots__ = ("answer", "one", "replica")
+
+    def __init__(self, replica: HostedReplica, one: NamedRole, offline: RoleAnswer) -> None:
+        self.replica, self.one = replica, one
+        self.answer: RoleAnswer | None = offline
+
+
+def _obey_all(group: list[_Told]) -> None:
+    for told in group:
+        try:
+            told.answer = told.replica.obey(told.one.role)
+        except Exception:
+            LOG.exception("%r could not take its role", told.replica)

@@ -1,0 +1,179 @@
+"""A broker's replicas obey the controller; a log dir that hangs delays only its own answers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from broker.wire import codec
+from broker.wire.error_codes import ErrorCode
+from cluster.pure.replica import Role
+from cluster.registration import TopicIdentity
+from cluster.requests import LeaderAndIsr, RoleAnswer, StopReplica
+from cluster.run.control_requests import answer_roles, answer_stops
+from cluster.run.hosted_replica import HostedReplica
+from cluster.run.hosted_replicas import HostedReplicas
+from cluster.state import State
+from cluster.wire import roles, stops
+from cluster.wire.roles import Controlling, NamedRole, decode_role_answers, encode_roles
+from cluster.wire.stops import NamedStop, encode_stops
+from cluster.wire.topic_ids import bytes_of, text_of
+from support.places import fast_directory
+from support.replica_group import KAFKA, Group, Node
+from support.replica_nodes import wait_until
+
+NAMES = ("orders", "other", "third")
+PARTITIONS = 4
+SENDER = Controlling(9, 4)
+
+
+@pytest.fixture
+def node() -> Iterator[Node]:
+    """A broker with two log dirs."""
+    with fast_directory() as root, Group(root, brokers=(1,), dirs=2) as group:
+        yield group.nodes[1]
+
+
+@pytest.fixture
+def replicas(node: Node) -> Iterator[HostedReplicas]:
+    made = replicas_of(node)
+    yield made
+    made.close()
+
+
+def replicas_of(node: Node) -> HostedReplicas:
+    def make(name: str, number: int) -> HostedReplica:
+        return HostedReplica(
+            name, number, node.host, node.store, node, lambda: 0.0, lambda _: KAFKA
+        )
+
+    return HostedReplicas(node.host, make)
+
+
+def topic(name: str) -> TopicIdentity:
+    return TopicIdentity(text_of(name.encode().ljust(16, b"-")), 50)
+
+
+def all_roles(node: Node, version: int = 1, *, is_new: bool = True) -> list[NamedRole]:
+    epoch = node.host.registration_epoch
+    state = State(1, version, 1, {1: epoch}, {}, frozenset(), epoch, (1,), None, 1)
+    return [
+        NamedRole(
+            name,
+            LeaderAndIsr(
+                topic(name), number, node.host.broker_epoch, version, state, is_new=is_new
+            ),
+        )
+        for name in NAMES
+        for number in range(PARTITIONS)
+    ]
+
+
+def test_all_obey_and_answer(node: Node, replicas: HostedReplicas) -> None:
+    """New replicas are created on the first log dir that works, and lead."""
+    answers = replicas.obey(all_roles(node))
+    assert len(answers) == len(node.store) == len(NAMES) * PARTITIONS
+    assert not any(one.is_offline for one in answers)
+    assert len(replicas.leading()) == len(NAMES) * PARTITIONS
+    found = replicas.find((topic("other").topic_id, 3))
+    assert found is not None and (found.name, found.number) == ("other", 3)
+    assert replicas.find((topic("missing").topic_id, 3)) is None
+
+
+def test_a_start_reads_what_the_disks_have(node: Node, replicas: HostedReplicas) -> None:
+    """Without roles; the next request gives them, and finds the same logs."""
+    replicas.obey(all_roles(node))
+    log = node.store.log("orders", 2)
+    log.leader_epoch = 1
+    log.append(b"kept")
+    again = replicas_of(node)
+    again.open(node.store)
+    assert {one.role for one in again} == {Role.NONE}
+    answers = again.obey(all_roles(node, 2, is_new=False))
+    ends = {(one.topic, one.partition): one.log_end_offset for one in answers}
+    assert ends[topic("orders"), 2] == 1 and sum(ends.values()) == 1
+    again.close()
+
+
+def test_a_log_dir_that_hangs_delays_no_other(node: Node, replicas: HostedReplicas) -> None:
+    """Its replicas are answered as offline; when it goes on, the next answers have their facts."""
+    second, identity = node.store.log_dirs[1], bytes_of(topic("third").topic_id)
+    node.store.create("third", 0, log_dir=second, config=KAFKA, topic_id=identity)
+    replicas.open([("third", 0)])
+    replicas.obey(all_roles(node))
+    slow = replicas.at("third", 0)
+    assert slow is not None and slow.dir_id == second
+    gate, obey = threading.Event(), slow.obey
+
+    def hang(role: LeaderAndIsr) -> RoleAnswer | None:
+        gate.wait()
+        return obey(role)
+
+    slow.obey = hang  # type: ignore[method-assign]
+    began = time.monotonic()
+    answers = replicas.obey(all_roles(node, 2), seconds=0.3)
+    assert time.monotonic() - began < 3
+    offline = [one for one in answers if one.is_offline]
+    assert [(one.topic, one.partition) for one in offline] == [(topic("third"), 0)]
+    assert len(answers) == len(NAMES) * PARTITIONS
+    gate.set()
+    answers = replicas.obey(all_roles(node, 3))
+    assert not any(one.is_offline for one in answers)
+
+
+def test_a_replica_that_fails_answers_offline(
+    node: Node, replicas: HostedReplicas, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A fault of the rules for one replica does not stop the others."""
+    replicas.obey(all_roles(node))
+    broken = replicas.at("orders", 1)
+    assert broken is not None
+
+    def fail(_: object) -> None:
+        raise AssertionError("an invariant is broken")
+
+    broken.obey = fail  # type: ignore[method-assign, assignment]
+    answers = replicas.obey(all_roles(node, 2))
+    assert [(one.topic, one.partition) for one in answers if one.is_offline] == [
+        (topic("orders"), 1)
+    ]
+    assert "an invariant is broken" in caplog.text
+
+
+def there_and_back(message: Any, version: int) -> Any:
+    return codec.decode(type(message).__name__, version, bytes(codec.encode(message, version)))
+
+
+def test_requests_come_over_the_wire(node: Node, replicas: HostedReplicas) -> None:
+    """Roles and deletions; each names the present broker epoch."""
+    message = there_and_back(encode_roles(SENDER, all_roles(node), {}), roles.VERSION)
+    answer = there_and_back(answer_roles(message, node.host, replicas), roles.VERSION)
+    assert len(decode_role_answers(answer, 1)) == len(NAMES) * PARTITIONS
+    old = message._replace(broker_epoch=message.broker_epoch - 1)
+    assert answer_roles(old, node.host, replicas).error_code == ErrorCode.STALE_BROKER_EPOCH
+    stop = StopReplica(topic("orders"), 1, node.host.broker_epoch, 2)
+    message = there_and_back(encode_stops(SENDER, [NamedStop("orders", stop)]), stops.VERSION)
+    assert answer_stops(message, node.host, replicas).error_code == ErrorCode.NONE
+    wait_until(lambda: ("orders", 1) not in node.store)
+    assert len(node.store) == len(NAMES) * PARTITIONS - 1
+    old = message._replace(broker_epoch=message.broker_epoch + 1)
+    assert answer_stops(old, node.host, replicas).error_code == ErrorCode.STALE_BROKER_EPOCH
+    bad = message._replace(topic_states=[message.topic_states[0]._replace(created_zxid=-1)])
+    assert answer_stops(bad, node.host, replicas).error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_a_log_dir_that_failed_ends_its_roles(node: Node, replicas: HostedReplicas) -> None:
+    """The others keep theirs."""
+    replicas.obey(all_roles(node))
+    first = node.store.log_dirs[0]
+    node.store.take_offline(first)
+    node.host.dirs[first].is_good = False
+    replicas.reopen(first)
+    wait_until(lambda: not replicas.leading())
+    assert all(one.log is None for one in replicas)
+    answers = replicas.obey(all_roles(node, 2, is_new=False))
+    assert answers and all(one.is_offline for one in answers)
