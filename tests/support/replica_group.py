@@ -154,11 +154,14 @@ class Group:
         """Tell all brokers a state, as a new version."""
         self.version += 1
         for node in self.nodes.values():
-            role = LeaderAndIsr(
-                TOPIC, NUMBER, node.host.broker_epoch, self.version, state,
-                is_new=self.version == 1, flushes=flushes,
-            )  # fmt: skip
-            node.replica.tell(role)
+            node.replica.tell(self.role(node, state, flushes=flushes))
+
+    def role(self, node: Node, state: State, *, flushes: bool = False) -> LeaderAndIsr:
+        """Address a state to a broker, as the present version."""
+        return LeaderAndIsr(
+            TOPIC, NUMBER, node.host.broker_epoch, self.version, state,
+            is_new=self.version == 1, flushes=flushes,
+        )  # fmt: skip
 
     def replicate(self, rounds: int = 10, among: Iterable[int] | None = None) -> None:
         """Let the followers fetch, and deliver all requests, for some rounds."""
