@@ -1,9 +1,9 @@
 """Hold all replicas of a broker, and obey the controller's requests about them.
 
-A request names many partitions, on several log dirs. The replicas of each log dir are told in a
-thread of their own, so a log dir that hangs delays only the answers about its own replicas: after
-`OBEY_SECONDS` they are answered as offline. The thread goes on, and what it did comes with the next
-answer.
+A request names many partitions, on several log dirs. Each log dir has a thread of its own, which
+gives its replicas their roles. So a log dir that hangs delays only the answers about its own
+replicas: after `OBEY_SECONDS` the answer says that they are offline. The thread goes on, and the
+next answer has the result.
 """
 
 from __future__ import annotations
