@@ -8,6 +8,7 @@ from typing import Any
 
 from broker.wire import messages
 from broker.wire.error_codes import ErrorCode
+from broker.wire.own_fields import FIRST_TAG
 from broker.wire.schemas import Field, Schema, names, schema_of
 
 BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
@@ -21,10 +22,14 @@ def sample(name: str, version: int, rng: random.Random, elements_max: int = 2) -
 
 
 def _struct(schema: Schema, name: str, version: int, rng: random.Random, elements_max: int) -> Any:
-    """Make up a struct; a tagged field is left out every other time."""
+    """Make up a struct; a tagged field is left out every other time.
+
+    Fields that are not Kafka's keep their defaults, because Kafka's classes do not know them.
+    """
     given = {
         field.name: _value(schema, field, version, rng, elements_max)
         for field in schema.structs[name]
+        if field.tag < FIRST_TAG
         if version in field.versions and not (version in field.tagged and rng.random() < 0.5)
     }
     return messages.classes_of(schema.name)[name](**given)
