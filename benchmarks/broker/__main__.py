@@ -74,13 +74,15 @@ def main() -> int:
         def show(name: str) -> None:
             print(f"{time.monotonic() - began:6.0f} s  {name}", file=sys.stderr, flush=True)
 
-        measure_all(bench, chosen.only or NAMES, show)
-        print(machine(base))
-        print(f"{time.strftime('%Y-%m-%d')}, load {load:.1f} before, medians of", end=" ")
-        print(f"{bench.scale.rounds} rounds, records of 100 bytes\n")
-        print("\n".join(table(bench.rows)))
-        if chosen.json:
-            Path(chosen.json).write_text(json.dumps([row.to_dict() for row in bench.rows]))
+        try:
+            measure_all(bench, chosen.only or NAMES, show)
+        finally:  # a case that fails does not take the figures of the others
+            print(machine(base))
+            print(f"{time.strftime('%Y-%m-%d')}, load {load:.1f} before, medians of", end=" ")
+            print(f"{bench.scale.rounds} rounds, records of 100 bytes\n")
+            print("\n".join(table(bench.rows)))
+            if chosen.json:
+                Path(chosen.json).write_text(json.dumps([row.to_dict() for row in bench.rows]))
     except KeyboardInterrupt:
         print("interrupted: the brokers are ended, their files are removed", file=sys.stderr)
         return 128 + signal.SIGINT
