@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from broker.config import Endpoint, parse_endpoints
+from cluster.errors import BadZnodeError
 from cluster.registration import Registration, TopicIdentity
 from cluster.wire.topic_ids import bytes_of
 from cluster.znode_document import EPOCH_MAX, ID_MAX, ZnodeDocument
@@ -52,6 +53,28 @@ def config_path(name: str) -> str:
 def state_path(name: str, partition: int) -> str:
     """Give the path of a partition's state."""
     return f"{TOPICS}/{name}/partitions/{partition}/state"
+
+
+def parse_controller(data: bytes) -> int | None:
+    """Read which broker is the controller; None if the data does not say."""
+    try:
+        return ZnodeDocument(data, CONTROLLER).number("brokerid", 0, ID_MAX)
+    except BadZnodeError:
+        return None
+
+
+def encode_log_dir_event(broker: int) -> bytes:
+    """Write that a log dir of a broker failed or returned (KIP-112)."""
+    document = {"version": 1, "broker": broker, "event": 1}
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def parse_log_dir_event(data: bytes) -> int | None:
+    """Read which broker announced a change of a log dir; None if the data does not say."""
+    try:
+        return ZnodeDocument(data, LOG_DIR_EVENTS).number("broker", 0, ID_MAX)
+    except BadZnodeError:
+        return None
 
 
 class BrokerNode(NamedTuple):

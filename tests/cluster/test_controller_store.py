@@ -12,10 +12,10 @@ from broker.coordination.embedded import EmbeddedStore
 from broker.coordination.errors import OutcomeUnknownError
 from broker.coordination.verbs import Session
 from cluster import znodes
+from cluster.control.controller_store import ControllerStore, Reign, StateNode
 from cluster.errors import BadZnodeError
 from cluster.pure.control_exchange import Deposed, WriteFailed, WriteState, Written
 from cluster.registration import NO_VERSION, TopicIdentity
-from cluster.run.controller_store import ControllerStore, Reign, StateNode
 from cluster.state import State
 from cluster.wire.topic_ids import text_of
 

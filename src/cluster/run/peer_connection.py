@@ -59,7 +59,10 @@ class PeerConnection:
     @property
     def address(self) -> str:
         """The host and the port of the broker, as it is known now."""
-        host, port = self._where()
+        try:
+            host, port = self._where()
+        except OSError as error:
+            return f"an unknown address ({error})"
         return f"{host}:{port}"
 
     def ask(self, key: int, version: int, message: Any, seconds: float) -> Any:

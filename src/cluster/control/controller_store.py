@@ -110,6 +110,17 @@ class ControllerStore:
                 LOG.error("a broker cannot be used: %s", error)
         return found
 
+    def take_log_dir_events(self) -> set[int]:
+        """Read and delete the events of log dirs; give the brokers that announced them."""
+        brokers = set()
+        for name in self.session.children(znodes.LOG_DIR_EVENTS):
+            path = f"{znodes.LOG_DIR_EVENTS}/{name}"
+            with suppress(NoNodeError):
+                broker = znodes.parse_log_dir_event(self.session.get(path).data)
+                brokers |= set() if broker is None else {broker}
+                self.session.delete(path)
+        return brokers
+
     def topics(self) -> dict[str, TopicNode]:
         """Read all topics; one that cannot be read is logged, and left out."""
         found = {}
