@@ -5,10 +5,10 @@
 
 Both files have a line per file system, with fields separated by blanks. The second field is the
 mount point; blanks in a name are written in octal. A directory belongs to the nearest mount point
-in fstab at or above it, unless a file system that fstab does not list is mounted nearer. A mount
-point with `noauto` counts too: a log dir below the mount point is meant for that disk. If fstab
-does not list a mount, for example of a systemd unit or a container, this module cannot recognise
-that the mount is missing.
+in fstab at or above it. But if a file system that fstab does not list is mounted nearer, the
+directory belongs to that file system. A mount point with `noauto` counts too: a log dir below the
+mount point is meant for that disk. Some mounts are not in fstab, for example the mounts of a
+systemd unit or a container. This module cannot recognise that such a mount is missing.
 """
 
 from __future__ import annotations
