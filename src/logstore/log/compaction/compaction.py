@@ -99,7 +99,7 @@ def plan_of(state: LogState, stable_offset: int | None = None) -> Plan:
         stable_offset: the last stable offset; None if it is not known.
 
     Raises:
-        OSError: the disk could not give the time of a segment's first batch.
+        OSError: the disk could not read the time of a segment's first batch.
     """
     config, segments, cleaned = state.config, state.segments, state.metadata.cleaned
     replicated = min(state.recovery_point, state.high_watermark)

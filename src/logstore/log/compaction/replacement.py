@@ -134,7 +134,7 @@ def _allow_gaps(state: LogState, new: Segment) -> None:
 
 
 def _carry_out(state: LogState, replacement: Replacement, directory: int) -> None:
-    """Do the steps 2 to 5 of a replacement; `flush_lock` is held. Raises OSError.
+    """Do steps 2 to 5 of a replacement; `flush_lock` is held. Raises OSError.
 
     The removal of `.swap` is not synced here. Instead, a truncation, a deletion, a repair and the
     next replacement sync the directory before they change a segment. So no segment is changed while

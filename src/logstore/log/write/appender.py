@@ -194,7 +194,7 @@ class Appender:
         if key is None and rules.requires_keys:
             raise MissingKeyError(number=0)
         if size > bytes_max:
-            appending.build(state, [value], [key], timestamp, [pairs])  # raises: it is too large
+            appending.build(state, [value], [key], timestamp, [pairs])  # raises the size error
         with self._mutex:
             full = batch = self._batch
             index = len(batch.values)
