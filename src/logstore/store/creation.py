@@ -190,7 +190,7 @@ def check_takes_replicas(replicas: Replicas, log_dir: LogDir) -> None:
 
 
 def candidates(replicas: Replicas) -> tuple[list[DirFigures], LogDirError | None]:
-    """List the log dirs that accept new replicas; also return why another log dir accepts none.
+    """List the log dirs that accept new replicas; also say why one of the others accepts none.
 
     A retriable reason is preferred: for example, a full disk is reported rather than a broken disk.
     """
@@ -330,7 +330,7 @@ def _delete_incomplete(replicas: Replicas, key: TopicPartition) -> tuple[LogDir,
         name = ReplicaDirName(*key, facts.kind, "")
         metadata = metadata_or_stand_in(facts.path, name)  # the metadata file may be lost
         metadata.with_deletion().write(facts.path)
-        # Until this decision is durable, the replica stays readable.
+        # The replica stays readable until `settle` has durably recorded that the user gave it up.
         acceptance.settle(replicas, log_dir, key)
         facts = make_deleted(log_dir, facts)
     except OSError as error:

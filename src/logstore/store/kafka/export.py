@@ -81,7 +81,7 @@ def _fill(log: Log, directory: str) -> int:
 
 
 def _write_producers(log: Log, directory: str) -> None:
-    """If the log has producers, write their snapshot of the log end before the segments."""
+    """If the log has producers, write a snapshot of them at the log end, before the segments."""
     producers = host.producers_of(log)
     if producers is None:
         return

@@ -206,7 +206,7 @@ def _is_foreign(path: str) -> bool:
 
 
 def _is_ours(entry: files.Entry) -> bool:
-    """Check whether a file or a directory belongs to the store, and is no replica."""
+    """Check whether a file or a directory belongs to the store, but is not a replica."""
     if entry.is_file:
         return entry.name in OUR_FILES or is_lost_file(entry.name)
     return entry.is_dir and entry.name in OUR_DIRS

@@ -163,7 +163,7 @@ class Compactor:
             figures.uncompacted_logs = len(set_aside)
 
     def _pace(self, size_bytes: int) -> None:
-        """Let other threads run, and sleep to keep the rate; this ends each part of the work."""
+        """Let other threads run, and sleep to keep the rate; called after each part of the work."""
         log_dir = self._log_dir
         if self._stopping.is_set() or log_dir.is_refusing or log_dir.is_outdated:
             raise _StoppedError
