@@ -183,7 +183,7 @@ class PartitionMetadata(NamedTuple):
         return self._replace(extra={k: v for k, v in self.extra.items() if k != DELETION})
 
     def with_move_record(self, record: MoveRecord | None) -> Self:
-        """Return the metadata with the record of a move, or without any such record for None."""
+        """Return the metadata with the record of a move; for None, without such a record."""
         left_out = {*MoveRecord._fields, MOVE_RATES}
         extra = {key: value for key, value in self.extra.items() if key not in left_out}
         return self._replace(extra=extra | (record._asdict() if record else {}))

@@ -1,8 +1,9 @@
 """Create and delete partitions.
 
 A new partition goes to the log dir that `placement` chooses. If that log dir fails, another log dir
-is tried. To delete a partition, the deletion is recorded in its metadata, and then its directory is
-renamed. A crash leaves either the partition, or a directory that the next start purges.
+is tried. A deletion is first recorded in the metadata of the partition, and then the partition's
+directory is renamed. A crash leaves either the partition, or a directory that the next start
+purges.
 """
 
 from __future__ import annotations
@@ -278,8 +279,8 @@ def delete(replicas: Replicas, key: TopicPartition) -> list[Doomed]:
 
     Returns:
         The directories, in the order in which they must be purged. Other copies of the replica
-        (copies of a move, or superseded copies) come first: if the directory that records the
-        deletion were purged before such a copy, a start would make the copy live.
+        (copies of a move, or superseded copies) come first. If the directory that records the
+        deletion were purged earlier, a start would make such a copy live.
     """
     others = companions(replicas, key)
     replica = replicas.opened.get(key)

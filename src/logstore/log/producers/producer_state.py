@@ -211,7 +211,7 @@ class Producers:
 
         The caller asks the coordinator whether the transaction is ongoing and has this partition.
         If so, the caller appends the batch with the token. If a marker or another batch of the
-        producer is appended in between, the token is not valid any more, so an old answer of the
+        producer is appended in between, the token is not valid any more. So an old answer of the
         coordinator does no harm. The result is 0 if the transaction is already open in this log.
         Then the caller does not have to ask the coordinator.
         """

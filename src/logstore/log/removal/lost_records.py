@@ -12,8 +12,8 @@ The name of the file says which records it has:
 
 A topic and its partition are left out if the topic has more than `TOPIC_CHARACTERS_MAX` characters.
 The file is complete and durable before the truncation begins. If a crash comes before the
-truncation, and the truncation is repeated, the file exists already. Then it is not written again,
-because an offset and a leader epoch always identify the same record.
+truncation, and the truncation is repeated, the file exists already. Then the file is not written
+again, because an offset and a leader epoch always identify the same record.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def is_lost_file(name: str) -> bool:
 
 
 def keep(state: LogState, offset: int) -> str:
-    """Write the batches from an offset on to a file, durably, and return its path.
+    """Durably write the batches at and after an offset to a file, and return its path.
 
     The caller holds both locks of the log, and the offset is before the log end. The first batch
     may begin before the offset. Damaged bytes are kept as they are.

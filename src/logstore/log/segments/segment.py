@@ -174,7 +174,7 @@ class Segment:
         self._verified[at] |= 1 << (position >> 5 & 7)
 
     def sound_until(self, position: int) -> int:
-        """Give where the verified bytes at `position` end, or 0 if the byte there is not verified.
+        """Give the end of the verified bytes at `position`, or 0 if the byte there is not verified.
 
         Bytes that this process wrote count as verified. The result may be after the end of the
         file.

@@ -33,9 +33,9 @@ def decide_all(
 ) -> list[Decision]:
     """Apply the start-up table to all replica directories, with special rules for old copies.
 
-    If a replica has a directory in another log dir, an old copy counts as a bad log dir: the
-    current disk may have the live copy, or a copy that must be deleted. A replica that is found
-    only in old copies is opened as incomplete.
+    If a replica also has a directory in another log dir, the old copy counts as a bad log dir. The
+    current disk may have the live copy of the replica, or a copy that must be deleted. A replica
+    that is found only in old copies is opened as incomplete.
 
     Args:
         is_all_listed: whether every log dir is listed. It is False if a log dir hung, or came back
