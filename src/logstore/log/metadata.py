@@ -2,7 +2,7 @@
 
 The properties are in one small checksummed file in the partition's directory (docs/FORMAT.md,
 section 7). A move of the replica copies that file. A move writes these keys, each in the directory
-at the left:
+that is named at the left:
 
     live dir       moving          which move builds a copy of this replica, and in which log dir
                    move_rates      the rates at which a later process continues that move

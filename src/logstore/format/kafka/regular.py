@@ -220,7 +220,7 @@ def _deltas(shift: int) -> Words:
 
 
 def _rows_alike(number: int) -> int:
-    """Count the deltas from `number` on whose varints are as long as the varint of `number - 1`."""
+    """Count how many deltas, beginning with `number`, have as many bytes as delta `number - 1`."""
     for limit in DELTA_LIMITS:
         if number <= limit:
             return limit - number

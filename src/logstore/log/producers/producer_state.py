@@ -302,8 +302,8 @@ class Producers:
         That is the first offset of the oldest transaction that is open, or whose marker is not
         below the high watermark. If there is no such transaction, it is the high watermark. It is
         never below the log start. Deleting records does not end a transaction, because its later
-        records and its marker are not appended yet. A later call must not pass a lower high
-        watermark.
+        records and its marker are not appended yet. The high watermark must not be lower than in an
+        earlier call.
         """
         return self._transactions.last_stable_offset(high_watermark, log_start_offset)
 

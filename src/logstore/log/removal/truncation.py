@@ -202,7 +202,7 @@ def _prepare(state: LogState, offset: int) -> _Replacement:
 
 
 def _forget_epochs(state: LogState, offset: int) -> None:
-    """Durably remove the epochs that begin in the dropped part from their file; raises OSError.
+    """Durably remove, from their file, the epochs that begin in the dropped part; raises OSError.
 
     The file is not removed, because it confirms the log start. If the truncation fails after this
     step, the file lacks epochs of existing batches. Then the next flush or open rewrites the file.
