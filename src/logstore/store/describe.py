@@ -84,7 +84,7 @@ class DescribeDirsResponse(NamedTuple):
 class Whereabouts:
     """Hold where the replicas of a store were at one moment.
 
-    If each log dir was described at a moment of its own, a replica that is swapped meanwhile could
+    If each log dir were described at a moment of its own, a replica that is swapped meanwhile could
     be in no log dir, or in two. The moves are copied after the replicas. So if a move ends in
     between, its replica is described at the source only.
     """
