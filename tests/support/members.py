@@ -36,7 +36,7 @@ class Member:
         self.store = LogStore.open(self.paths, admin_socket=False)
         self.session: Session = cluster.coordination.connect()
         settings = MemberSettings(
-            broker, cluster.root / f"records-{broker}", lag_seconds_max=3.0, look_seconds=0.3
+            broker, str(cluster.root / f"records-{broker}"), lag_seconds_max=3.0, look_seconds=0.3
         )
         self.member = ClusterMember(settings, self.store, self.session, lambda _: KAFKA)
         self.server = Server(BrokerConfig.of(None), self.handle)

@@ -5,7 +5,7 @@
                                   +--------> hosted_replicas <-------+
 
 A `ClusterMember` serves no clients. Its `answer` takes the requests of other brokers, and `at`
-finds the replica to which a client's produce is told.
+finds the replica that takes a client's produce.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from broker.config import Endpoint
@@ -67,7 +66,7 @@ class MemberSettings(NamedTuple):
     """
 
     broker: int
-    records: str | os.PathLike[str]
+    records: str
     rack: str = ""
     lag_seconds_max: float = LAG_SECONDS_MAX
     limits: FetchLimits = FetchLimits()
@@ -199,7 +198,7 @@ class ClusterMember:
     # --- what a replica asks for (Outbox) ---------------------------------------------------------
 
     def to_controller(self, name: str, request: Any) -> None:
-        """Send a proposal; an offline replica is told by an event of its log dir."""
+        """Send a proposal. Of offline replicas, the controller hears by the event of a log dir."""
         if isinstance(request, AlterPartition):
             self._link.send(request)
 
@@ -291,4 +290,4 @@ class ClusterMember:
 def _directory_ids(store: LogStore) -> Mapping[str, str]:
     """Give the id of each log dir; a dir that cannot be read is named by its path."""
     described = {one.path: one.directory_id for one in store.describe_dirs().log_dirs}
-    return {path: described.get(path) or Path(path).name for path in store.log_dirs}
+    return {path: described.get(path) or os.path.basename(path) for path in store.log_dirs}

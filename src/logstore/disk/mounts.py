@@ -43,8 +43,8 @@ def unmounted_point(path: str) -> str | None:
     Raises:
         OSError: a table exists, but cannot be read.
     """
-    named = mount_points(_read(FSTAB))
-    mounted = set(mount_points(_read(MOUNTS))) if named else set()
+    named = mount_points(read_table(FSTAB))
+    mounted = set(mount_points(read_table(MOUNTS))) if named else set()
     if not mounted:  # fstab has no mount point, or the list of mounts is unknown
         return None
     resolved = [point if point in mounted else files.real_path(point) for point in named]
@@ -58,7 +58,7 @@ def _nearest(path: str, points: Iterable[str]) -> str:
     return max(above, key=len, default="")
 
 
-def _read(path: str) -> bytes:
+def read_table(path: str) -> bytes:
     """Read at most `TABLE_BYTES_MAX` bytes of a table; return b"" if the table is missing.
 
     The size of the table is not used, because /proc reports no size.
