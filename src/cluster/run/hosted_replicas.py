@@ -65,7 +65,7 @@ class HostedReplicas:
         for place in places:
             replica = self._replica(place)
             if replica.log is None:
-                self._workers.submit(replica.dir_id, replica.open)
+                replica.open()
 
     def at(self, name: str, number: int) -> HostedReplica | None:
         """Find a replica by its topic's name."""

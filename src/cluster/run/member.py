@@ -116,9 +116,11 @@ class ClusterMember:
         """
         controller_store = ControllerStore(self._session, self.settings.broker)
         controller_store.prepare()
+        # The replicas are read before the controller can ask for one: otherwise it would be created
+        # anew, because all log dirs work and it is not found (P17).
+        self.replicas.open(self.store)
         with self._changing:
             self._registering.register(endpoints, self.settings.rack)
-        self.replicas.open(self.store)
         self.store.add_listener(self._on_event)
         self._controller = ControllerHost(
             controller_store, self.settings.broker, self._connect,
@@ -264,8 +266,10 @@ class ClusterMember:
         if event.kind is StoreEventKind.LOG_DIR_OFFLINE and event.log_dir is not None:
             self._change(self._registering.failed, event.log_dir)
         elif event.kind is StoreEventKind.LOG_DIR_RETURNED and event.log_dir is not None:
-            self._change(self._registering.returned, event.log_dir)
+            # Its replicas are read first: while the log dir counts as bad, none of them is created
+            # anew, and afterwards it is known where they are (P17).
             self.replicas.open_new(self.store)
+            self._change(self._registering.returned, event.log_dir)
         elif event.kind is StoreEventKind.REPLICA_MOVED and event.topic is not None:
             replica = self.replicas.at(event.topic, event.partition or 0)
             if replica is not None and replica.log is not None:
