@@ -23,7 +23,6 @@ class LeaderAndIsr(NamedTuple):
         version: the version of the state.
         is_new: whether the topic was created just now, so that no older replica can exist.
         is_unclean_allowed: whether the topic may elect a leader that lost records.
-        flushes: whether the topic counts only flushed records (`flush.before.ack`).
     """
 
     topic: TopicIdentity
@@ -33,7 +32,6 @@ class LeaderAndIsr(NamedTuple):
     state: State
     is_new: bool = False
     is_unclean_allowed: bool = False
-    flushes: bool = False
 
 
 class RoleAnswer(NamedTuple):

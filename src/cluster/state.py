@@ -2,7 +2,7 @@
 
     {"version":1,"leader":2,"leader_epoch":7,"controller_epoch":3,"isr":[2,3],
      "isr_epochs":{"2":90,"3":41},"elr":{},"suspects":[],"leader_registration_epoch":90,
-     "replicas":[1,2,3],"target":null,"min":2,"unclean_epoch":-1}
+     "replicas":[1,2,3],"target":null,"min":2,"unclean_epoch":-1,"flushes":false}
 
 The first five keys are Kafka's. Kafka's own tools ignore the others. The znode's version is not in
 the JSON: it counts the writes of the state, and each write names the version that it replaces.
@@ -37,6 +37,7 @@ class State(NamedTuple):
         target: the replicas after the reassignment that is under way, or None.
         min_isr: the size of the ISR that a write with acks=all needs.
         unclean_epoch: the leader epoch of the last election that may have lost records, or -1.
+        flushes: whether only flushed records count (`flush.before.ack`).
     """
 
     leader: int
@@ -50,6 +51,7 @@ class State(NamedTuple):
     target: tuple[int, ...] | None
     min_isr: int
     unclean_epoch: int = NEVER_UNCLEAN
+    flushes: bool = False
 
 
 def fault_of(state: State) -> str:
@@ -94,6 +96,7 @@ def encode_state(state: State) -> bytes:
         "target": None if state.target is None else list(state.target),
         "min": state.min_isr,
         "unclean_epoch": state.unclean_epoch,
+        "flushes": state.flushes,
     }
     return json.dumps(document, separators=(",", ":")).encode()
 
@@ -123,6 +126,7 @@ def parse_state(data: bytes | None, path: str) -> State:
         target=None if document.get("target") is None else document.brokers("target"),
         min_isr=document.number("min", 1, ID_MAX),
         unclean_epoch=document.number("unclean_epoch", NEVER_UNCLEAN, ID_MAX),
+        flushes=document.flag("flushes"),
     )
     if fault := fault_of(state):
         raise document.error(fault)
@@ -151,6 +155,12 @@ class _Document:
         if key not in self._values:
             raise self.error(f"{key} is missing")
         return self._values[key]
+
+    def flag(self, key: str) -> bool:
+        value = self.get(key)
+        if type(value) is not bool:
+            raise self.error(f"{key} is {str(value)[:40]}, neither true nor false")
+        return value
 
     def number(self, key: str, smallest: int, largest: int) -> int:
         return self._number(self.get(key), key, smallest, largest)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from cluster.pure.control_exchange import TopicConfig
 from cluster.pure.elect import (
     Decision,
     Known,
@@ -40,11 +41,15 @@ def answer(broker: int, epoch: int, **facts: Any) -> RoleAnswer:
 
 
 def decided(
-    state: State, registrations: dict[int, Registration], *answers: RoleAnswer, min_isr: int = 2
+    state: State,
+    registrations: dict[int, Registration],
+    *answers: RoleAnswer,
+    min_isr: int = 2,
+    flushes: bool = False,
 ) -> Decision:
     """Decide, and check the invariants of the next state."""
     known = Known(registrations, {one.broker: one for one in answers}, VERSION)
-    decision = next_state(state, known, min_isr)
+    decision = next_state(state, known, TopicConfig(min_isr, flushes=flushes))
     assert fault_of(decision.state) == ""
     assert decision.reason
     return decision
@@ -212,6 +217,16 @@ def test_a_changed_min_is_written_with_its_consequences() -> None:
     below = STATE._replace(isr={1: 10}, elr={2: 20})
     assert decided(below, registered(), min_isr=1).state == below._replace(min_isr=1, elr={})
     assert decided(STATE, registered(), min_isr=3).state == STATE._replace(min_isr=3)
+
+
+def test_flushed_records_alone_count_in_a_new_epoch() -> None:
+    """The same leader leads it; without a leader, the next election gives a new epoch (P24)."""
+    state = decided(STATE, registered(), flushes=True).state
+    assert state == STATE._replace(flushes=True, leader_epoch=4)
+    assert decided(state, registered()).state == state._replace(flushes=False)
+    nobody = LEADERLESS._replace(elr={1: 10})
+    state = decided(nobody, registered(b1=None), flushes=True).state
+    assert state == nobody._replace(flushes=True)
 
 
 MOVING = STATE._replace(replicas=(1, 2, 3, 4), target=(2, 3, 4))

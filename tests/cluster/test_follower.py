@@ -121,7 +121,7 @@ def test_after_an_unclean_election_the_records_are_kept(
 def test_a_follower_flushes_before_it_confirms() -> None:
     """A fetch confirms all records before its offset (P24)."""
     replica = replica_of(2, flushed=1)
-    handle(replica, order(flushes=True), 0)
+    handle(replica, order(state=STATE._replace(flushes=True)), 0)
     assert handle(replica, FetchDue(), 0) == [Flush(3)]
     handle(replica, Flushed(3), 0)
     assert handle(replica, FetchDue(), 0) == [SendToBroker(1, FETCH)]

@@ -172,7 +172,7 @@ def test_a_duplicate_waits_like_its_original() -> None:
 def test_only_flushed_records_count_if_the_topic_flushes() -> None:
     """The leader's flush runs beside the replication (P24)."""
     replica = replica_of()
-    handle(replica, order(flushes=True), 0)
+    handle(replica, order(state=STATE._replace(flushes=True)), 0)
     assert handle(replica, Appended(((4, 4),), "client", 4, 4), 0) == [Flush(4)]
     fetch(replica, 2, 4)
     assert replica.high_watermark == 3

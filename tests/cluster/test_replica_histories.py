@@ -49,7 +49,7 @@ class History:
     def write(self) -> None:
         """Write a new state in a new leader epoch, and tell it to the brokers that are up."""
         group = self.group
-        state = group.state(group.leader, self.isr)
+        state = group.state(group.leader, self.isr, flushes=self.flushes)
         group.version += 1
         self.told = state
         for broker in sorted(self.up):
@@ -59,7 +59,7 @@ class History:
     def tell(self, broker: int) -> None:
         """Give a broker the present state."""
         node = self.group.nodes[broker]
-        node.replica.tell(self.group.role(node, self.told, flushes=self.flushes))
+        node.replica.tell(self.group.role(node, self.told))
 
     # --- the steps --------------------------------------------------------------------------------
 

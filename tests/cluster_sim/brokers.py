@@ -223,8 +223,8 @@ class SimBroker:
             case x.RemoveReplica():
                 stored.clear()
                 stored.life += 1
-            case x.WriteOwnSince(own_since):
-                stored.own_since = own_since
+            case x.WriteOwnSince(own_since, counts_flushed):
+                stored.own_since, stored.counts_flushed = own_since, counts_flushed
             case x.Refuse():
                 pass
             case _:

@@ -36,7 +36,7 @@ def admit_what_was_seen(self: Controller, entry: Entry) -> Decision:
         return {m: admissions[m] for m in members}
 
     state = entry.state._replace(isr=seen_first(entry.state.isr), elr=seen_first(entry.state.elr))
-    decision = _next_state(state, known, entry.config.min_isr)
+    decision = _next_state(state, known, entry.config)
     if decision.state == state:
         return decision._replace(state=entry.state)
     admissions.update(decision.state.isr)
@@ -173,4 +173,9 @@ def forget_below_min(state: State, removed: Any) -> State:
     return state._replace(elr=elr, suspects=state.suspects - state.isr.keys())
 
 
+def keep_epoch(state: State, *, flushes: bool) -> State:
+    return state._replace(flushes=flushes)
+
+
+FLUSH_SAME_EPOCH = [(elect, "change_flushes", keep_epoch)]
 NO_ELR = [(elect, "settle", forget_below_min)]

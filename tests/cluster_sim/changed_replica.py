@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cluster.pure import attest, follower, leader, partition
+from cluster.pure import attest, flushing, follower, leader, partition
 from cluster.pure.attest import ClearFailure, DirFound, EndRoles, Host, WriteEntry
 from cluster.pure.exchange import Acknowledge, Appended, TruncateTo
 from cluster.pure.replica import Replica, Role
@@ -215,6 +215,14 @@ FLUSH_LATE = [
     (leader, "flush", lambda replica: None),
     (follower, "needs_flush", lambda replica: False),
 ]
+FLUSH_AT_ONCE = [
+    (
+        Replica,
+        "whole_since_on",
+        lambda self, dir_id: self.host.whole_since(dir_id, self.own_since, flushes=self.flushes),
+    )
+]
+MARK_STAYS = [(flushing, "unmark", lambda replica: None)]
 
 
 def enter_with_new_session(self: Host, dir_id: str, epoch: int) -> list[Any]:

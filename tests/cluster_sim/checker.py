@@ -42,6 +42,7 @@ class Checker:
         excused: the offsets and records that are counted as lost.
         tainted: the first offset whose loss is excused; records after it may differ.
         unclean_epoch: the leader epoch of the last unclean election.
+        flushed: the offsets that a leader counted while the topic counts only flushed records.
     """
 
     def __init__(self, world: World, number: int, topic: TopicIdentity) -> None:
@@ -54,6 +55,7 @@ class Checker:
         self.excused: set[tuple[int, int]] = set()
         self.tainted = NOWHERE
         self.unclean_epoch = -1
+        self.flushed: set[int] = set()
 
     def see(self, record: int, offset: int) -> None:
         """Note that a client may rely on the record at an offset.
@@ -71,6 +73,8 @@ class Checker:
     def on_high_watermark(self, broker: int, life: int, replica: Replica, before: int) -> None:
         """Note what a leader's high watermark has passed."""
         epoch = replica.leader_epoch
+        if replica.flushes and self.world.parts[self.number].state.flushes:
+            self.flushed.update(range(before, replica.high_watermark))
         records = self.world.brokers[broker].stored[self.number].records
         for offset in range(before, replica.high_watermark):
             self.see(records[offset][1], offset)
@@ -109,6 +113,7 @@ class Checker:
         """Give up offsets that physical faults, or an unclean election, took from everybody."""
         for offset in offsets:
             self.excused.add((offset, self.committed.pop(offset)))
+            self.flushed.discard(offset)
             self.tainted = min(self.tainted, offset)
 
     def on_loss(self, broker: int, stored: StoredReplica, keep: int) -> None:
@@ -126,7 +131,7 @@ class Checker:
         if not gone:
             return
         is_too_early = len(self.lossy) < self.world.min_isr_smallest
-        is_kept = by_power and self.world.flushes
+        is_kept = by_power and bool(gone & self.flushed)
         if (is_too_early or is_kept) and self.unclean_epoch == -1:
             raise Violation(f"I1 faults on {sorted(self.lossy)} took offsets {sorted(gone)}")
         self.excuse(gone)
@@ -168,6 +173,8 @@ class Checker:
 
     def check(self) -> None:
         """Judge the partition after a step."""
+        if not self.world.parts[self.number].state.flushes:
+            self.flushed.clear()
         if self.committed:
             gone = {offset for offset in self.unheld() if offset < self.tainted}
             if gone:

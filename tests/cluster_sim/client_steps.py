@@ -131,5 +131,6 @@ class ClientSteps(StepsBase):
         stored = broker.stored[number]
         if broker.works(number) and stored.exists and broker.host.are_all_good:
             stored.dir_id = other_dir(stored.dir_id)
-            stored.flushed = len(stored.records) if self.world.flushes else 0
+            is_flushed = stored.counts_flushed or broker.replicas[number].flushes
+            stored.flushed = len(stored.records) if is_flushed else 0
             broker.tell(number, x.Moved(stored.dir_id, stored.flushed))

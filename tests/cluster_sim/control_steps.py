@@ -174,6 +174,13 @@ class ControlSteps(StepsBase):
     def do_minimum(self, min_isr: int) -> None:
         self.world.set_min_isr(min_isr)
 
+    def find_flushing(self) -> Iterator[Step]:
+        yield (not self.world.flushes,)
+
+    def do_flushing(self, flushes: bool) -> None:
+        """Change whether only flushed records count."""
+        self.world.flushes = flushes
+
     def find_unclean(self) -> Iterator[Step]:
         if self._current() is not None:
             for part in self.world.parts:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cluster.requests import LeaderAndIsr, RoleAnswer, StopReplica
-from cluster_sim.scene import Scene, end_of, lose_dir, need
+from cluster_sim.scene import Scene, end_of, fetch, lose_dir, need, shrink_to
 
 
 def a_dir_returns(scene: Scene) -> None:
@@ -112,3 +112,53 @@ def a_restart_before_the_election(scene: Scene) -> None:
     scene.do("start", 2)
     scene.drop()
     scene.decide()
+
+
+def _acknowledge_unflushed(scene: Scene) -> None:
+    """Let brokers 1 and 2 acknowledge a record, of which broker 3 knows nothing."""
+    record = scene.produce(1)
+    fetch(scene, 2)
+    need(scene.is_acked(record), "the record should be acknowledged")
+    scene.drop()
+
+
+def a_flush_setting_turned_on(scene: Scene) -> None:
+    """A broker loses power, and only then the topic begins to flush: the loss counts (P24)."""
+    shrink_to(scene, 1, 2)
+    _acknowledge_unflushed(scene)
+    scene.do("power", 2, 0)
+    scene.do("flushing", True)
+    scene.decide()
+    scene.do("start", 2)
+    scene.decide()
+    end_of(scene, 1)
+    need(scene.part.state.leader == -1, "2 should not lead")
+
+
+def a_fetch_from_before_the_setting(scene: Scene) -> None:
+    """A follower does not know yet that the topic flushes: its position does not count (P24)."""
+    shrink_to(scene, 1, 2)
+    scene.do("flushing", True)
+    scene.do("refresh", 0)
+    scene.do("decide", 0, 0)
+    scene.hand(LeaderAndIsr, to=1)
+    scene.drop()
+    scene.produce(1)
+    fetch(scene, 2)
+    scene.do("crash", 1)
+    scene.do("wipe", 1, "a")
+    scene.do("power", 2, 0)
+
+
+def a_flush_setting_turned_off(scene: Scene) -> None:
+    """The topic does not flush any more, and a broker loses power: it is not whole (P24)."""
+    shrink_to(scene, 1, 2)
+    scene.do("flushing", False)
+    scene.decide()
+    _acknowledge_unflushed(scene)
+    scene.do("power", 2, 0)
+    scene.do("start", 2)
+    scene.drop()
+    scene.decide()
+    end_of(scene, 1)
+    need(scene.part.state.leader == -1, "2 should not lead")

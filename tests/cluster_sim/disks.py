@@ -48,6 +48,7 @@ class StoredReplica:
         self.exists = False
         self.records: list[Entry] = []
         self.flushed = self.checkpoint = self.own_since = self.life = 0
+        self.counts_flushed = False
 
     def lose(self, keep: int) -> None:
         """Lose the records from an offset on."""
@@ -57,7 +58,7 @@ class StoredReplica:
     def clear(self) -> None:
         """Lose everything."""
         self.records = []
-        self.exists = False
+        self.exists = self.counts_flushed = False
         self.flushed = self.checkpoint = self.own_since = 0
 
     def opened(self) -> Opened:
@@ -70,4 +71,5 @@ class StoredReplica:
             self.flushed,
             min(self.checkpoint, len(self.records)),
             self.own_since,
+            counts_flushed=self.counts_flushed,
         )

@@ -120,6 +120,17 @@ _ALL = (
     ),
     Mutant("blind_writes", "writes of the controller name no version", c.BLIND_WRITES),
     Mutant("flush_late", "records count before they are flushed", r.FLUSH_LATE),
+    Mutant(
+        "flush_at_once",
+        "losses from before the topic flushed are forgotten",
+        r.FLUSH_AT_ONCE,
+    ),
+    Mutant(
+        "flush_same_epoch",
+        "positions count that were confirmed before the follower flushed",
+        c.FLUSH_SAME_EPOCH,
+    ),
+    Mutant("mark_stays", "a topic that does not flush any more counts as flushed", r.MARK_STAYS),
     Mutant("broker_epoch_for_dir", "a dir returns with a new broker epoch", r.BROKER_EPOCH_FOR_DIR),
     Mutant(
         "member_by_dir_epoch",

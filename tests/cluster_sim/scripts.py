@@ -20,7 +20,17 @@ from cluster.requests import (
 )
 from cluster_sim import disk_scripts as disks
 from cluster_sim.checker import Violation
-from cluster_sim.scene import ROLES, Scene, end_of, fetch, lose_dir, need, shrink_to
+from cluster_sim.scene import (
+    ROLES,
+    Scene,
+    depose,
+    end_of,
+    fetch,
+    join,
+    lose_dir,
+    need,
+    shrink_to,
+)
 
 
 class Script(NamedTuple):
@@ -175,6 +185,22 @@ def a_late_follower(scene: Scene) -> None:
     scene.hand(FollowerFetch, AlterPartition, LeaderAndIsr)
     scene.drop(FetchAnswer)
     end_of(scene, 2)
+
+
+def an_epoch_that_the_leader_does_not_know(scene: Scene) -> None:
+    """A follower has a record of an epoch in which nobody followed; its log is no prefix (P9)."""
+    depose(scene, 1, 2)
+    scene.produce(2)
+    scene.drop()
+    depose(scene, 2, 3)
+    scene.drop()
+    join(scene, 1)
+    record = scene.produce(3)
+    for m in (2, 2, 1, 2, 1):
+        fetch(scene, m, 1)
+        scene.hand(AlterPartition, LeaderAndIsr)
+    need(scene.is_acked(record), "the record should be acknowledged")
+    end_of(scene, 3, 1)
 
 
 def a_produce_that_waits(scene: Scene) -> None:
@@ -344,6 +370,7 @@ SCRIPTS = (
     Script(an_old_controller, {}, ("no_controller_epoch",)),
     Script(a_late_answer, {}, ("any_answer",)),
     Script(a_late_follower, {}, ("no_leso",)),
+    Script(an_epoch_that_the_leader_does_not_know, {}, ("kip101_only",)),
     Script(a_produce_that_waits, {}, ("ack_any_epoch",)),
     Script(a_late_deletion, {"brokers": 4, "spare": 1}, ("stop_unfenced",)),
     Script(a_doubled_proposal, {}, ("blind_writes",)),
@@ -359,5 +386,8 @@ SCRIPTS = (
     Script(disks.a_restart_before_the_election, {}, ("new_to_all",)),
     Script(disks.two_restarts, {}, ("last_start_only",)),
     Script(disks.a_power_cut_of_all, {"flushes": True}, ("flush_late",)),
+    Script(disks.a_flush_setting_turned_on, {}, ("flush_at_once",)),
+    Script(disks.a_fetch_from_before_the_setting, {}, ("flush_same_epoch",)),
+    Script(disks.a_flush_setting_turned_off, {"flushes": True}, ("mark_stays",)),
     Script(a_proposal_of_the_old_topic, {}, ("requests_by_name",)),
 )

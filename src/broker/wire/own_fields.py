@@ -35,7 +35,6 @@ OWN_FIELDS: dict[str, dict[str, list[dict[str, Any]]]] = {
             {
                 "State": ("bytes", None),  # the JSON of the partition's znode
                 "IsUncleanAllowed": ("bool", False),
-                "Flushes": ("bool", False),
             },
         ),
     },

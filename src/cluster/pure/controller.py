@@ -202,7 +202,7 @@ class Controller:
 
     def decide(self, entry: Entry) -> Decision:
         """Decide the next state of a partition."""
-        return elect.next_state(entry.state, self.known(entry), entry.config.min_isr)
+        return elect.next_state(entry.state, self.known(entry), entry.config)
 
     def _unanswered(self, entry: Entry) -> list[int]:
         """Name the replicas that have not answered for this version and registration."""
@@ -283,7 +283,6 @@ class Controller:
                     entry.state,
                     is_new and is_older(seen[broker], entry.topic),
                     entry.config.is_unclean_allowed,
-                    entry.config.flushes,
                 )
                 self.effects.append(SendRequest(broker, request))
 
@@ -381,6 +380,7 @@ class Controller:
             replicas=event.replicas,
             target=None,
             min_isr=event.config.min_isr,
+            flushes=event.config.flushes,
         )
         read = StateRead(event.key, event.topic, NO_VERSION, state, event.config)
         self._add(read).is_new = True

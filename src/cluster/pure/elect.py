@@ -26,6 +26,7 @@ Then the state changes:
 | a member left, and the ISR is below min | it goes to the ELR (P12) |
 | the ISR has min members | the ELR and the suspects are emptied (P12) |
 | the topic's min was changed | the state gets it, and the two rows above apply again (P8) |
+| from now on only flushed records count | the same leader gets a new leader epoch (P24) |
 | a reassignment can end | replicas become the target, in a new leader epoch (P18) |
 """
 
@@ -35,6 +36,7 @@ import enum
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from cluster.pure.control_exchange import TopicConfig
 from cluster.registration import NO_BROKER, Registration
 from cluster.requests import AlterPartition, RoleAnswer
 from cluster.state import State
@@ -131,7 +133,7 @@ def settle(state: State, removed: Mapping[int, int]) -> State:
     return state._replace(elr=elr, suspects=state.suspects - state.isr.keys())
 
 
-def next_state(state: State, known: Known, min_isr: int) -> Decision:
+def next_state(state: State, known: Known, config: TopicConfig) -> Decision:
     """Decide the next state of a partition; the same state if nothing is to be done."""
     members = {**state.elr, **state.isr}
     standings = {m: standing_of(known, m, admitted) for m, admitted in members.items()}
@@ -153,14 +155,27 @@ def next_state(state: State, known: Known, min_isr: int) -> Decision:
             removed.update(state.isr)
             state, reason = _without_leader(state), NO_CANDIDATE
     state = settle(state, removed)
-    if state.min_isr != min_isr:
-        state = settle(state._replace(min_isr=min_isr), {})
+    if state.min_isr != config.min_isr:
+        state = settle(state._replace(min_isr=config.min_isr), {})
+    if state.flushes != config.flushes:
+        state = change_flushes(state, flushes=config.flushes)
     if state.target is not None and state.leader != NO_BROKER:
         finished = complete(state, known)
         if finished is not None:
             stopped = tuple(m for m in state.replicas if m not in finished.replicas)
             return Decision(finished, "the reassignment is complete", stopped, is_recovery)
     return Decision(state, reason, (), is_recovery)
+
+
+def change_flushes(state: State, *, flushes: bool) -> State:
+    """Write the changed setting; flushed records alone count in a new leader epoch (P24).
+
+    A follower that knows a leader epoch knows the settings in its state. So in the new epoch the
+    leader counts no position that was not flushed.
+    """
+    if flushes and state.leader != NO_BROKER:
+        state = state._replace(leader_epoch=state.leader_epoch + 1)
+    return state._replace(flushes=flushes)
 
 
 def _judge(

@@ -28,7 +28,8 @@ class Opened(NamedTuple):
     Attributes:
         topic: the topic of the replica, or NO_TOPIC if there is none.
         spans: each leader epoch of the log, and the offset at which it ends.
-        own_since: the registration epoch at the replica's creation, from its metadata.
+        own_since: since when the replica itself is whole, from its metadata.
+        counts_flushed: whether its metadata says that it counted only flushed records (P24).
         is_incomplete: whether another copy may have more records.
     """
 
@@ -40,6 +41,7 @@ class Opened(NamedTuple):
     high_watermark: int = 0
     own_since: int = 0
     is_incomplete: bool = False
+    counts_flushed: bool = False
 
 
 class RoleEnded(NamedTuple):
@@ -55,7 +57,12 @@ class LeaseRenewed(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """Event: the mover replaced the replica by its copy in another log dir of this broker."""
+    """Event: the mover replaced the replica by its copy in another log dir of this broker.
+
+    Attributes:
+        flushed: the copy's records below this offset are flushed. If the replica counts only
+            flushed records, these are at least the ones that the old one had flushed.
+    """
 
     dir_id: str
     flushed: int
@@ -150,9 +157,15 @@ class RemoveReplica(NamedTuple):
 
 
 class WriteOwnSince(NamedTuple):
-    """Effect: write into the replica's metadata since when it is whole."""
+    """Effect: write into the replica's metadata since when it is whole, durably.
+
+    Attributes:
+        counts_flushed: whether since then only flushed records count, so that a loss of power
+            takes nothing that counts (P24).
+    """
 
     own_since: int
+    counts_flushed: bool
 
 
 class AppendAsLeader(NamedTuple):

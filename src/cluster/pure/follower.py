@@ -6,10 +6,10 @@ from cluster.pure.exchange import (
     Alarm,
     AppendAsFollower,
     AppendedAsFollower,
-    Flush,
     SendToBroker,
     TruncateTo,
 )
+from cluster.pure.flushing import flush, needs_flush
 from cluster.pure.replica import Replica, Role
 from cluster.requests import FetchAnswer, FollowerFetch
 
@@ -24,7 +24,7 @@ def fetch(replica: Replica) -> None:
     if replica.role is not Role.FOLLOWER or not replica.is_dir_good:
         return
     if needs_flush(replica):
-        replica.emit(Flush(replica.log.end))
+        flush(replica)
         return
     assert replica.state is not None
     request = FollowerFetch(
@@ -37,11 +37,6 @@ def fetch(replica: Replica) -> None:
         replica.log.last_epoch,
     )
     replica.emit(SendToBroker(replica.state.leader, request))
-
-
-def needs_flush(replica: Replica) -> bool:
-    """Check whether records must be flushed before a fetch confirms them (P24)."""
-    return replica.flushes and replica.log.flushed < replica.log.end
 
 
 def on_answer(replica: Replica, answer: FetchAnswer) -> None:

@@ -9,13 +9,13 @@ from cluster.pure.exchange import (
     AnswerFetch,
     AppendAsLeader,
     Appended,
-    Flush,
     Produced,
     ProduceError,
     Refuse,
     SendToBroker,
     SendToController,
 )
+from cluster.pure.flushing import flush
 from cluster.pure.replica import RETRY_SECONDS, Follower, Replica, Role
 from cluster.requests import AlterPartition, FetchAnswer, FollowerFetch
 from cluster.state import State
@@ -52,12 +52,6 @@ def is_isr_large_enough(replica: Replica) -> bool:
 def own_position(replica: Replica) -> int:
     """Give the offset up to which the leader itself counts records (P24)."""
     return replica.log.flushed if replica.flushes else replica.log.end
-
-
-def flush(replica: Replica) -> None:
-    """Ask for a flush if only flushed records count."""
-    if replica.flushes and replica.log.flushed < replica.log.end:
-        replica.emit(Flush(replica.log.end))
 
 
 def advance(replica: Replica) -> None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cluster.pure import follower, leader
+from cluster.pure import flushing, follower, leader
 from cluster.pure.exchange import (
     Appended,
     AppendedAsFollower,
@@ -182,6 +182,7 @@ def take_role(replica: Replica, request: LeaderAndIsr, now: float) -> None:
     was_leader = replica.role is Role.LEADER
     is_leader = state.leader == replica.broker_id and may_lead(replica, state)
     replica.obey(request)
+    flushing.obey(replica)
     if is_leader:
         if is_new_epoch:
             leader.begin(replica, state, now)
@@ -242,7 +243,7 @@ def remove(replica: Replica) -> None:
 
 def remove_facts(replica: Replica) -> None:
     """Forget the log."""
-    replica.exists = replica.is_incomplete = False
+    replica.exists = replica.is_incomplete = replica.counts_flushed = False
     replica.log = LogEnds()
     replica.high_watermark = replica.own_since = 0
 
@@ -253,6 +254,7 @@ def _open(replica: Replica, opened: Opened) -> None:
     replica.log = LogEnds(opened.spans, opened.flushed)
     replica.high_watermark = min(opened.high_watermark, replica.log.end)
     replica.own_since, replica.is_incomplete = opened.own_since, opened.is_incomplete
+    replica.counts_flushed = opened.counts_flushed
 
 
 def on_lease_end(replica: Replica) -> None:
@@ -287,21 +289,19 @@ def resume(replica: Replica) -> None:
 
 
 def _move(replica: Replica, dir_id: str, flushed: int) -> None:
+    is_counted = flushed >= replica.log.flushed
+    assert is_counted or not replica.counts_flushed, "the copy lacks flushed records"
     since = moved_since(replica, dir_id)
     replica.dir_id = dir_id
     replica.log.flushed = flushed
     if since != replica.own_since:
         replica.own_since = since
-        replica.emit(WriteOwnSince(since))
+        replica.emit(WriteOwnSince(since, replica.counts_flushed))
 
 
 def moved_since(replica: Replica, dir_id: str) -> int:
     """Give since when a replica is whole that moves: it may carry losses from both dirs (P4)."""
-    old, new = (
-        replica.host.whole_since(one, replica.own_since, flushes=replica.flushes)
-        for one in (replica.dir_id, dir_id)
-    )
-    return max(old, new)
+    return max(replica.whole_since_on(replica.dir_id), replica.whole_since_on(dir_id))
 
 
 def _on_append(replica: Replica, appended: Appended) -> None:
@@ -311,5 +311,6 @@ def _on_append(replica: Replica, appended: Appended) -> None:
 
 def _on_flush(replica: Replica, offset: int) -> None:
     replica.log.flushed = max(replica.log.flushed, min(offset, replica.log.end))
+    flushing.mark(replica)
     if replica.role is Role.LEADER:
         leader.advance(replica)

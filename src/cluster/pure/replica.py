@@ -58,6 +58,8 @@ class Replica:
         topic: the latest topic of this name that the broker knows.
         dir_id: the log dir that holds the replica, or is preferred for it.
         own_since: the replica is not whole since an earlier registration epoch than this.
+        counts_flushed: whether the replica's metadata says that only flushed records count (P24).
+        unflushed_end: the log end when only flushed records began to count.
         version: the version of the state that the replica obeyed last; -1 for none.
         state: that state; None while the replica has no role.
         elected_at: the registration epoch at which this leader was elected.
@@ -77,10 +79,11 @@ class Replica:
         self.topic: TopicIdentity = NO_TOPIC
         self.dir_id = next(iter(host.dirs))
         self.exists = self.is_incomplete = False
-        self.own_since = 0
+        self.own_since = self.unflushed_end = 0
+        self.counts_flushed = False
         self.log = LogEnds()
         self.high_watermark = self.leader_high_watermark = 0
-        self.is_unclean_allowed = self.flushes = False
+        self.is_unclean_allowed = False
         self.has_lease, self.is_suspended = True, False
         self.role = Role.NONE
         self.version = NO_VERSION
@@ -108,6 +111,11 @@ class Replica:
         return self.state.min_isr
 
     @property
+    def flushes(self) -> bool:
+        """Whether the state says that only flushed records count."""
+        return self.state is not None and self.state.flushes
+
+    @property
     def member_epoch(self) -> int:
         """The epoch at which this replica is admitted to an ISR: its broker's registration."""
         return self.host.registration_epoch
@@ -122,7 +130,11 @@ class Replica:
         """Since when the replica lost nothing that it had; NEVER if it is incomplete."""
         if self.is_incomplete:
             return NEVER
-        return self.host.whole_since(self.dir_id, self.own_since, flushes=self.flushes)
+        return self.whole_since_on(self.dir_id)
+
+    def whole_since_on(self, dir_id: str) -> int:
+        """Give since when the replica is whole if it is on a log dir of this broker (P4, P24)."""
+        return self.host.whole_since(dir_id, self.own_since, flushes=self.counts_flushed)
 
     def emit(self, effect: Any) -> None:
         """Add an effect of the event that is being handled."""
@@ -173,7 +185,7 @@ class Replica:
     def obey(self, request: LeaderAndIsr) -> None:
         """Take over what a request says, but for the role itself."""
         self.state, self.version = request.state, request.version
-        self.is_unclean_allowed, self.flushes = request.is_unclean_allowed, request.flushes
+        self.is_unclean_allowed = request.is_unclean_allowed
         self.proposed = set()
         self.leader_high_watermark = 0
         self.leader_epoch = max(request.state.leader_epoch, self.leader_epoch)

@@ -26,7 +26,9 @@ from cluster.wire.topic_ids import bytes_of, text_of
 from logstore import AppendInfo, Log, LogConfig, LogStore, LogStoreError, UnknownPartitionError
 
 LOG = logging.getLogger("cluster")
-OWN_SINCE, CREATED = "cluster.own_since", "cluster.topic_created"  # facts of a log
+# Facts of a log.
+OWN_SINCE, CREATED = "cluster.own_since", "cluster.topic_created"
+COUNTS_FLUSHED = "cluster.counts_flushed"
 ACKS_ALL = -1
 
 
@@ -252,8 +254,9 @@ class HostedReplica:
                 self._truncate(effect)
             case x.CreateReplica(topic, dir_id, own_since):
                 self._create(topic, dir_id, own_since)
-            case x.WriteOwnSince(own_since):
-                self._open_log().facts[OWN_SINCE] = own_since
+            case x.WriteOwnSince(own_since, counts_flushed):
+                known = {OWN_SINCE: own_since, COUNTS_FLUSHED: counts_flushed}
+                self._open_log().facts.update(known)
             case x.RemoveReplica():
                 self._delete()
             case _:
@@ -368,6 +371,7 @@ class HostedReplica:
             high_watermark=log.high_watermark,
             own_since=_number(facts.get(OWN_SINCE)),
             is_incomplete=not _is_writable(log),
+            counts_flushed=facts.get(COUNTS_FLUSHED) is True,
         )
 
 

@@ -90,7 +90,6 @@ def _partition_of(role: LeaderAndIsr) -> Any:
         leader_recovery_state=_recovery_of(state),
         state=encode_state(state),
         is_unclean_allowed=role.is_unclean_allowed,
-        flushes=role.flushes,
     )
 
 
@@ -127,7 +126,6 @@ def _role_of(topic: Any, identity: TopicIdentity, partition: Any, epoch: int) ->
         _state_of(partition, f"{topic.topic_name}-{partition.partition_index}"),
         partition.is_new,
         partition.is_unclean_allowed,
-        partition.flushes,
     )
 
 
