@@ -22,7 +22,6 @@ class LeaderAndIsr(NamedTuple):
         broker_epoch: the epoch of the broker that is addressed.
         version: the version of the state.
         is_new: whether the topic was created just now, so that no older replica can exist.
-        is_unclean_allowed: whether the topic may elect a leader that lost records.
     """
 
     topic: TopicIdentity
@@ -31,7 +30,6 @@ class LeaderAndIsr(NamedTuple):
     version: int
     state: State
     is_new: bool = False
-    is_unclean_allowed: bool = False
 
 
 class RoleAnswer(NamedTuple):

@@ -305,9 +305,11 @@ def test_a_loss_is_reported() -> None:
     leaderless = STATE._replace(leader=NO_BROKER, isr={}, elr={1: 10, 2: 20, 3: 30})
     controller = controller_of(leaderless)
     controller.handle(answer(3), 0)
-    assert controller.handle(ce.ElectUncleanly(KEY), 0) == []
+    forced = ce.ElectUncleanly(KEY, is_forced=True)
+    assert controller.handle(forced, 0) == []
     controller.handle(registered(1, 2), 0)
-    (write,) = controller.handle(ce.ElectUncleanly(KEY), 0)
+    assert controller.handle(ce.ElectUncleanly(KEY), 0) == []
+    (write,) = controller.handle(forced, 0)
     assert (write.state.leader, write.state.unclean_epoch) == (3, 5)
     effects = controller.handle(written(controller, 8), 0)
     assert effects[-1] == ce.ReportLoss(KEY, "an unclean election")

@@ -30,6 +30,8 @@ from cluster.registration import NO_BROKER, NO_TOPIC, TopicIdentity
 from cluster.requests import NEVER, LeaderAndIsr, RoleAnswer, StopReplica
 from support.replicas import NEWER, STATE, TOPIC, host_of, order, replica_of
 
+BOUND = STATE._replace(is_unclean_allowed=True)  # a leader stops with its lease
+
 
 def answers(effects: list[Any]) -> list[RoleAnswer]:
     """Give the answers to the controller."""
@@ -198,7 +200,7 @@ def test_a_failed_dir_ends_the_role() -> None:
 def test_the_end_of_a_lease_ends_the_role(is_allowed: bool, role: Role) -> None:
     """Only topics that may elect another leader uncleanly stop (P16)."""
     replica = replica_of()
-    handle(replica, order(is_unclean_allowed=is_allowed), 0)
+    handle(replica, order(state=STATE._replace(is_unclean_allowed=is_allowed)), 0)
     handle(replica, LeaseEnded(), 0)
     assert replica.role is role
     expected = (
@@ -211,10 +213,10 @@ def test_regression_a_renewed_lease_gives_the_role_back() -> None:
     """At the same version, or at a later one of the same epoch that came meanwhile (P16)."""
     for version in (None, 8):
         replica = replica_of()
-        handle(replica, order(is_unclean_allowed=True), 0)
+        handle(replica, order(state=BOUND), 0)
         handle(replica, LeaseEnded(), 0)
         if version is not None:
-            handle(replica, order(version, is_unclean_allowed=True), 0)
+            handle(replica, order(version, state=BOUND), 0)
         refused = [Refuse("client", ProduceError.NOT_LEADER)]
         assert handle(replica, Produced("client", -1), 0) == refused
         handle(replica, LeaseRenewed(), 0)
@@ -225,9 +227,9 @@ def test_regression_a_renewed_lease_gives_the_role_back() -> None:
 def test_regression_nothing_but_the_lease_gives_the_role_back() -> None:
     """Neither a new epoch without a lease, nor a lease of a new session (P11, P16)."""
     replica = replica_of()
-    handle(replica, order(is_unclean_allowed=True), 0)
+    handle(replica, order(state=BOUND), 0)
     handle(replica, LeaseEnded(), 0)
-    late = order(8, state=STATE._replace(leader_epoch=5), is_unclean_allowed=True)
+    late = order(8, state=BOUND._replace(leader_epoch=5))
     handle(replica, late, 0)
     assert replica.role is Role.NONE
     replica.host.handle(SessionBegan(40), 0)
@@ -238,7 +240,7 @@ def test_regression_nothing_but_the_lease_gives_the_role_back() -> None:
 def test_regression_a_proposal_outlives_the_end_of_a_lease() -> None:
     """It may still be accepted, so its members count for the high watermark (P7)."""
     replica = replica_of()
-    handle(replica, order(is_unclean_allowed=True), 0)
+    handle(replica, order(state=BOUND), 0)
     replica.proposed = {1, 2, 3}
     handle(replica, LeaseEnded(), 0)
     handle(replica, LeaseRenewed(), 0)

@@ -55,6 +55,7 @@ def states(draw: Any) -> State:
         frozenset(rest) - elr.keys(), draw(EPOCHS), tuple(replicas),
         draw(st.sampled_from([None, tuple(replicas[:1])])), min_isr,
         draw(st.sampled_from([-1, 0, leader_epoch])), draw(st.booleans()),
+        *draw(st.sampled_from([(False, False), (True, False), (True, True)])),
     )  # fmt: skip
     assert not fault_of(state)
     return state
@@ -62,7 +63,7 @@ def states(draw: Any) -> State:
 
 ROLES = st.builds(
     LeaderAndIsr, TOPICS, PARTITIONS, st.just(41), INT32, states(),
-    st.booleans(), st.booleans(),
+    st.booleans(),
 )  # fmt: skip
 FETCHES = st.builds(
     FollowerFetch, TOPICS, PARTITIONS, st.just(2), st.just(77), INT32, EPOCHS,

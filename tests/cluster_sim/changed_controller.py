@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cluster.pure import controller, elect
+from cluster.pure import controller, elect, unclean
 from cluster.pure.control_exchange import Written
 from cluster.pure.controller import Controller
 from cluster.pure.elect import Decision, Known, Standing
@@ -159,7 +159,8 @@ def find_by_name(self: Controller, topic: TopicIdentity, partition: int) -> Any:
 
 REQUESTS_BY_NAME = [(Controller, "find", find_by_name)]
 GONE_FOR_EVER = [(Controller, "accept", lambda self, broker: None)]
-HASTY_UNCLEAN = [(elect, "is_lease_over", lambda state, known, registered: True)]
+HASTY_UNCLEAN = [(unclean, "is_lease_over", lambda state, known, registered, *, is_forced: True)]
+UNHEARD_LEASE = [(elect, "keeps_lease", lambda state, known: True)]
 
 
 def forget_below_min(state: State, removed: Any) -> State:

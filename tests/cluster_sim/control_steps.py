@@ -181,6 +181,13 @@ class ControlSteps(StepsBase):
         """Change whether only flushed records count."""
         self.world.flushes = flushes
 
+    def find_allow(self) -> Iterator[Step]:
+        yield (not self.world.is_unclean_allowed,)
+
+    def do_allow(self, is_allowed: bool) -> None:
+        """Change whether the topics may elect uncleanly."""
+        self.world.is_unclean_allowed = is_allowed
+
     def find_unclean(self) -> Iterator[Step]:
         if self._current() is not None:
             for part in self.world.parts:

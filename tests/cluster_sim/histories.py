@@ -53,6 +53,8 @@ def settings_of(rng: random.Random, brokers: int, focus: Iterable[str]) -> Setti
     weights.update({name: rng.choice((0.3, 1, 3)) for name in FAULTS})
     if faults["unclean"]:  # leases end and are renewed only where they matter
         weights["lease"] = weights["renew"] = 2
+    else:
+        faults["allow"] = 0
     cluster = {
         "brokers": brokers,
         "min_isr": rng.choice((2, 2, 2, 1)),
@@ -60,7 +62,7 @@ def settings_of(rng: random.Random, brokers: int, focus: Iterable[str]) -> Setti
         "flushes": rng.random() < 0.15,
         "parts": rng.choice((1, 2)),
         "is_apart": rng.random() < 0.7,
-        "is_unclean_allowed": faults["unclean"] > 0,
+        "is_unclean_allowed": faults["unclean"] > 0 and rng.random() < 0.7,
     }
     return Settings(cluster, faults, weights, rng.random() < 0.7)
 

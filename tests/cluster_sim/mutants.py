@@ -167,6 +167,11 @@ _ALL = (
         c.HASTY_UNCLEAN,
         ("suspect", "unclean"),
     ),
+    Mutant(
+        "unheard_lease",
+        "an unclean election trusts a leader that does not know the setting",
+        c.UNHEARD_LEASE,
+    ),
     Mutant("no_elr", "members that leave an ISR below min are forgotten", c.NO_ELR),
 )
 

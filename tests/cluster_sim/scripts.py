@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from cluster.pure.replica import Role
 from cluster.requests import (
     AlterPartition,
     AlterRefused,
@@ -19,6 +18,7 @@ from cluster.requests import (
     StopReplica,
 )
 from cluster_sim import disk_scripts as disks
+from cluster_sim import lease_scripts as leases
 from cluster_sim.checker import Violation
 from cluster_sim.scene import (
     ROLES,
@@ -92,40 +92,6 @@ def a_suspect_that_is_late(scene: Scene) -> None:
     scene.bring([m for m in answers if m.source == 1])
     scene.decide()
     need(scene.part.state.leader == 1, "1 should lead")
-
-
-def alone(scene: Scene) -> None:
-    """Let broker 1 be the whole ISR, and acknowledge by itself."""
-    shrink_to(scene, 1)
-    need(scene.is_acked(scene.produce(1)), "1 should acknowledge alone")
-
-
-def a_lease_that_ends(scene: Scene) -> None:
-    """A leader is cut off, its session ends, another is elected uncleanly: it has stopped (P16)."""
-    alone(scene)
-    scene.do("cut", 1)
-    scene.do("expire", 1)
-    scene.decide()
-    scene.do("unclean", 0)
-    scene.hand(*ROLES)
-    need(scene.part.state.leader in (2, 3), "an unclean election should be possible")
-    scene.produce(1)
-
-
-def a_wrong_suspicion(scene: Scene) -> None:
-    """A leader lives although its port refused: no unclean election before its lease ends (P16)."""
-    alone(scene)
-    scene.do("suspect", 0, 1)
-    scene.decide()
-    scene.do("unclean", 0)
-    scene.hand(*ROLES, to=2)
-    need(scene.world.brokers[1].replicas[0].role is Role.LEADER, "1 should know nothing")
-    scene.produce(1)
-    scene.do("crash", 1)
-    scene.do("expire", 1)
-    scene.decide()
-    scene.do("unclean", 0)
-    need(scene.part.state.leader in (2, 3), "without the session it should be possible")
 
 
 def a_topic_again(scene: Scene) -> None:
@@ -360,8 +326,9 @@ ONE = {"min_isr": 1, "is_unclean_allowed": True}
 SCRIPTS = (
     Script(a_stale_answer, {}, ("recover_stale",)),
     Script(a_suspect_that_is_late, {}, ("recover_any",)),
-    Script(a_lease_that_ends, ONE, ("no_lease",)),
-    Script(a_wrong_suspicion, ONE, ("hasty_unclean",)),
+    Script(leases.a_lease_that_ends, ONE, ("no_lease",)),
+    Script(leases.a_setting_that_is_not_heard, {"min_isr": 1}, ("unheard_lease",)),
+    Script(leases.a_wrong_suspicion, ONE, ("hasty_unclean",)),
     Script(disks.a_dir_returns, {"parts": 2}, ("broker_epoch_for_dir", "return_same_epoch")),
     Script(disks.a_dir_given_up, {}, ("created_at_dir_epoch", "lead_by_dir_epoch")),
     Script(disks.a_move_from_a_lossy_dir, {}, ("move_forgets",)),

@@ -90,9 +90,15 @@ class Reassign(NamedTuple):
 
 
 class ElectUncleanly(NamedTuple):
-    """Event: an operator, or the topic's settings, accept the loss of records."""
+    """Event: an operator, or the topic's settings, accept the loss of records.
+
+    Attributes:
+        is_forced: an operator says that no broker leads whose registration is gone. Otherwise the
+            topic's settings must allow the election, and its last leader must know that.
+    """
 
     key: PartitionKey
+    is_forced: bool = False
 
 
 class DeleteTopic(NamedTuple):

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from cluster.pure import elect, operators
+from cluster.pure import elect, operators, unclean
 from cluster.pure.control_exchange import (
     AskAll,
     ConnectionAccepted,
@@ -113,8 +113,8 @@ class Controller:
                     self._ask(key, entry.state.replicas)
             case Reassign():
                 self._reassign(event)
-            case ElectUncleanly(key):
-                self._elect_uncleanly(key)
+            case ElectUncleanly():
+                self._elect_uncleanly(event)
             case DeleteTopic(key):
                 self._delete(key)
             case CreateTopic():
@@ -282,7 +282,6 @@ class Controller:
                     entry.version,
                     entry.state,
                     is_new and is_older(seen[broker], entry.topic),
-                    entry.config.is_unclean_allowed,
                 )
                 self.effects.append(SendRequest(broker, request))
 
@@ -339,11 +338,13 @@ class Controller:
         state = entry.state._replace(replicas=replicas, target=target)
         self._write(key, PendingWrite(state, (), replicas, ""))
 
-    def _elect_uncleanly(self, key: PartitionKey) -> None:
+    def _elect_uncleanly(self, event: ElectUncleanly) -> None:
+        key, is_forced = event
         entry = self.entry_of(key)
         if entry is None:
             return
-        decision = elect.elect_uncleanly(entry.state, self.known(entry), self.registrations)
+        known, registered = self.known(entry), self.registrations
+        decision = unclean.elect_uncleanly(entry.state, known, registered, is_forced=is_forced)
         if decision is not None:
             replicas = decision.state.replicas
             self._write(key, PendingWrite(decision.state, (), replicas, decision.reason))
@@ -381,6 +382,8 @@ class Controller:
             target=None,
             min_isr=event.config.min_isr,
             flushes=event.config.flushes,
+            is_unclean_allowed=event.config.is_unclean_allowed,
+            is_lease_kept=event.config.is_unclean_allowed,  # nobody has led
         )
         read = StateRead(event.key, event.topic, NO_VERSION, state, event.config)
         self._add(read).is_new = True

@@ -26,6 +26,7 @@ Then the state changes:
 | a member left, and the ISR is below min | it goes to the ELR (P12) |
 | the ISR has min members | the ELR and the suspects are emptied (P12) |
 | the topic's min was changed | the state gets it, and the two rows above apply again (P8) |
+| the topic may elect uncleanly from now on | the state says so, then that the leader knows (P16) |
 | from now on only flushed records count | the same leader gets a new leader epoch (P24) |
 | a reassignment can end | replicas become the target, in a new leader epoch (P18) |
 """
@@ -137,6 +138,7 @@ def next_state(state: State, known: Known, config: TopicConfig) -> Decision:
     """Decide the next state of a partition; the same state if nothing is to be done."""
     members = {**state.elr, **state.isr}
     standings = {m: standing_of(known, m, admitted) for m, admitted in members.items()}
+    is_lease_kept = state.is_unclean_allowed and keeps_lease(state, known)
     state, removed = _judge(state, known, standings)
     reason, is_recovery = LEADS, False
     leader = state.leader
@@ -159,6 +161,10 @@ def next_state(state: State, known: Known, config: TopicConfig) -> Decision:
         state = settle(state._replace(min_isr=config.min_isr), {})
     if state.flushes != config.flushes:
         state = change_flushes(state, flushes=config.flushes)
+    is_allowed = config.is_unclean_allowed
+    state = state._replace(
+        is_unclean_allowed=is_allowed, is_lease_kept=is_allowed and is_lease_kept
+    )
     if state.target is not None and state.leader != NO_BROKER:
         finished = complete(state, known)
         if finished is not None:
@@ -176,6 +182,16 @@ def change_flushes(state: State, *, flushes: bool) -> State:
     if flushes and state.leader != NO_BROKER:
         state = state._replace(leader_epoch=state.leader_epoch + 1)
     return state._replace(flushes=flushes)
+
+
+def keeps_lease(state: State, known: Known) -> bool:
+    """Check that the last leader knows that it must stop when its lease ends (P16).
+
+    A leader that was replaced before it heard of the setting harms nobody: its maximal ISR has the
+    next leader, which does not fetch from it any more once it has answered for its own election.
+    """
+    answer = known.fresh_answer(state.leader)
+    return state.is_lease_kept or (answer is not None and answer.version == known.version)
 
 
 def _judge(
@@ -283,53 +299,6 @@ def remaining_isr(state: State, known: Known) -> dict[int, int] | None:
     target = state.target or ()
     isr = {m: a for m, a in state.isr.items() if m in target}
     return isr if len(isr) == len(target) and len(isr) >= state.min_isr else None
-
-
-def elect_uncleanly(
-    state: State, known: Known, registered: Mapping[int, Registration]
-) -> Decision | None:
-    """Let the longest log of the living replicas lead, also if it lacks records (P16).
-
-    It waits until no former leader can serve: each replica's registration is gone from the store,
-    or the replica has answered since nobody leads.
-
-    Args:
-        registered: the registrations in the store, also of brokers whose port refused a connection.
-    """
-    if state.leader != NO_BROKER:
-        return None
-    logs = []
-    for m in state.replicas:
-        answer = known.fresh_answer(m)
-        if answer is not None and not answer.is_offline:
-            logs.append((answer.last_epoch, answer.log_end_offset, -m))
-    if not logs or not is_lease_over(state, known, registered):
-        return None
-    leader = -max(logs)[2]
-    epoch = known.registration_epoch(leader)
-    state = state._replace(
-        leader=leader,
-        leader_epoch=state.leader_epoch + 1,
-        leader_registration_epoch=epoch,
-        isr={leader: epoch},
-        elr={},
-        suspects=frozenset(),
-        unclean_epoch=state.leader_epoch + 1,
-    )
-    return Decision(state, "an unclean election", (), is_recovery=True)
-
-
-def is_lease_over(state: State, known: Known, registered: Mapping[int, Registration]) -> bool:
-    """Check that no replica can still serve as the leader of an earlier version (P16)."""
-    for m in state.replicas:
-        registration, answer = registered.get(m), known.answers.get(m)
-        if registration is None:
-            continue
-        if answer is None or answer.registration_epoch != registration.registration_epoch:
-            return False
-        if not answer.is_offline and answer.version != known.version:
-            return False
-    return True
 
 
 def change_isr(state: State, known: Known, asked: AlterPartition) -> State | None:

@@ -265,7 +265,8 @@ def on_lease_end(replica: Replica) -> None:
 
 def suspend(replica: Replica) -> None:
     """Give up the lead without a lease; the proposals may still be accepted (P7, P16)."""
-    if replica.role is Role.LEADER and replica.is_unclean_allowed and not replica.has_lease:
+    is_bound = replica.state is not None and replica.state.is_unclean_allowed
+    if replica.role is Role.LEADER and is_bound and not replica.has_lease:
         replica.fail_waiting()
         replica.role, replica.is_suspended = Role.NONE, True
 

@@ -83,7 +83,6 @@ class Replica:
         self.counts_flushed = False
         self.log = LogEnds()
         self.high_watermark = self.leader_high_watermark = 0
-        self.is_unclean_allowed = False
         self.has_lease, self.is_suspended = True, False
         self.role = Role.NONE
         self.version = NO_VERSION
@@ -185,7 +184,6 @@ class Replica:
     def obey(self, request: LeaderAndIsr) -> None:
         """Take over what a request says, but for the role itself."""
         self.state, self.version = request.state, request.version
-        self.is_unclean_allowed = request.is_unclean_allowed
         self.proposed = set()
         self.leader_high_watermark = 0
         self.leader_epoch = max(request.state.leader_epoch, self.leader_epoch)
