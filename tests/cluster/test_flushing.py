@@ -22,9 +22,11 @@ def test_the_mark_is_written_after_the_flush() -> None:
     replica = replica_of(flushed=1)
     replica.host.dirs["a"].flushed_since = 2
     effects = handle(replica, order(state=FLUSHES), 0)
-    assert Flush(3) in effects and not marks(effects)
-    assert marks(handle(replica, Flushed(2), 0)) == []
-    assert handle(replica, Flushed(3), 0)[0] == WriteOwnSince(10, counts_flushed=True)
+    assert Flush(replica.log_life, 3) in effects and not marks(effects)
+    assert marks(handle(replica, Flushed(replica.log_life, 2), 0)) == []
+    assert handle(replica, Flushed(replica.log_life, 3), 0)[0] == WriteOwnSince(
+        10, counts_flushed=True
+    )
     assert (replica.whole_since, replica.counts_flushed) == (10, True)
     assert marks(handle(replica, order(8, state=FLUSHES), 0)) == []
 

@@ -10,8 +10,11 @@ from cluster.pure.attest import DirEntered, DirFailed, SessionBegan
 from cluster.pure.exchange import (
     AppendAsLeader,
     Appended,
+    AppendedAsFollower,
     CreateReplica,
     FetchDue,
+    Flush,
+    Flushed,
     LeaseEnded,
     LeaseRenewed,
     Moved,
@@ -27,7 +30,7 @@ from cluster.pure.exchange import (
 from cluster.pure.partition import handle
 from cluster.pure.replica import Replica, Role
 from cluster.registration import NO_BROKER, NO_TOPIC, TopicIdentity
-from cluster.requests import NEVER, LeaderAndIsr, RoleAnswer, StopReplica
+from cluster.requests import NEVER, FetchAnswer, LeaderAndIsr, RoleAnswer, StopReplica
 from support.replicas import NEWER, STATE, TOPIC, host_of, order, replica_of
 
 BOUND = STATE._replace(is_unclean_allowed=True)  # a leader stops with its lease
@@ -189,7 +192,7 @@ def test_a_failed_dir_ends_the_role() -> None:
     """The waiting produces fail, and the controller is informed."""
     replica = replica_of()
     handle(replica, order(), 0)
-    handle(replica, Appended(((4, 4),), "client", 4, 4), 0)
+    handle(replica, Appended(replica.log_life, ((4, 4),), "client", 4, 4), 0)
     effects = handle(replica, RoleEnded(), 0)
     assert effects[0] == Refuse("client", ProduceError.TIMED_OUT)
     assert answers(effects)[0].is_offline
@@ -203,9 +206,9 @@ def test_the_end_of_a_lease_ends_the_role(is_allowed: bool, role: Role) -> None:
     handle(replica, order(state=STATE._replace(is_unclean_allowed=is_allowed)), 0)
     handle(replica, LeaseEnded(), 0)
     assert replica.role is role
-    expected = (
-        Refuse("client", ProduceError.NOT_LEADER) if is_allowed else AppendAsLeader("client", 4, -1)
-    )
+    refused = Refuse("client", ProduceError.NOT_LEADER)
+    appended = AppendAsLeader(replica.log_life, "client", 4, -1)
+    expected = refused if is_allowed else appended
     assert handle(replica, Produced("client", -1), 0) == [expected]
 
 
@@ -221,7 +224,9 @@ def test_regression_a_renewed_lease_gives_the_role_back() -> None:
         assert handle(replica, Produced("client", -1), 0) == refused
         handle(replica, LeaseRenewed(), 0)
         assert replica.role is Role.LEADER
-        assert handle(replica, Produced("client", -1), 0) == [AppendAsLeader("client", 4, -1)]
+        assert handle(replica, Produced("client", -1), 0) == [
+            AppendAsLeader(replica.log_life, "client", 4, -1)
+        ]
 
 
 def test_regression_nothing_but_the_lease_gives_the_role_back() -> None:
@@ -290,7 +295,7 @@ def test_a_change_of_role_fails_waiting_produces() -> None:
     """The error does not claim that nothing was written (P11, P20)."""
     replica = replica_of()
     handle(replica, order(), 0)
-    handle(replica, Appended(((4, 4),), "client", 4, 4), 0)
+    handle(replica, Appended(replica.log_life, ((4, 4),), "client", 4, 4), 0)
     state = STATE._replace(leader=2, leader_epoch=5)
     effects = handle(replica, order(8, state=state), 0)
     assert Refuse("client", ProduceError.TIMED_OUT) in effects
@@ -302,8 +307,68 @@ def test_an_append_for_an_earlier_epoch_is_not_acknowledged() -> None:
     replica = replica_of()
     handle(replica, order(), 0)
     handle(replica, order(8, state=STATE._replace(leader_epoch=5)), 0)
-    effects = handle(replica, Appended(((4, 4),), "client", 4, 4), 0)
+    effects = handle(replica, Appended(replica.log_life, ((4, 4),), "client", 4, 4), 0)
     assert effects == [Refuse("client", ProduceError.TIMED_OUT)]
+
+
+def test_an_append_to_an_older_log_is_not_in_the_new_one() -> None:
+    """The topic was created again while the disk was slow (P25)."""
+    replica = replica_of()
+    handle(replica, order(), 0)
+    handle(replica, Produced("client", -1), 0)
+    late = Appended(replica.log_life, ((4, 4),), "client", 4, 4)
+    handle(replica, order(1, topic=NEWER), 0)
+    assert handle(replica, late, 0) == [Refuse("client", ProduceError.TIMED_OUT)]
+    assert (replica.log.end, replica.appending) == (0, 0)
+
+
+def test_a_replica_does_not_follow_before_its_appends_have_ended() -> None:
+    """It led when they began; until they end, the end of its log is not known (P25)."""
+    replica = replica_of()
+    handle(replica, order(), 0)
+    handle(replica, Produced("client", -1), 0)
+    handle(replica, order(8, state=STATE._replace(leader=2, leader_epoch=5)), 0)
+    assert replica.role is Role.FOLLOWER
+    assert handle(replica, FetchDue(), 0) == []
+    handle(replica, Appended(replica.log_life, ((4, 4),), "client", 4, 4), 0)
+    (fetch,) = handle(replica, FetchDue(), 0)
+    assert (fetch.request.offset, fetch.request.last_epoch) == (4, 4)
+
+
+def test_an_append_that_ends_in_a_later_role_counts() -> None:
+    """The replica followed when it began, and leads when it ends."""
+    replica = replica_of()
+    handle(replica, order(state=STATE._replace(leader=2)), 0)
+    (fetch,) = handle(replica, FetchDue(), 0)
+    handle(replica, FetchAnswer(fetch.request, 3, "records"), 0)
+    handle(replica, order(8, state=STATE._replace(leader_epoch=5, isr={1: 10}, min_isr=1)), 0)
+    assert replica.high_watermark == 3
+    handle(replica, AppendedAsFollower(replica.log_life, ((4, 4),)), 0)
+    assert (replica.log.end, replica.high_watermark, replica.appending) == (4, 4, 0)
+
+
+@pytest.mark.parametrize("change", ["cut", "move"])
+def test_a_flush_of_an_older_copy_does_not_count(change: str) -> None:
+    """The log was cut, or moved, while the disk was slow (P24, P25)."""
+    replica = replica_of(2, flushed=0)
+    handle(replica, order(), 0)
+    late = Flushed(replica.log_life, 3)
+    (fetch,) = handle(replica, FetchDue(), 0)
+    if change == "cut":
+        handle(replica, FetchAnswer(fetch.request, 2, None, (2, 2)), 0)
+    else:
+        handle(replica, Moved("b", 0), 0)
+    handle(replica, late, 0)
+    assert replica.log.flushed == 0
+    handle(replica, Flushed(replica.log_life, 2), 0)
+    assert replica.log.flushed == 2
+
+
+def test_a_leader_flushes_the_copy_that_it_moved_to() -> None:
+    """The flush of the old copy does not count for it (P24)."""
+    replica = replica_of(flushed=1)
+    handle(replica, order(state=STATE._replace(flushes=True)), 0)
+    assert handle(replica, Moved("b", 1), 0)[-1] == Flush(replica.log_life, 3)
 
 
 def test_a_replica_without_a_role_does_nothing() -> None:

@@ -222,6 +222,11 @@ FLUSH_AT_ONCE = [
         lambda self, dir_id: self.host.whole_since(dir_id, self.own_since, flushes=self.flushes),
     )
 ]
+APPEND_OF_ANY_LOG = [(Replica, "is_of_this_life", lambda self, log: True)]
+FLUSH_OF_ANY_LOG = [(Replica, "is_of_this_copy", Replica.is_of_this_life)]
+FETCH_WHILE_APPENDING = [(follower, "is_appending", lambda replica: False)]
+
+READ_OF_ANY_LOG = [(follower, "epoch_bound", lambda replica: 1 << 31)]
 MARK_STAYS = [(flushing, "unmark", lambda replica: None)]
 
 

@@ -15,6 +15,7 @@ WEIGHTS = {
     "deliver": 10, "decide": 2, "ask": 1, "refresh": 5, "fetch": 7, "produce": 4, "read": 1,
     "checkpoint": 1, "flush": 1, "start": 3, "rejoin": 2, "return": 2, "heal": 1, "expire": 2,
     "again": 1, "succeed": 2, "refused": 1, "accepted": 2, "mend": 1, "hear": 3,
+    "finish": 3,
 }  # fmt: skip
 TURNS_MAX = 60
 
@@ -158,10 +159,12 @@ def heal(steps: Steps) -> None:
     world = steps.world
     world.cut.clear()
     world.net.clear()
-    world.is_slow = world.loses_answer = False
+    world.is_slow = world.loses_answer = world.is_disk_late = False
     while world.answers:
         steps.take(("hear",))
     for m, broker in world.brokers.items():
+        while broker.results:
+            steps.take(("finish", m))
         if not broker.is_up:
             steps.take(("start", m))
         if not broker.is_registered:

@@ -168,6 +168,26 @@ _ALL = (
         ("suspect", "unclean"),
     ),
     Mutant(
+        "append_of_any_log",
+        "an append counts for the log that there is when it ends",
+        r.APPEND_OF_ANY_LOG,
+    ),
+    Mutant(
+        "flush_of_any_log",
+        "a flush counts although the log was cut meanwhile",
+        r.FLUSH_OF_ANY_LOG,
+    ),
+    Mutant(
+        "fetch_while_appending",
+        "a follower fetches before its last append has ended",
+        r.FETCH_WHILE_APPENDING,
+    ),
+    Mutant(
+        "read_of_any_log",
+        "a follower appends records of a later epoch than its leader's",
+        r.READ_OF_ANY_LOG,
+    ),
+    Mutant(
         "unheard_lease",
         "an unclean election trusts a leader that does not know the setting",
         c.UNHEARD_LEASE,

@@ -18,6 +18,7 @@ from cluster.requests import (
     StopReplica,
 )
 from cluster_sim import disk_scripts as disks
+from cluster_sim import late_scripts as late
 from cluster_sim import lease_scripts as leases
 from cluster_sim.checker import Violation
 from cluster_sim.scene import (
@@ -356,5 +357,9 @@ SCRIPTS = (
     Script(disks.a_flush_setting_turned_on, {}, ("flush_at_once",)),
     Script(disks.a_fetch_from_before_the_setting, {}, ("flush_same_epoch",)),
     Script(disks.a_flush_setting_turned_off, {"flushes": True}, ("mark_stays",)),
+    Script(late.a_late_append, {}, ("append_of_any_log",)),
+    Script(late.a_late_flush, {"flushes": True}, ("flush_of_any_log",)),
+    Script(late.an_append_under_way, {}, ("fetch_while_appending",)),
+    Script(late.a_late_read, {}, ("read_of_any_log",)),
     Script(a_proposal_of_the_old_topic, {}, ("requests_by_name",)),
 )

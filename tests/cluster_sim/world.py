@@ -70,6 +70,7 @@ class World:
         self.net: list[Message] = []
         self.cut: set[Any] = set()  # a broker: from the store and the controller; a pair: both
         self.loses_answer = self.is_slow = self.is_unclean_step = False
+        self.is_disk_late = False
         self.answers: list[tuple[SimController, Any]] = []  # of the store, on their way
         self.effects_left = UNLIMITED
         self.registrations: dict[int, Registration] = {}

@@ -42,7 +42,7 @@ def unmark(replica: Replica) -> None:
 def flush(replica: Replica) -> None:
     """Ask for a flush if only flushed records count."""
     if needs_flush(replica):
-        replica.emit(Flush(replica.log.end))
+        replica.emit(Flush(replica.log_life, replica.log.end))
 
 
 def needs_flush(replica: Replica) -> bool:

@@ -208,12 +208,15 @@ def on_produce(replica: Replica, produce: Produced) -> None:
     elif produce.acks == ACKS_ALL and not is_isr_large_enough(replica):
         replica.emit(Refuse(produce.waiter, ProduceError.NOT_ENOUGH_REPLICAS))
     else:
-        replica.emit(AppendAsLeader(produce.waiter, replica.leader_epoch, produce.acks))
+        replica.appending += 1
+        epoch, acks = replica.leader_epoch, produce.acks
+        replica.emit(AppendAsLeader(replica.log_life, produce.waiter, epoch, acks))
 
 
 def on_append(replica: Replica, appended: Appended) -> None:
     """Wait for the other replicas, also with records that are duplicates (P20)."""
     is_leader = replica.role is Role.LEADER and appended.leader_epoch == replica.leader_epoch
+    is_leader = is_leader and replica.is_of_this_life(appended.log)
     if appended.waiter is not None:
         if not is_leader:
             replica.emit(Refuse(appended.waiter, ProduceError.TIMED_OUT))
@@ -221,7 +224,12 @@ def on_append(replica: Replica, appended: Appended) -> None:
             replica.emit(Acknowledge(appended.waiter, appended.end_offset))
         else:
             replica.waiting[appended.waiter] = appended.end_offset, appended.leader_epoch
-    if is_leader:
+    catch_up(replica)
+
+
+def catch_up(replica: Replica) -> None:
+    """Let records count that were appended; some may be of an append that began as follower."""
+    if replica.role is Role.LEADER:
         flush(replica)
         advance(replica)
 

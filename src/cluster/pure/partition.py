@@ -55,14 +55,15 @@ def handle(replica: Replica, event: Any, now: float) -> list[Any]:
             follower.fetch(replica)
         case AppendedAsFollower():
             follower.on_append(replica, event)
+            leader.catch_up(replica)
         case Appended():
             _on_append(replica, event)
         case Produced():
             leader.on_produce(replica, event)
         case LeaderAndIsr():
             on_leader_and_isr(replica, event, now)
-        case Flushed(offset):
-            _on_flush(replica, offset)
+        case Flushed():
+            _on_flush(replica, event)
         case AlterRefused() if is_known_topic(replica, event.topic):
             leader.on_refusal(replica, event.version)
         case Lagged(members):
@@ -84,6 +85,7 @@ def _on_rare(replica: Replica, event: Any) -> None:
             _open(replica, event)
         case RoleEnded():
             replica.end_role()
+            replica.begin_life()
             replica.answer(is_offline=True)
         case LeaseEnded():
             on_lease_end(replica)
@@ -244,12 +246,14 @@ def remove(replica: Replica) -> None:
 def remove_facts(replica: Replica) -> None:
     """Forget the log."""
     replica.exists = replica.is_incomplete = replica.counts_flushed = False
+    replica.begin_life()
     replica.log = LogEnds()
     replica.high_watermark = replica.own_since = 0
 
 
 def _open(replica: Replica, opened: Opened) -> None:
     replica.end_role()
+    replica.begin_life()
     replica.dir_id, replica.topic, replica.exists = opened.dir_id, opened.topic, opened.exists
     replica.log = LogEnds(opened.spans, opened.flushed)
     replica.high_watermark = min(opened.high_watermark, replica.log.end)
@@ -295,9 +299,12 @@ def _move(replica: Replica, dir_id: str, flushed: int) -> None:
     since = moved_since(replica, dir_id)
     replica.dir_id = dir_id
     replica.log.flushed = flushed
+    replica.copy += 1
     if since != replica.own_since:
         replica.own_since = since
         replica.emit(WriteOwnSince(since, replica.counts_flushed))
+    if replica.role is Role.LEADER:
+        flushing.flush(replica)
 
 
 def moved_since(replica: Replica, dir_id: str) -> int:
@@ -306,12 +313,16 @@ def moved_since(replica: Replica, dir_id: str) -> int:
 
 
 def _on_append(replica: Replica, appended: Appended) -> None:
-    replica.log.append_all(appended.spans)
+    if replica.is_of_this_life(appended.log):
+        replica.end_append()
+        replica.log.append_all(appended.spans)
     leader.on_append(replica, appended)
 
 
-def _on_flush(replica: Replica, offset: int) -> None:
-    replica.log.flushed = max(replica.log.flushed, min(offset, replica.log.end))
+def _on_flush(replica: Replica, flushed: Flushed) -> None:
+    if not replica.is_of_this_copy(flushed.log):
+        return
+    replica.log.flushed = max(replica.log.flushed, min(flushed.offset, replica.log.end))
     flushing.mark(replica)
     if replica.role is Role.LEADER:
         leader.advance(replica)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from cluster.pure.attest import Host
 from cluster.pure.exchange import (
     AdvanceHighWatermark,
+    LogLife,
     ProduceError,
     Refuse,
     SendToController,
@@ -60,6 +61,8 @@ class Replica:
         own_since: the replica is not whole since an earlier registration epoch than this.
         counts_flushed: whether the replica's metadata says that only flushed records count (P24).
         unflushed_end: the log end when only flushed records began to count.
+        life: counts the incarnations of the log, and `copy` its cuts and moves too (LogLife).
+        appending: how many appends of this life have not ended.
         version: the version of the state that the replica obeyed last; -1 for none.
         state: that state; None while the replica has no role.
         elected_at: the registration epoch at which this leader was elected.
@@ -82,6 +85,7 @@ class Replica:
         self.own_since = self.unflushed_end = 0
         self.counts_flushed = False
         self.log = LogEnds()
+        self.life = self.copy = self.appending = 0
         self.high_watermark = self.leader_high_watermark = 0
         self.has_lease, self.is_suspended = True, False
         self.role = Role.NONE
@@ -110,6 +114,11 @@ class Replica:
         return self.state.min_isr
 
     @property
+    def log_life(self) -> LogLife:
+        """The present incarnation of the log."""
+        return LogLife(self.topic, self.life, self.copy)
+
+    @property
     def flushes(self) -> bool:
         """Whether the state says that only flushed records count."""
         return self.state is not None and self.state.flushes
@@ -134,6 +143,22 @@ class Replica:
     def whole_since_on(self, dir_id: str) -> int:
         """Give since when the replica is whole if it is on a log dir of this broker (P4, P24)."""
         return self.host.whole_since(dir_id, self.own_since, flushes=self.counts_flushed)
+
+    def begin_life(self) -> None:
+        """Let results of appends and flushes that have not ended be about another log."""
+        self.life, self.copy, self.appending = self.life + 1, self.copy + 1, 0
+
+    def end_append(self) -> None:
+        """Count the end of an append of this life."""
+        self.appending = max(self.appending - 1, 0)
+
+    def is_of_this_life(self, log: LogLife) -> bool:
+        """Check that an append, or a read, was of this log and not of an earlier one."""
+        return log.is_same_life(self.log_life)
+
+    def is_of_this_copy(self, log: LogLife) -> bool:
+        """Check that since the beginning of a flush the log was neither cut nor moved."""
+        return self.is_of_this_life(log) and log.copy == self.copy
 
     def emit(self, effect: Any) -> None:
         """Add an effect of the event that is being handled."""
