@@ -66,6 +66,19 @@ class StopReplica(NamedTuple):
     version: int
 
 
+class StopAnswer(NamedTuple):
+    """Report that a broker has no replica of a topic that a StopReplica names.
+
+    Attributes:
+        version: the version of the StopReplica that is answered.
+    """
+
+    topic: TopicIdentity
+    partition: int
+    broker: int
+    version: int
+
+
 class FollowerFetch(NamedTuple):
     """Ask a leader for records from a follower's log end.
 

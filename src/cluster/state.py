@@ -3,7 +3,7 @@
     {"version":1,"leader":2,"leader_epoch":7,"controller_epoch":3,"isr":[2,3],
      "isr_epochs":{"2":90,"3":41},"elr":{},"suspects":[],"leader_registration_epoch":90,
      "replicas":[1,2,3],"target":null,"min":2,"unclean_epoch":-1,"flushes":false,
-     "unclean_allowed":false,"lease_kept":false}
+     "unclean_allowed":false,"lease_kept":false,"removed":[]}
 
 The first five keys are Kafka's. Kafka's own tools ignore the others. The znode's version is not in
 the JSON: it counts the writes of the state, and each write names the version that it replaces.
@@ -41,6 +41,7 @@ class State(NamedTuple):
         flushes: whether only flushed records count (`flush.before.ack`).
         is_unclean_allowed: whether the topic may elect a leader that lost records.
         is_lease_kept: whether the last leader has heard of that, and so stops with its lease.
+        removed: brokers that may still have a replica, which a reassignment has removed.
     """
 
     leader: int
@@ -57,6 +58,7 @@ class State(NamedTuple):
     flushes: bool = False
     is_unclean_allowed: bool = False
     is_lease_kept: bool = False
+    removed: frozenset[int] = frozenset()
 
 
 def fault_of(state: State) -> str:
@@ -70,6 +72,7 @@ def fault_of(state: State) -> str:
         (elr <= replicas, "the ELR has a broker without a replica"),
         (suspects <= replicas, "the suspects have a broker without a replica"),
         (not isr & elr and not isr & suspects and not elr & suspects, "ISR, ELR, suspects overlap"),
+        (not state.removed & replicas, "a removed broker has a replica"),
         (state.leader == NO_BROKER or state.leader in isr, "the leader is not in the ISR"),
         (state.leader == NO_BROKER or state.leader_epoch >= 1, "a leader of no leader epoch"),
         (state.min_isr >= 1, "min is below 1"),
@@ -105,6 +108,7 @@ def encode_state(state: State) -> bytes:
         "flushes": state.flushes,
         "unclean_allowed": state.is_unclean_allowed,
         "lease_kept": state.is_lease_kept,
+        "removed": sorted(state.removed),
     }
     return json.dumps(document, separators=(",", ":")).encode()
 
@@ -137,6 +141,7 @@ def parse_state(data: bytes | None, path: str) -> State:
         flushes=document.flag("flushes"),
         is_unclean_allowed=document.flag("unclean_allowed"),
         is_lease_kept=document.flag("lease_kept"),
+        removed=frozenset(document.brokers("removed")),
     )
     if fault := fault_of(state):
         raise document.error(fault)

@@ -9,7 +9,14 @@ import pytest
 from cluster.pure import control_exchange as ce
 from cluster.pure.controller import Controller
 from cluster.registration import NO_BROKER, NO_VERSION, Registration, TopicIdentity
-from cluster.requests import AlterPartition, AlterRefused, LeaderAndIsr, RoleAnswer, StopReplica
+from cluster.requests import (
+    AlterPartition,
+    AlterRefused,
+    LeaderAndIsr,
+    RoleAnswer,
+    StopAnswer,
+    StopReplica,
+)
 from cluster.state import State
 
 KEY = ("orders", 0)
@@ -252,6 +259,13 @@ def test_a_reassignment_adds_replicas_first() -> None:
     effects = controller.handle(written(controller, 10), 0)
     assert requests(effects, StopReplica) == {1: StopReplica(TOPIC, 0, 10, 10)}
     assert set(requests(effects, LeaderAndIsr)) == {2, 3, 4}
+    again = controller.handle(ce.Look(KEY), 0)
+    assert requests(again, StopReplica) == {1: StopReplica(TOPIC, 0, 10, 10)}
+    controller.handle(StopAnswer(TOPIC, 0, 1, 9), 0)
+    assert 1 in requests(controller.handle(ce.Look(KEY), 0), StopReplica)
+    controller.handle(StopAnswer(TOPIC, 0, 1, 10), 0)
+    (write,) = controller.handle(ce.Look(KEY), 0)
+    assert write.state.removed == frozenset()
 
 
 @pytest.mark.parametrize(("created", "new_to"), [(25, {1, 2}), (15, {1}), (5, set())])

@@ -253,7 +253,15 @@ def test_a_reassignment_ends_when_all_are_in_sync() -> None:
     state = decision.state
     assert (state.leader, state.leader_epoch, state.leader_registration_epoch) == (2, 4, 20)
     assert (state.replicas, state.target) == ((2, 3, 4), None)
-    assert decision.stopped == (1,)
+    assert state.removed == {1}
+
+
+def test_a_removed_replica_is_remembered_until_it_is_deleted() -> None:
+    """The broker must answer for the present version of the state (P19)."""
+    state = STATE._replace(removed=frozenset({4, 5}))
+    assert decided(state, registered()).state == state
+    known = Known(registered(), {}, VERSION, frozenset({4}))
+    assert next_state(state, known, TopicConfig(2)).state.removed == {5}
 
 
 @pytest.mark.parametrize("broker", ["b2", "b4"])

@@ -30,7 +30,7 @@ from cluster.pure.exchange import (
 from cluster.pure.partition import handle
 from cluster.pure.replica import Replica, Role
 from cluster.registration import NO_BROKER, NO_TOPIC, TopicIdentity
-from cluster.requests import NEVER, FetchAnswer, LeaderAndIsr, RoleAnswer, StopReplica
+from cluster.requests import NEVER, FetchAnswer, LeaderAndIsr, RoleAnswer
 from support.replicas import NEWER, STATE, TOPIC, host_of, order, replica_of
 
 BOUND = STATE._replace(is_unclean_allowed=True)  # a leader stops with its lease
@@ -250,45 +250,6 @@ def test_regression_a_proposal_outlives_the_end_of_a_lease() -> None:
     handle(replica, LeaseEnded(), 0)
     handle(replica, LeaseRenewed(), 0)
     assert replica.proposed == {1, 2, 3}
-
-
-@pytest.mark.parametrize(
-    ("stop", "is_removed"),
-    [
-        (StopReplica(TOPIC, 0, 10, 8), True),
-        (StopReplica(TOPIC, 0, 10, 7), False),
-        (StopReplica(TOPIC, 0, 9, 8), False),
-        (StopReplica(NEWER, 0, 10, 8), False),
-    ],
-)
-def test_a_replica_is_deleted(stop: StopReplica, is_removed: bool) -> None:
-    """Only this topic, on this incarnation, and by a later version (P19)."""
-    replica = replica_of()
-    handle(replica, order(), 0)
-    effects = handle(replica, stop, 0)
-    assert (effects == [RemoveReplica()]) is is_removed
-    assert replica.exists is not is_removed
-    handle(replica, order(8), 0)
-    assert replica.exists is not is_removed or replica.log.end == 0
-
-
-def test_regression_a_late_request_does_not_create_a_deleted_replica_again() -> None:
-    """Only a version after the deletion may assign the replica again (P19)."""
-    replica = replica_of()
-    handle(replica, order(7), 0)
-    handle(replica, StopReplica(TOPIC, 0, 10, 9), 0)
-    for version in (8, 9):
-        assert handle(replica, order(version), 0) == []
-    effects = handle(replica, order(10), 0)
-    assert effects[0] == CreateReplica(TOPIC, "a", 10)
-
-
-def test_regression_a_late_request_creates_nothing_where_nothing_was() -> None:
-    """The StopReplica came first, and the replica had never been created (P19)."""
-    replica = Replica(host_of(), 0)
-    assert handle(replica, StopReplica(TOPIC, 0, 10, 9), 0) == []
-    assert handle(replica, order(9), 0) == []
-    assert CreateReplica(TOPIC, "a", 10) in handle(replica, order(10), 0)
 
 
 def test_a_change_of_role_fails_waiting_produces() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from cluster.pure import controller, elect, unclean
 from cluster.pure.control_exchange import Written
 from cluster.pure.controller import Controller
+from cluster.pure.deletions import Deletions
 from cluster.pure.elect import Decision, Known, Standing
 from cluster.pure.entry import Entry
 from cluster.registration import NO_BROKER, Registration, TopicIdentity
@@ -179,4 +180,7 @@ def keep_epoch(state: State, *, flushes: bool) -> State:
 
 
 FLUSH_SAME_EPOCH = [(elect, "change_flushes", keep_epoch)]
+STOP_ONCE: list[Any] = [(elect, "still_removed", lambda state, known: frozenset())]
+DELETE_ONCE: list[Any] = [(Deletions, "requests", lambda self, seen: [])]
+DELETION_FORGOTTEN = [(Deletions, "read", lambda self, deletions: None)]
 NO_ELR = [(elect, "settle", forget_below_min)]

@@ -11,6 +11,7 @@ I5  A replica is never created while its log dir is bad.
 I6  No record is twice in a leader's log.
 I7  A follower cuts below its high watermark only after an election that is marked as unclean, and
     keeps what it cuts.
+S   After all faults have ended, no replica is left that should have been deleted.
 P2  A state never replaces the state of a newer topic.
 """
 

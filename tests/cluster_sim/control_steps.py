@@ -80,6 +80,12 @@ class ControlSteps(StepsBase):
     def do_ask(self, number: int, part: int) -> None:
         self._tell(number, ce.AskAll(self.world.parts[part].key))
 
+    def find_stops(self) -> Iterator[Step]:
+        return ((number,) for number, _ in self._working())
+
+    def do_stops(self, number: int) -> None:
+        self._tell(number, ce.StopsDue())
+
     def find_refresh(self) -> Iterator[Step]:
         for number, one in self._working():
             if one.room.registrations != self.world.registrations or any(

@@ -15,7 +15,7 @@ WEIGHTS = {
     "deliver": 10, "decide": 2, "ask": 1, "refresh": 5, "fetch": 7, "produce": 4, "read": 1,
     "checkpoint": 1, "flush": 1, "start": 3, "rejoin": 2, "return": 2, "heal": 1, "expire": 2,
     "again": 1, "succeed": 2, "refused": 1, "accepted": 2, "mend": 1, "hear": 3,
-    "finish": 3,
+    "finish": 3, "stops": 1,
 }  # fmt: skip
 TURNS_MAX = 60
 
@@ -139,6 +139,7 @@ def turn(steps: Steps, records: list[int]) -> None:
     """Let everybody do once what there is to do, and let every request arrive."""
     world = steps.world
     steps.take(("refresh", 0))
+    steps.take(("stops", 0))
     for part in world.parts:
         number = part.number
         steps.take(("decide", 0, number))
@@ -155,11 +156,31 @@ def turn(steps: Steps, records: list[int]) -> None:
 
 
 def heal(steps: Steps) -> None:
-    """End all faults, and see that every partition acknowledges again (L)."""
+    """End all faults: every partition acknowledges again (L), and no replica is left over (S)."""
     world = steps.world
     world.cut.clear()
     world.net.clear()
     world.is_slow = world.loses_answer = world.is_disk_late = False
+    end_faults(steps)
+    epochs = [one.room.controller_epoch for one in world.controllers]
+    if world.controller_epoch not in epochs or world.zxid % 2:
+        steps.take(("controller", 1))
+    del world.controllers[:-1]
+    records = [new_record(world, part.number) for part in world.parts]
+    for _ in range(TURNS_MAX):
+        for m in list(world.controllers[0].room.gone):
+            steps.take(("accepted", 0, m))
+        turn(steps, records)
+        if is_healed(world, records):
+            return
+    if not is_acknowledged(world, records):
+        raise Violation(f"L nobody acknowledges at the end: {[p.state for p in world.parts]}")
+    raise Violation(f"S replicas are not deleted: {world.strays()}, {world.deletions}")
+
+
+def end_faults(steps: Steps) -> None:
+    """Let the store and the disks answer, and brokers and log dirs return."""
+    world = steps.world
     while world.answers:
         steps.take(("hear",))
     for m, broker in world.brokers.items():
@@ -173,19 +194,15 @@ def heal(steps: Steps) -> None:
         for dir_id, disk in broker.disks.items():
             if not disk.is_good:
                 steps.take(("return", m, dir_id))
-    epochs = [one.room.controller_epoch for one in world.controllers]
-    if world.controller_epoch not in epochs or world.zxid % 2:
-        steps.take(("controller", 1))
-    del world.controllers[:-1]
-    records = [new_record(world, part.number) for part in world.parts]
-    for _ in range(TURNS_MAX):
-        for m in list(world.controllers[0].room.gone):
-            steps.take(("accepted", 0, m))
-        turn(steps, records)
-        is_done = [
-            records[part.number] in part.checker.acked and part.state.target is None
-            for part in world.parts
-        ]
-        if all(is_done):
-            return
-    raise Violation(f"L nobody acknowledges after all is healed: {[p.state for p in world.parts]}")
+
+
+def is_acknowledged(world: World, records: list[int]) -> bool:
+    """Check that every partition has acknowledged its last record."""
+    return all(records[part.number] in part.checker.acked for part in world.parts)
+
+
+def is_healed(world: World, records: list[int]) -> bool:
+    """Check that nothing is left to do: no reassignment, and no replica to delete."""
+    is_calm = all(part.state.target is None and not part.state.removed for part in world.parts)
+    is_clean = not world.deletions and not world.strays()
+    return is_calm and is_clean and is_acknowledged(world, records)

@@ -192,6 +192,13 @@ _ALL = (
         "an unclean election trusts a leader that does not know the setting",
         c.UNHEARD_LEASE,
     ),
+    Mutant("stop_once", "a removed replica is asked for only once", c.STOP_ONCE, brokers=4),
+    Mutant("delete_once", "the replica of a deleted topic is asked for only once", c.DELETE_ONCE),
+    Mutant(
+        "deletion_forgotten",
+        "a new controller does not know what was to be deleted",
+        c.DELETION_FORGOTTEN,
+    ),
     Mutant("no_elr", "members that leave an ISR below min are forgotten", c.NO_ELR),
 )
 

@@ -20,6 +20,7 @@ from cluster.requests import (
 from cluster_sim import disk_scripts as disks
 from cluster_sim import late_scripts as late
 from cluster_sim import lease_scripts as leases
+from cluster_sim import stop_scripts as stops
 from cluster_sim.checker import Violation
 from cluster_sim.scene import (
     ROLES,
@@ -361,5 +362,9 @@ SCRIPTS = (
     Script(late.a_late_flush, {"flushes": True}, ("flush_of_any_log",)),
     Script(late.an_append_under_way, {}, ("fetch_while_appending",)),
     Script(late.a_late_read, {}, ("read_of_any_log",)),
+    Script(stops.a_lost_stop, {"brokers": 4, "spare": 1}, ("stop_once",)),
+    Script(stops.a_topic_again_at_once, {}, ("other_id_ignored",)),
+    Script(stops.a_lost_deletion, {"brokers": 4}, ("delete_once",)),
+    Script(stops.a_deletion_without_a_controller, {"brokers": 4}, ("deletion_forgotten",)),
     Script(a_proposal_of_the_old_topic, {}, ("requests_by_name",)),
 )

@@ -71,6 +71,7 @@ class World:
         self.cut: set[Any] = set()  # a broker: from the store and the controller; a pair: both
         self.loses_answer = self.is_slow = self.is_unclean_step = False
         self.is_disk_late = False
+        self.deletions: dict[tuple[str, int], ce.Deletion] = {}  # kept in the store
         self.answers: list[tuple[SimController, Any]] = []  # of the store, on their way
         self.effects_left = UNLIMITED
         self.registrations: dict[int, Registration] = {}
@@ -143,6 +144,7 @@ class World:
         kept = [one for one in self.controllers[-1:] if self.brokers[one.host].is_up]
         controller = SimController(self.controller_epoch, host)
         self.controllers = [*kept, controller]
+        self.tell(controller, ce.DeletionsRead(tuple(self.deletions.values())))
         for part in self.parts:
             self.read(controller, part)
 
@@ -169,6 +171,10 @@ class World:
                     self._write(controller, effect)
                 case ce.ReadState(key):
                     self.read(controller, next(p for p in self.parts if p.key == key))
+                case ce.KeepDeletion(deletion):
+                    self.deletions[deletion.topic.topic_id, deletion.partition] = deletion
+                case ce.ForgetDeletion(topic, partition):
+                    self.deletions.pop((topic.topic_id, partition), None)
                 case ce.ReportLoss() | ce.Reject():
                     pass
                 case _:
@@ -222,6 +228,16 @@ class World:
         part.checker = Checker(self, part.number, part.topic)
         self.tell(controller, ce.RegistrationsRead(self.registrations))
         self.tell(controller, ce.CreateTopic(part.key, part.topic, replicas, self.config))
+
+    def strays(self) -> list[tuple[int, int]]:
+        """Name the brokers and partitions whose replica should have been deleted."""
+        return [
+            (m, part.number)
+            for m, broker in self.brokers.items()
+            for part in self.parts
+            if broker.stored[part.number].exists
+            and (broker.stored[part.number].topic, m in part.state.replicas) != (part.topic, True)
+        ]
 
     def check(self) -> None:
         """Judge all partitions."""

@@ -20,6 +20,20 @@ class TopicConfig(NamedTuple):
     flushes: bool = False
 
 
+class Deletion(NamedTuple):
+    """The replicas of a partition that was deleted, and must be deleted on their brokers.
+
+    Attributes:
+        version: a later version than any that a replica of this topic has obeyed.
+        brokers: the brokers that have not answered yet.
+    """
+
+    topic: TopicIdentity
+    partition: int
+    version: int
+    brokers: frozenset[int]
+
+
 # --- events ---
 
 
@@ -107,6 +121,16 @@ class DeleteTopic(NamedTuple):
     key: PartitionKey
 
 
+class DeletionsRead(NamedTuple):
+    """Event: the deletions that earlier controllers have not completed (KeepDeletion)."""
+
+    deletions: tuple[Deletion, ...]
+
+
+class StopsDue(NamedTuple):
+    """Event: ask the brokers again that have not answered a StopReplica for a deleted topic."""
+
+
 class CreateTopic(NamedTuple):
     """Event: a topic was created, and this partition has no state yet."""
 
@@ -156,6 +180,19 @@ class SendRequest(NamedTuple):
 
     broker: int
     request: LeaderAndIsr | StopReplica | AlterRefused
+
+
+class KeepDeletion(NamedTuple):
+    """Effect: write a deletion into the store durably, so that the next controller reads it."""
+
+    deletion: Deletion
+
+
+class ForgetDeletion(NamedTuple):
+    """Effect: remove a deletion from the store, because no broker has a replica any more."""
+
+    topic: TopicIdentity
+    partition: int
 
 
 class ReportLoss(NamedTuple):

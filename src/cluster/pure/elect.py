@@ -28,6 +28,7 @@ Then the state changes:
 | the topic's min was changed | the state gets it, and the two rows above apply again (P8) |
 | the topic may elect uncleanly from now on | the state says so, then that the leader knows (P16) |
 | from now on only flushed records count | the same leader gets a new leader epoch (P24) |
+| a removed replica was deleted | its broker is asked no more (P19) |
 | a reassignment can end | replicas become the target, in a new leader epoch (P18) |
 """
 
@@ -53,11 +54,13 @@ class Known(NamedTuple):
         registrations: the registrations of the brokers that are not DOWN.
         answers: the last answer of each replica of the partition.
         version: the version of the state that the decision is made from.
+        stopped: brokers that answered for this version that they have no replica.
     """
 
     registrations: Mapping[int, Registration]
     answers: Mapping[int, RoleAnswer]
     version: int
+    stopped: frozenset[int] = frozenset()
 
     def registration_epoch(self, broker: int) -> int:
         """Give the registration epoch of a broker that is registered."""
@@ -86,13 +89,11 @@ class Decision(NamedTuple):
     """The next state, why it has the leader that it has, and what follows from it.
 
     Attributes:
-        stopped: the brokers whose replicas are deleted after the state was written.
         is_recovery: whether the new leader may lack records that were acknowledged.
     """
 
     state: State
     reason: str
-    stopped: tuple[int, ...] = ()
     is_recovery: bool = False
 
 
@@ -163,14 +164,15 @@ def next_state(state: State, known: Known, config: TopicConfig) -> Decision:
         state = change_flushes(state, flushes=config.flushes)
     is_allowed = config.is_unclean_allowed
     state = state._replace(
-        is_unclean_allowed=is_allowed, is_lease_kept=is_allowed and is_lease_kept
+        is_unclean_allowed=is_allowed,
+        is_lease_kept=is_allowed and is_lease_kept,
+        removed=still_removed(state, known),
     )
     if state.target is not None and state.leader != NO_BROKER:
         finished = complete(state, known)
         if finished is not None:
-            stopped = tuple(m for m in state.replicas if m not in finished.replicas)
-            return Decision(finished, "the reassignment is complete", stopped, is_recovery)
-    return Decision(state, reason, (), is_recovery)
+            return Decision(finished, "the reassignment is complete", is_recovery)
+    return Decision(state, reason, is_recovery)
 
 
 def change_flushes(state: State, *, flushes: bool) -> State:
@@ -182,6 +184,11 @@ def change_flushes(state: State, *, flushes: bool) -> State:
     if flushes and state.leader != NO_BROKER:
         state = state._replace(leader_epoch=state.leader_epoch + 1)
     return state._replace(flushes=flushes)
+
+
+def still_removed(state: State, known: Known) -> frozenset[int]:
+    """Name the brokers that may still have a removed replica: they are asked again (P19)."""
+    return state.removed - known.stopped
 
 
 def keeps_lease(state: State, known: Known) -> bool:
@@ -291,6 +298,7 @@ def complete(state: State, known: Known) -> State | None:
         suspects=state.suspects & set(state.target),
         replicas=state.target,
         target=None,
+        removed=state.removed | frozenset(state.replicas) - set(state.target),
     )
 
 

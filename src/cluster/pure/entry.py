@@ -17,7 +17,6 @@ class PendingWrite(NamedTuple):
     """
 
     state: State
-    stopped: tuple[int, ...]
     informed: tuple[int, ...]
     loss: str
     number: int = 0
@@ -28,16 +27,18 @@ class Entry:
 
     Attributes:
         answers: the last answer of each replica, for this topic.
+        stopped: the last version for which a broker answered that it has no replica.
         is_new: whether this controller created the topic, and nobody has led it yet (P17).
         pending: the write that is under way.
     """
 
-    __slots__ = ("answers", "config", "is_new", "pending", "state", "topic", "version")
+    __slots__ = ("answers", "config", "is_new", "pending", "state", "stopped", "topic", "version")
 
     def __init__(self, read: StateRead) -> None:
         self.topic, self.config = read.topic, read.config
         self.version, self.state = read.version, read.state
         self.answers: dict[int, RoleAnswer] = {}
+        self.stopped: dict[int, int] = {}
         self.is_new = False
         self.pending: PendingWrite | None = None
 

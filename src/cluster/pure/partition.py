@@ -9,6 +9,7 @@
 | LeaderAndIsr that names another leader | it follows |
 | LeaderAndIsr that a StopReplica of the same or a later version overtook | none (P19) |
 | StopReplica of this topic, incarnation, and a later version | the replica is removed (P19) |
+| StopReplica of an incarnation and topic that has no replica here | answer (P19) |
 | RoleEnded, Opened | no role (P6) |
 | LeaseEnded | a leader that may be replaced by an unclean election stops (P16) |
 | LeaseRenewed | it leads again, if its session lives (P16) |
@@ -34,13 +35,21 @@ from cluster.pure.exchange import (
     Produced,
     RemoveReplica,
     RoleEnded,
+    SendToController,
     Tick,
     WriteOwnSince,
 )
 from cluster.pure.log_ends import LogEnds
 from cluster.pure.replica import Replica, Role
 from cluster.registration import NO_BROKER, NO_TOPIC, NO_VERSION, TopicIdentity
-from cluster.requests import AlterRefused, FetchAnswer, FollowerFetch, LeaderAndIsr, StopReplica
+from cluster.requests import (
+    AlterRefused,
+    FetchAnswer,
+    FollowerFetch,
+    LeaderAndIsr,
+    StopAnswer,
+    StopReplica,
+)
 from cluster.state import State
 
 
@@ -217,15 +226,34 @@ def may_lead(replica: Replica, state: State) -> bool:
 
 
 def on_stop(replica: Replica, request: StopReplica) -> None:
-    """Delete the replica, unless a later version has assigned it again (P19)."""
-    has_nothing = replica.topic.is_same(NO_TOPIC) and not replica.exists
-    if has_nothing and is_addressed(replica, request.broker_epoch):
-        replica.topic = request.topic  # so that requests which this one overtook create nothing
+    """Delete the replica, unless a later version has assigned it again (P19).
+
+    The answer says that nothing is left, also to a request that is repeated.
+    """
+    is_here = is_addressed(replica, request.broker_epoch)
+    if is_here and not replica.exists and request.topic.created > replica.topic.created:
+        # So that requests which this one overtook create nothing.
+        replica.topic, replica.version, replica.leader_epoch = request.topic, NO_VERSION, 0
     is_known = is_known_topic(replica, request.topic)
     if is_known and replica.is_dir_good and may_stop(replica, request):
         version = max(replica.version, request.version)
         remove(replica)
         replica.version = version
+    if is_here and is_stopped(replica, request):
+        answer = StopAnswer(request.topic, replica.partition, replica.broker_id, request.version)
+        replica.emit(SendToController(answer))
+
+
+def is_stopped(replica: Replica, request: StopReplica) -> bool:
+    """Check that this broker has no replica of a topic, and will not create one any more.
+
+    A log dir that does not work may have one. A replica without a topic id may be the one.
+    """
+    if is_known_topic(replica, request.topic):
+        is_gone = not replica.exists and request.version <= replica.version
+    else:
+        is_gone = request.topic.created < replica.topic.created
+    return is_gone and replica.host.are_all_good
 
 
 def may_stop(replica: Replica, request: StopReplica) -> bool:
