@@ -113,6 +113,14 @@ def test_a_replica_is_whole_since_the_larger_number() -> None:
     assert not host.are_all_good
 
 
+def test_what_a_dir_lost_before_a_replica_came_is_no_loss_of_it() -> None:
+    """A dir loses only what is on it (P4)."""
+    host = started()
+    assert host.whole_since("a", 2, flushes=False, placed_since=5) == 2
+    assert host.whole_since("a", 2, flushes=False, placed_since=4) == 5
+    assert host.whole_since("a", 7, flushes=False, placed_since=4) == 7
+
+
 def test_a_stop_leaves_a_mark() -> None:
     """The entry of a clean stop keeps the numbers over a reboot."""
     entry = started().dirs["a"].entry(is_stopped_cleanly=True)

@@ -184,6 +184,14 @@ def test_the_longest_log_of_the_suspects_leads() -> None:
     assert decision.is_recovery and state.unclean_epoch == state.leader_epoch == 4
 
 
+def test_regression_a_topic_that_nobody_has_led_loses_nothing() -> None:
+    """Its brokers were restarted before the first election, so their replicas are not whole."""
+    never = SUSPECTS._replace(leader_epoch=0)
+    decision = decided(never, registered(), answer(1, 10), answer(2, 20))
+    assert (decision.state.leader, decision.is_recovery) == (1, False)
+    assert decision.state.unclean_epoch == -1
+
+
 @pytest.mark.parametrize(
     "second",
     [

@@ -25,7 +25,7 @@ def test_the_mark_is_written_after_the_flush() -> None:
     assert Flush(replica.log_life, 3) in effects and not marks(effects)
     assert marks(handle(replica, Flushed(replica.log_life, 2), 0)) == []
     assert handle(replica, Flushed(replica.log_life, 3), 0)[0] == WriteOwnSince(
-        10, counts_flushed=True
+        10, counts_flushed=True, placed_since=0
     )
     assert (replica.whole_since, replica.counts_flushed) == (10, True)
     assert marks(handle(replica, order(8, state=FLUSHES), 0)) == []
@@ -53,7 +53,7 @@ def test_the_mark_goes_before_other_records_count() -> None:
     replica = replica_of(counts_flushed=True)
     handle(replica, order(state=FLUSHES), 0)
     effects = handle(replica, order(8), 0)
-    assert effects[0] == WriteOwnSince(0, counts_flushed=False)
+    assert effects[0] == WriteOwnSince(0, counts_flushed=False, placed_since=0)
     assert not replica.counts_flushed
 
 
@@ -67,7 +67,7 @@ def test_a_new_replica_has_nothing_to_flush() -> None:
     """It gets the mark with its first role, and loses it with its records."""
     replica = Replica(replica_of().host, 0)
     effects = handle(replica, order(state=FLUSHES), 0)
-    assert marks(effects) == [WriteOwnSince(10, counts_flushed=True)]
+    assert marks(effects) == [WriteOwnSince(10, counts_flushed=True, placed_since=0)]
     handle(replica, Opened("a", TOPIC, exists=False), 0)
     assert not replica.counts_flushed
 
@@ -78,4 +78,4 @@ def test_a_copy_keeps_the_mark() -> None:
     replica.host.dirs["b"].flushed_since = 8
     handle(replica, order(state=FLUSHES), 0)
     moved = handle(replica, Moved("b", 3), 0)
-    assert moved == [WriteOwnSince(10, counts_flushed=True)]
+    assert moved == [WriteOwnSince(10, counts_flushed=True, placed_since=10)]

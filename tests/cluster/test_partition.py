@@ -139,10 +139,25 @@ def test_a_leader_that_moves_keeps_its_role() -> None:
     replica = replica_of()
     replica.host.handle(DirEntered("b", 15), 0)
     handle(replica, order(), 0)
-    assert handle(replica, Moved("b", 3), 0) == [WriteOwnSince(15, counts_flushed=False)]
+    moved = WriteOwnSince(10, counts_flushed=False, placed_since=15)
+    assert handle(replica, Moved("b", 3), 0) == [moved]
     (answer,) = answers(handle(replica, order(8), 0))
     assert replica.role is Role.LEADER
-    assert (answer.whole_since, answer.held_since) == (15, 15)
+    assert (answer.whole_since, answer.held_since) == (10, 15)
+
+
+def test_a_moved_replica_carries_the_losses_of_its_old_dir() -> None:
+    """And later those of its new dir, but not what that one lost before the move (P4)."""
+    replica = replica_of()
+    dirs = replica.host.dirs
+    dirs["a"].whole_since, dirs["b"].whole_since = 20, 30
+    assert replica.whole_since == 20
+    handle(replica, Moved("b", 3), 0)
+    assert replica.whole_since == 20
+    dirs["b"].whole_since = 31
+    assert replica.whole_since == 31
+    handle(replica, Moved("a", 3), 0)
+    assert replica.whole_since == 31
 
 
 def test_an_incomplete_replica_is_never_whole() -> None:

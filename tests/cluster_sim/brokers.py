@@ -246,11 +246,14 @@ class SimBroker:
                 stored.clear()
                 stored.exists, stored.topic, stored.dir_id = True, topic, dir_id
                 stored.own_since = own_since
+                if own_since > topic.created:  # nobody knows that there was none before
+                    self.world.parts[number].checker.has_fault = True
             case x.RemoveReplica():
                 stored.clear()
                 stored.life += 1
-            case x.WriteOwnSince(own_since, counts_flushed):
-                stored.own_since, stored.counts_flushed = own_since, counts_flushed
+            case x.WriteOwnSince(own_since, counts_flushed, placed_since):
+                stored.own_since, stored.placed_since = own_since, placed_since
+                stored.counts_flushed = counts_flushed
             case x.Refuse():
                 pass
             case _:

@@ -218,10 +218,18 @@ FLUSH_LATE = [
 FLUSH_AT_ONCE = [
     (
         Replica,
-        "whole_since_on",
-        lambda self, dir_id: self.host.whole_since(dir_id, self.own_since, flushes=self.flushes),
+        "whole_since",
+        property(lambda self: self.whole_since_if(flushes=self.flushes)),
     )
 ]
+
+
+def since_of_dir(self: Host, dir_id: str, own_since: int, *, flushes: bool, **_: int) -> int:
+    return _whole_since(self, dir_id, own_since, flushes=flushes)
+
+
+_whole_since = Host.whole_since
+MOVED_IS_LOSSY = [(Host, "whole_since", since_of_dir)]
 APPEND_OF_ANY_LOG = [(Replica, "is_of_this_life", lambda self, log: True)]
 FLUSH_OF_ANY_LOG = [(Replica, "is_of_this_copy", Replica.is_of_this_life)]
 FETCH_WHILE_APPENDING = [(follower, "is_appending", lambda replica: False)]
@@ -248,7 +256,7 @@ CREATED_AT_DIR_EPOCH = [
 LEAD_BY_DIR_EPOCH = [
     (Replica, "held_since", property(lambda self: self.host.dirs[self.dir_id].epoch))
 ]
-MOVE_FORGETS = [(partition, "moved_since", lambda replica, dir_id: replica.own_since)]
+MOVE_FORGETS = [(partition, "moved_since", lambda replica: replica.own_since)]
 
 
 def obey_by_name(replica: Replica, request: LeaderAndIsr, now: float) -> None:

@@ -11,6 +11,7 @@ I5  A replica is never created while its log dir is bad.
 I6  No record is twice in a leader's log.
 I7  A follower cuts below its high watermark only after an election that is marked as unclean, and
     keeps what it cuts.
+R   A loss is reported only after a physical fault of a replica, or an unclean election.
 S   After all faults have ended, no replica is left that should have been deleted.
 P2  A state never replaces the state of a newer topic.
 """
@@ -43,6 +44,8 @@ class Checker:
         excused: the offsets and records that are counted as lost.
         tainted: the first offset whose loss is excused; records after it may differ.
         unclean_epoch: the leader epoch of the last unclean election.
+        has_fault: whether a replica's broker lost power, its log dir failed or was replaced,
+            or the replica was created later than the topic.
         flushed: the offsets that a leader counted while the topic counts only flushed records.
     """
 
@@ -57,6 +60,7 @@ class Checker:
         self.tainted = NOWHERE
         self.unclean_epoch = -1
         self.flushed: set[int] = set()
+        self.has_fault = False
 
     def see(self, record: int, offset: int) -> None:
         """Note that a client may rely on the record at an offset.
@@ -121,6 +125,7 @@ class Checker:
         """Note that a physical fault takes the records from an offset on."""
         if stored.topic != self.topic:
             return
+        self.has_fault = True
         for offset in range(keep, len(stored.records)):
             self.lossy.add(broker)
             key = offset, stored.records[offset][1]
@@ -136,6 +141,11 @@ class Checker:
         if (is_too_early or is_kept) and self.unclean_epoch == -1:
             raise Violation(f"I1 faults on {sorted(self.lossy)} took offsets {sorted(gone)}")
         self.excuse(gone)
+
+    def on_report(self, reason: str) -> None:
+        """Judge a report that acknowledged records may be lost."""
+        if not self.has_fault and self.unclean_epoch == -1:
+            raise Violation(f"R no fault took a record, and a loss is reported: {reason}")
 
     def on_unclean_election(self, epoch: int, leader: int) -> None:
         """Excuse what the leader lacks."""

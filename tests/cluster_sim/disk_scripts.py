@@ -162,3 +162,17 @@ def a_flush_setting_turned_off(scene: Scene) -> None:
     scene.decide()
     end_of(scene, 1)
     need(scene.part.state.leader == -1, "2 should not lead")
+
+
+def a_leader_moves_to_a_dir_that_came_back(scene: Scene) -> None:
+    """Its broker was admitted before the dir came back, and the replica lost nothing (P4)."""
+    shrink_to(scene, 1)
+    scene.do("disk", 1, "b", 0)
+    scene.do("return", 1, "b")
+    scene.drop()
+    scene.decide()
+    scene.do("move", 0, 1)
+    scene.do("ask", 0, 0)
+    scene.hand(LeaderAndIsr, RoleAnswer)
+    scene.decide()
+    need(set(scene.part.state.isr) == {1}, "1 should stay in the ISR")

@@ -48,7 +48,7 @@ class StoredReplica:
         self.exists = False
         self.records: list[Entry] = []
         self.flushed = self.checkpoint = self.own_since = self.life = 0
-        self.counts_flushed = False
+        self.counts_flushed, self.placed_since = False, 0
 
     def lose(self, keep: int) -> None:
         """Lose the records from an offset on."""
@@ -59,7 +59,7 @@ class StoredReplica:
         """Lose everything."""
         self.records = []
         self.exists = self.counts_flushed = False
-        self.flushed = self.checkpoint = self.own_since = 0
+        self.flushed = self.checkpoint = self.own_since = self.placed_since = 0
 
     def opened(self) -> Opened:
         """Give the event of a log dir that was read."""
@@ -72,4 +72,5 @@ class StoredReplica:
             min(self.checkpoint, len(self.records)),
             self.own_since,
             counts_flushed=self.counts_flushed,
+            placed_since=self.placed_since,
         )

@@ -153,6 +153,11 @@ _ALL = (
         r.MOVE_FORGETS,
         ("disk", "move"),
     ),
+    Mutant(
+        "moved_is_lossy",
+        "a moved replica takes over what its new dir lost before",
+        r.MOVED_IS_LOSSY,
+    ),
     Mutant("roles_by_name", "roles and deletions are obeyed by name", r.ROLES_BY_NAME),
     Mutant(
         "requests_by_name",

@@ -175,7 +175,10 @@ class World:
                     self.deletions[deletion.topic.topic_id, deletion.partition] = deletion
                 case ce.ForgetDeletion(topic, partition):
                     self.deletions.pop((topic.topic_id, partition), None)
-                case ce.ReportLoss() | ce.Reject():
+                case ce.ReportLoss(key, reason):
+                    part = next(p for p in self.parts if p.key == key)
+                    part.checker.on_report(reason)
+                case ce.Reject():
                     pass
                 case _:
                     raise AssertionError(effect)

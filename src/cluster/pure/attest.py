@@ -188,10 +188,19 @@ class Host:
         """Whether every log dir works, so that a replica that is not found does not exist."""
         return all(log_dir.is_good for log_dir in self.dirs.values())
 
-    def whole_since(self, dir_id: str, own_since: int, *, flushes: bool) -> int:
-        """Give since when a replica is whole: the larger of its own number and its log dir's."""
+    def whole_since(
+        self, dir_id: str, own_since: int, *, flushes: bool, placed_since: int = 0
+    ) -> int:
+        """Give since when a replica is whole: the larger of its own number and its log dir's.
+
+        What the log dir lost before the replica was placed there is no loss of the replica.
+
+        Args:
+            placed_since: the dir's whole_since when the replica was placed there.
+        """
         log_dir = self.dirs[dir_id]
-        return max(own_since, log_dir.flushed_since if flushes else log_dir.whole_since)
+        since = log_dir.flushed_since if flushes else log_dir.whole_since
+        return max(own_since, since) if since > placed_since else own_since
 
     def on_failure(self, dir_id: str) -> list[Effect]:
         """Record the failure first: the process may be killed at any moment."""

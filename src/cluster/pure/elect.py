@@ -149,7 +149,7 @@ def next_state(state: State, known: Known, config: TopicConfig) -> Decision:
         reason = "the first whole replica of the ISR, or else of the ELR, leads"
         if not able and not state.isr and not state.elr and not removed:
             able, reason = recoverable(state, known)
-            is_recovery = bool(able)
+            is_recovery = bool(able) and has_led(state)
         if able:
             state = _lead(state, known, _first(state.replicas, able), standings, removed)
             if is_recovery:
@@ -271,6 +271,11 @@ def recoverable(state: State, known: Known) -> tuple[list[int], str]:
         assert answer is not None
         logs.append(((answer.last_epoch, answer.log_end_offset), -m))
     return [-max(logs)[1]], "all candidates lost records, and the latest log leads"
+
+
+def has_led(state: State) -> bool:
+    """Check that somebody has led: otherwise no record was acknowledged, so none can be lost."""
+    return state.leader_epoch > 0
 
 
 def may_recover_by(answer: RoleAnswer | None, version: int) -> bool:

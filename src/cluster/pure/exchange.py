@@ -51,6 +51,7 @@ class Opened(NamedTuple):
         topic: the topic of the replica, or NO_TOPIC if there is none.
         spans: each leader epoch of the log, and the offset at which it ends.
         own_since: since when the replica itself is whole, from its metadata.
+        placed_since: since when its log dir was whole when the replica moved there.
         counts_flushed: whether its metadata says that it counted only flushed records (P24).
         is_incomplete: whether another copy may have more records.
     """
@@ -64,6 +65,7 @@ class Opened(NamedTuple):
     own_since: int = 0
     is_incomplete: bool = False
     counts_flushed: bool = False
+    placed_since: int = 0
 
 
 class RoleEnded(NamedTuple):
@@ -192,10 +194,12 @@ class WriteOwnSince(NamedTuple):
     Attributes:
         counts_flushed: whether since then only flushed records count, so that a loss of power
             takes nothing that counts (P24).
+        placed_since: what the log dir lost before this is no loss of the replica.
     """
 
     own_since: int
     counts_flushed: bool
+    placed_since: int
 
 
 class AppendAsLeader(NamedTuple):

@@ -8,7 +8,7 @@ Before a record counts that is not flushed, the mark is removed.
 
 from __future__ import annotations
 
-from cluster.pure.exchange import Flush, WriteOwnSince
+from cluster.pure.exchange import Flush
 from cluster.pure.replica import Replica
 
 
@@ -30,13 +30,13 @@ def mark(replica: Replica) -> None:
     if is_due and replica.log.flushed >= min(replica.unflushed_end, replica.log.end):
         replica.own_since = replica.whole_since
         replica.counts_flushed = True
-        replica.emit(WriteOwnSince(replica.own_since, counts_flushed=True))
+        replica.write_own_since()
 
 
 def unmark(replica: Replica) -> None:
     """Remove the mark, because from now on records count that are not flushed."""
     replica.counts_flushed = False
-    replica.emit(WriteOwnSince(replica.own_since, counts_flushed=False))
+    replica.write_own_since()
 
 
 def flush(replica: Replica) -> None:

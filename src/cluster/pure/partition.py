@@ -37,7 +37,6 @@ from cluster.pure.exchange import (
     RoleEnded,
     SendToController,
     Tick,
-    WriteOwnSince,
 )
 from cluster.pure.log_ends import LogEnds
 from cluster.pure.replica import Replica, Role
@@ -276,7 +275,7 @@ def remove_facts(replica: Replica) -> None:
     replica.exists = replica.is_incomplete = replica.counts_flushed = False
     replica.begin_life()
     replica.log = LogEnds()
-    replica.high_watermark = replica.own_since = 0
+    replica.high_watermark = replica.own_since = replica.placed_since = 0
 
 
 def _open(replica: Replica, opened: Opened) -> None:
@@ -286,7 +285,7 @@ def _open(replica: Replica, opened: Opened) -> None:
     replica.log = LogEnds(opened.spans, opened.flushed)
     replica.high_watermark = min(opened.high_watermark, replica.log.end)
     replica.own_since, replica.is_incomplete = opened.own_since, opened.is_incomplete
-    replica.counts_flushed = opened.counts_flushed
+    replica.counts_flushed, replica.placed_since = opened.counts_flushed, opened.placed_since
 
 
 def on_lease_end(replica: Replica) -> None:
@@ -324,20 +323,23 @@ def resume(replica: Replica) -> None:
 def _move(replica: Replica, dir_id: str, flushed: int) -> None:
     is_counted = flushed >= replica.log.flushed
     assert is_counted or not replica.counts_flushed, "the copy lacks flushed records"
-    since = moved_since(replica, dir_id)
+    numbers = moved_since(replica), replica.host.dirs[dir_id].whole_since
     replica.dir_id = dir_id
     replica.log.flushed = flushed
     replica.copy += 1
-    if since != replica.own_since:
-        replica.own_since = since
-        replica.emit(WriteOwnSince(since, replica.counts_flushed))
+    if numbers != (replica.own_since, replica.placed_since):
+        replica.own_since, replica.placed_since = numbers
+        replica.write_own_since()
     if replica.role is Role.LEADER:
         flushing.flush(replica)
 
 
-def moved_since(replica: Replica, dir_id: str) -> int:
-    """Give since when a replica is whole that moves: it may carry losses from both dirs (P4)."""
-    return max(replica.whole_since_on(replica.dir_id), replica.whole_since_on(dir_id))
+def moved_since(replica: Replica) -> int:
+    """Give since when a replica is whole that moves: it carries the losses of its old dir (P4).
+
+    What the new dir lost before is not the replica's loss: its copy was made later.
+    """
+    return replica.whole_since_if(flushes=replica.counts_flushed)
 
 
 def _on_append(replica: Replica, appended: Appended) -> None:

@@ -18,6 +18,7 @@ from cluster.pure.exchange import (
     Refuse,
     SendToController,
     Waiter,
+    WriteOwnSince,
 )
 from cluster.pure.log_ends import LogEnds
 from cluster.registration import NO_TOPIC, NO_VERSION, TopicIdentity
@@ -59,6 +60,7 @@ class Replica:
         topic: the latest topic of this name that the broker knows.
         dir_id: the log dir that holds the replica, or is preferred for it.
         own_since: the replica is not whole since an earlier registration epoch than this.
+        placed_since: since when its log dir was whole when the replica moved there.
         counts_flushed: whether the replica's metadata says that only flushed records count (P24).
         unflushed_end: the log end when only flushed records began to count.
         life: counts the incarnations of the log, and `copy` its cuts and moves too (LogLife).
@@ -82,7 +84,7 @@ class Replica:
         self.topic: TopicIdentity = NO_TOPIC
         self.dir_id = next(iter(host.dirs))
         self.exists = self.is_incomplete = False
-        self.own_since = self.unflushed_end = 0
+        self.own_since = self.placed_since = self.unflushed_end = 0
         self.counts_flushed = False
         self.log = LogEnds()
         self.life = self.copy = self.appending = 0
@@ -138,15 +140,20 @@ class Replica:
         """Since when the replica lost nothing that it had; NEVER if it is incomplete."""
         if self.is_incomplete:
             return NEVER
-        return self.whole_since_on(self.dir_id)
+        return self.whole_since_if(flushes=self.counts_flushed)
 
-    def whole_since_on(self, dir_id: str) -> int:
-        """Give since when the replica is whole if it is on a log dir of this broker (P4, P24)."""
-        return self.host.whole_since(dir_id, self.own_since, flushes=self.counts_flushed)
+    def whole_since_if(self, *, flushes: bool) -> int:
+        """Give since when the replica is whole if only flushed records count, or if all do."""
+        own, placed = self.own_since, self.placed_since
+        return self.host.whole_since(self.dir_id, own, flushes=flushes, placed_since=placed)
 
     def begin_life(self) -> None:
         """Let results of appends and flushes that have not ended be about another log."""
         self.life, self.copy, self.appending = self.life + 1, self.copy + 1, 0
+
+    def write_own_since(self) -> None:
+        """Write the replica's numbers into its metadata."""
+        self.emit(WriteOwnSince(self.own_since, self.counts_flushed, self.placed_since))
 
     def end_append(self) -> None:
         """Count the end of an append of this life."""

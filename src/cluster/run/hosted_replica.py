@@ -28,7 +28,7 @@ from logstore import AppendInfo, Log, LogConfig, LogStore, LogStoreError, Unknow
 LOG = logging.getLogger("cluster")
 # Facts of a log.
 OWN_SINCE, CREATED = "cluster.own_since", "cluster.topic_created"
-COUNTS_FLUSHED = "cluster.counts_flushed"
+COUNTS_FLUSHED, PLACED_SINCE = "cluster.counts_flushed", "cluster.placed_since"
 ACKS_ALL = -1
 
 
@@ -255,9 +255,9 @@ class HostedReplica:
                 self._truncate(effect)
             case x.CreateReplica(topic, dir_id, own_since):
                 self._create(topic, dir_id, own_since)
-            case x.WriteOwnSince(own_since, counts_flushed):
-                known = {OWN_SINCE: own_since, COUNTS_FLUSHED: counts_flushed}
-                self._open_log().facts.update(known)
+            case x.WriteOwnSince():
+                names = OWN_SINCE, COUNTS_FLUSHED, PLACED_SINCE
+                self._open_log().facts.update(zip(names, effect, strict=True))
             case x.RemoveReplica():
                 self._delete()
             case _:
@@ -367,6 +367,7 @@ class HostedReplica:
             own_since=_number(facts.get(OWN_SINCE)),
             is_incomplete=not _is_writable(log),
             counts_flushed=facts.get(COUNTS_FLUSHED) is True,
+            placed_since=_number(facts.get(PLACED_SINCE)),
         )
 
 
