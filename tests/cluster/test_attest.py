@@ -19,6 +19,7 @@ from cluster.pure.attest import (
     SessionBegan,
     WriteEntry,
     WriteRegistration,
+    noted_failures,
     since_at_start,
 )
 
@@ -38,6 +39,7 @@ FOUND = DirFound("a", ENTRY, NONE, "boot", "mount")
         (FOUND._replace(record=RECORDED), (9, 9)),
         (FOUND._replace(record=RECORDED, entry=STOPPED), (9, 9)),
         (FOUND._replace(record=RECORDED, boot_id="next"), (9, 9)),
+        (FOUND._replace(is_noted=True, record=MISSING, boot_id="next", entry=STOPPED), (9, 9)),
         (FOUND._replace(record=MISSING, entry=STOPPED, boot_id="next", mount_id="next"), (5, 3)),
         (FOUND._replace(record=MISSING), (9, 9)),
         (FOUND._replace(record=MISSING, mount_id="next"), (9, 9)),
@@ -75,6 +77,39 @@ def test_a_failure_is_recorded_first() -> None:
     host = started()
     assert host.handle(DirFailed("a"), 0) == [RecordFailure("a"), EndRoles("a")]
     assert not host.dirs["a"].is_good
+
+
+def test_a_failure_is_noted_in_the_other_dirs() -> None:
+    """After the record on tmpfs, and before roles end; a reboot takes only the record (P4)."""
+    host = Host(1, ("a", "b", "c"))
+    host.handle(SessionBegan(9), 0)
+    for dir_id in ("a", "b"):
+        host.handle(FOUND._replace(dir_id=dir_id), 0)
+    host.handle(DirMissing("c"), 0)
+    noted = ENTRY._replace(failed=frozenset({"a"}))
+    effects = [RecordFailure("a"), WriteEntry("b", noted), EndRoles("a")]
+    assert host.handle(DirFailed("a"), 0) == effects
+    host.handle(DirReturned("a"), 0)
+    returned = host.handle(DirEntered("a", 12), 0)
+    assert returned[-2:] == [ClearFailure("a"), WriteEntry("b", ENTRY)]
+
+
+def test_a_start_keeps_the_notes_about_dirs_that_are_not_attested() -> None:
+    """In any order of the dirs, a note goes after the entry of the dir that failed (P4)."""
+    noted = ENTRY._replace(failed=frozenset({"a", "gone"}))
+    assert noted_failures([ENTRY, None, noted]) == {"a", "gone"}
+    host = Host(1, ("a", "b"))
+    host.handle(SessionBegan(9), 0)
+    found = FOUND._replace(dir_id="b", entry=noted)
+    assert host.handle(found, 0)[0] == WriteEntry("b", noted)
+    effects = host.handle(FOUND._replace(is_noted=True), 0)
+    left = ENTRY._replace(failed=frozenset({"gone"}))
+    assert effects[0] == WriteEntry("a", ENTRY._replace(whole_since=9, flushed_since=9))
+    assert effects[1:] == [ClearFailure("a"), WriteEntry("b", left)]
+    other = Host(1, ("a", "b"))
+    other.handle(SessionBegan(9), 0)
+    other.handle(FOUND._replace(is_noted=True), 0)
+    assert other.handle(found, 0)[0] == WriteEntry("b", left)
 
 
 def test_a_dir_that_returns_needs_a_new_registration() -> None:

@@ -19,7 +19,7 @@ SEEDS = {
     "no_broker_epoch": 5,
     "create_while_bad": 6,
     "ack_duplicate": 5,
-    "reassign_early": 83,
+    "reassign_early": 34,
     "gone_for_ever": 6,
     "no_renewal": 4,
 }

@@ -18,6 +18,7 @@ from cluster.pure.attest import (
     SessionBegan,
     WriteEntry,
     WriteRegistration,
+    noted_failures,
 )
 from cluster.pure.replica import Replica, Role
 from cluster.registration import Registration
@@ -52,10 +53,18 @@ class SimBroker:
         self.is_up = True
         self.host = Host(self.id, DIR_IDS)
         self.register()
+        good = [disk.entry for disk in self.disks.values() if disk.is_good]
+        noted = noted_failures(good)
         for dir_id, disk in self.disks.items():
             if disk.is_good:
-                boot_id = f"boot {self.boot}"
-                found = DirFound(dir_id, disk.entry, disk.record, boot_id, "mount")
+                found = DirFound(
+                    dir_id,
+                    disk.entry,
+                    disk.record,
+                    f"boot {self.boot}",
+                    "mount",
+                    is_noted=dir_id in noted,
+                )
                 self.tell_host(found)
             else:
                 self.tell_host(DirMissing(dir_id))

@@ -136,13 +136,14 @@ def return_at_once(self: Host, dir_id: str) -> list[Any]:
     return [EndRoles(dir_id), WriteEntry(dir_id, log_dir.entry()), ClearFailure(dir_id)]
 
 
+FAILURE_UNNOTED: list[Any] = [(Host, "note", lambda self, dir_id: [])]
 RETURN_SAME_EPOCH = [(Host, "on_return", return_at_once)]
 FAILURE_UNRECORDED = [(Host, "on_failure", lambda self, dir_id: [EndRoles(dir_id)])]
 
 
 def clear_first(self: Host, dir_id: str, epoch: int) -> list[Any]:
-    end, write, clear = _enter(self, dir_id, epoch)
-    return [end, clear, write]
+    end, write, *clear = _enter(self, dir_id, epoch)
+    return [end, *clear, write]
 
 
 _enter = Host._enter

@@ -74,7 +74,7 @@ def a_failure_before_a_kill(scene: Scene) -> None:
 def a_return_cut_short(scene: Scene) -> None:
     """The process is killed while a dir returns: the failure is still recorded (P4)."""
     scene.do("disk", 2, "a", 0)
-    scene.do("torn_return", 2, "a", 3)
+    scene.do("torn_return", 2, "a", 4)
     scene.do("start", 2)
     scene.drop(RoleAnswer)
     scene.decide()
@@ -176,3 +176,17 @@ def a_leader_moves_to_a_dir_that_came_back(scene: Scene) -> None:
     scene.hand(LeaderAndIsr, RoleAnswer)
     scene.decide()
     need(set(scene.part.state.isr) == {1}, "1 should stay in the ISR")
+
+
+def a_failure_before_a_reboot(scene: Scene) -> None:
+    """A dir lost what it had flushed, and the machine was restarted: it is not whole (P4)."""
+    shrink_to(scene, 1, 2)
+    _acknowledge_unflushed(scene)
+    scene.do("disk", 2, "a", -1)
+    scene.do("power", 2, 0)
+    scene.do("mend", 2, "a")
+    scene.do("start", 2)
+    scene.drop()
+    scene.decide()
+    end_of(scene, 1)
+    need(scene.part.state.leader == -1, "2 should not lead")

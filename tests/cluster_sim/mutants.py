@@ -69,6 +69,11 @@ _ALL = (
     Mutant(
         "failure_unrecorded", "the failure of a dir is not recorded on tmpfs", r.FAILURE_UNRECORDED
     ),
+    Mutant(
+        "failure_unnoted",
+        "the failure of a dir is not noted in the other dirs",
+        r.FAILURE_UNNOTED,
+    ),
     Mutant("new_to_all", "a new topic is new to brokers that were restarted", c.NEW_TO_ALL),
     Mutant("any_answer", "a late answer about an older topic's state is taken", c.ANY_ANSWER),
     Mutant("clear_first", "the failure record is cleared before the entry", r.CLEAR_FIRST),

@@ -356,6 +356,7 @@ SCRIPTS = (
     Script(disks.two_restarts, {}, ("last_start_only",)),
     Script(disks.a_power_cut_of_all, {"flushes": True}, ("flush_late",)),
     Script(disks.a_leader_moves_to_a_dir_that_came_back, {"min_isr": 1}, ("moved_is_lossy",)),
+    Script(disks.a_failure_before_a_reboot, {"flushes": True}, ("failure_unnoted",)),
     Script(disks.a_flush_setting_turned_on, {}, ("flush_at_once",)),
     Script(disks.a_fetch_from_before_the_setting, {}, ("flush_same_epoch",)),
     Script(disks.a_flush_setting_turned_off, {"flushes": True}, ("mark_stays",)),

@@ -1,12 +1,13 @@
 """Know since when each log dir of a broker is whole: since then, it lost nothing that it had (P4).
 
 Each log dir durably holds a `DirEntry`. A *failure record* for each log dir is on tmpfs, so it
-lives as long as the boot. At a start, the entry and the record give the next `whole_since`:
+lives as long as the boot. The entries of the other log dirs note the failure too, because tmpfs is
+gone after a reboot. At a start, entry, record and notes give the next `whole_since`:
 
 | found at a start | whole_since | flushed_since |
 |---|---|---|
 | no entry, or the dir cannot be synced | the new epoch | the new epoch |
-| a failure is recorded | the new epoch | the new epoch |
+| a failure is recorded, or noted in another log dir | the new epoch | the new epoch |
 | the mark of a clean stop | unchanged | unchanged |
 | the same boot, but the record is missing | the new epoch | the new epoch |
 | another boot: the power may have failed | the new epoch | unchanged |
@@ -23,6 +24,7 @@ keeps the numbers.
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from cluster.requests import NEVER
@@ -37,13 +39,18 @@ class FailureRecord(enum.Enum):
 
 
 class DirEntry(NamedTuple):
-    """What a log dir durably holds about itself."""
+    """What a log dir durably holds about itself, and about the others of its broker.
+
+    Attributes:
+        failed: the other log dirs that have failed, and have not been attested since.
+    """
 
     boot_id: str
     mount_id: str
     whole_since: int
     flushed_since: int
     is_stopped_cleanly: bool = False
+    failed: frozenset[str] = frozenset()
 
 
 class DirFound(NamedTuple):
@@ -51,6 +58,7 @@ class DirFound(NamedTuple):
 
     Attributes:
         entry: None if the dir has no entry that can be read.
+        is_noted: whether another log dir notes that this one has failed (`noted_failures`).
         is_synced: whether `syncfs` succeeded. It reports write errors of a process that was killed.
     """
 
@@ -60,6 +68,7 @@ class DirFound(NamedTuple):
     boot_id: str
     mount_id: str
     is_synced: bool = True
+    is_noted: bool = False
 
 
 class DirMissing(NamedTuple):
@@ -135,18 +144,32 @@ class LogDir:
         epoch: the registration epoch at which the dir was last entered in the registration.
     """
 
-    __slots__ = ("boot_id", "epoch", "flushed_since", "is_good", "mount_id", "whole_since")
+    __slots__ = (
+        "boot_id",
+        "epoch",
+        "failed",
+        "flushed_since",
+        "is_good",
+        "mount_id",
+        "whole_since",
+    )
 
     def __init__(self) -> None:
         self.is_good = False
         self.epoch = 0
         self.whole_since = self.flushed_since = NEVER
         self.boot_id = self.mount_id = ""
+        self.failed: frozenset[str] = frozenset()
 
     def entry(self, *, is_stopped_cleanly: bool = False) -> DirEntry:
         """Give the entry that the dir holds while the broker runs, or after a clean stop."""
         return DirEntry(
-            self.boot_id, self.mount_id, self.whole_since, self.flushed_since, is_stopped_cleanly
+            self.boot_id,
+            self.mount_id,
+            self.whole_since,
+            self.flushed_since,
+            is_stopped_cleanly,
+            self.failed,
         )
 
 
@@ -204,7 +227,25 @@ class Host:
 
     def on_failure(self, dir_id: str) -> list[Effect]:
         """Record the failure first: the process may be killed at any moment."""
-        return [RecordFailure(dir_id), EndRoles(dir_id)]
+        return [RecordFailure(dir_id), *self.note(dir_id), EndRoles(dir_id)]
+
+    def note(self, dir_id: str) -> list[Effect]:
+        """Note a failure in the other log dirs that work."""
+        return self._change_notes(dir_id, frozenset({dir_id}))
+
+    def forget(self, dir_id: str) -> list[Effect]:
+        """Remove the notes of a failure, after the dir's own entry is durable."""
+        return self._change_notes(dir_id, frozenset())
+
+    def _change_notes(self, dir_id: str, noted: frozenset[str]) -> list[Effect]:
+        effects: list[Effect] = []
+        for other, log_dir in self.dirs.items():
+            if other == dir_id or log_dir.failed & {dir_id} == noted:
+                continue
+            log_dir.failed = log_dir.failed - {dir_id} | noted
+            if log_dir.is_good:
+                effects.append(WriteEntry(other, log_dir.entry()))
+        return effects
 
     def on_return(self, dir_id: str) -> list[Effect]:
         """Ask for a new registration epoch; roles from before it are void."""
@@ -222,7 +263,17 @@ class Host:
         log_dir.is_good = True
         log_dir.boot_id, log_dir.mount_id = found.boot_id, found.mount_id
         log_dir.whole_since, log_dir.flushed_since = since_at_start(found, log_dir.epoch)
-        return [WriteEntry(found.dir_id, log_dir.entry()), ClearFailure(found.dir_id)]
+        known = found.entry.failed if found.entry is not None else frozenset()
+        log_dir.failed = frozenset(other for other in known if not self._works(other))
+        return self._entered(found.dir_id)
+
+    def _works(self, dir_id: str) -> bool:
+        return dir_id in self.dirs and self.dirs[dir_id].is_good
+
+    def _entered(self, dir_id: str) -> list[Effect]:
+        """Make a dir's numbers durable, and only then forget that it had failed."""
+        entry = WriteEntry(dir_id, self.dirs[dir_id].entry())
+        return [entry, ClearFailure(dir_id), *self.forget(dir_id)]
 
     def _enter(self, dir_id: str, epoch: int) -> list[Effect]:
         assert epoch >= self.registration_epoch, "zxids only rise"
@@ -230,13 +281,19 @@ class Host:
         self.registration_epoch = log_dir.epoch = epoch
         log_dir.whole_since = log_dir.flushed_since = epoch
         log_dir.is_good = True
-        return [EndRoles(dir_id), WriteEntry(dir_id, log_dir.entry()), ClearFailure(dir_id)]
+        return [EndRoles(dir_id), *self._entered(dir_id)]
+
+
+def noted_failures(entries: Iterable[DirEntry | None]) -> frozenset[str]:
+    """Name the log dirs of which an entry of another one notes that they failed."""
+    return frozenset().union(*(entry.failed for entry in entries if entry is not None))
 
 
 def since_at_start(found: DirFound, epoch: int) -> tuple[int, int]:
     """Give whole_since and flushed_since of a log dir after a start (the table above)."""
     entry = found.entry
-    if entry is None or not found.is_synced or found.record is FailureRecord.RECORDED:
+    has_failed = found.record is FailureRecord.RECORDED or found.is_noted
+    if entry is None or not found.is_synced or has_failed:
         return epoch, epoch
     if entry.is_stopped_cleanly:
         return entry.whole_since, entry.flushed_since
