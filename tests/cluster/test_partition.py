@@ -26,6 +26,7 @@ from cluster.pure.exchange import (
     RoleEnded,
     SendToController,
     WriteOwnSince,
+    WriteTopic,
 )
 from cluster.pure.partition import handle
 from cluster.pure.replica import Replica, Role
@@ -119,6 +120,7 @@ def test_regression_a_replica_without_a_topic_id_belongs_to_the_topic_of_the_req
     handle(replica, Opened("a", NO_TOPIC, exists=True, spans=((2, 3),), flushed=3), 0)
     effects = handle(replica, order(), 0)
     assert not [one for one in effects if isinstance(one, RemoveReplica | CreateReplica)]
+    assert effects[0] == WriteTopic(TOPIC)
     assert (replica.topic, replica.log.end) == (TOPIC, 3)
     assert RemoveReplica() in handle(replica, order(topic=NEWER), 0)
 

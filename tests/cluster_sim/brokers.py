@@ -254,17 +254,27 @@ class SimBroker:
                     raise Violation(f"I5 broker {self.id} creates a replica on a bad dir")
                 stored.clear()
                 stored.exists, stored.topic, stored.dir_id = True, topic, dir_id
+                stored.is_named = True
                 stored.own_since = own_since
                 if own_since > topic.created:  # nobody knows that there was none before
                     self.world.parts[number].checker.has_fault = True
             case x.RemoveReplica():
                 stored.clear()
                 stored.life += 1
+            case x.Refuse():
+                pass
+            case _:
+                self._write_metadata(stored, effect)
+
+    def _write_metadata(self, stored: StoredReplica, effect: Any) -> None:
+        match effect:
+            case x.WriteTopic(topic):
+                if topic != stored.topic:
+                    raise Violation(f"P6 broker {self.id} takes an older log for {topic}")
+                stored.is_named = True
             case x.WriteOwnSince(own_since, counts_flushed, placed_since):
                 stored.own_since, stored.placed_since = own_since, placed_since
                 stored.counts_flushed = counts_flushed
-            case x.Refuse():
-                pass
             case _:
                 raise AssertionError(effect)
 

@@ -293,4 +293,5 @@ def keep_older(replica: Replica, topic: TopicIdentity) -> bool:
     return True
 
 
+ADOPT_UNWRITTEN = [(partition, "adopt", lambda replica, topic: None)]
 OTHER_ID_IGNORED = [(partition, "accept_topic", keep_older)]

@@ -170,6 +170,7 @@ _ALL = (
         [*r.REQUESTS_BY_NAME, *c.REQUESTS_BY_NAME],
     ),
     Mutant("other_id_ignored", "a replica of an older topic stays", r.OTHER_ID_IGNORED),
+    Mutant("adopt_unwritten", "an adopted topic id is not written down", r.ADOPT_UNWRITTEN),
     Mutant("gone_for_ever", "a suspicion ends only with a new registration", c.GONE_FOR_EVER),
     Mutant(
         "hasty_unclean",

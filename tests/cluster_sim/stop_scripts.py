@@ -41,3 +41,19 @@ def a_topic_again_at_once(scene: Scene) -> None:
     for broker in scene.world.brokers.values():
         is_new = broker.stored[0].topic == scene.part.topic
         need(is_new, f"P6 broker {broker.id} keeps a replica of the older topic")
+
+
+def a_topic_again_while_a_broker_is_down(scene: Scene) -> None:
+    """A replica had no topic id when it got its first role; its log is not the new topic's (P6)."""
+    broker = scene.world.brokers[2]
+    scene.do("crash", 2)
+    broker.stored[0].is_named = False
+    scene.do("start", 2)
+    scene.decide()
+    need(broker.replicas[0].topic == scene.part.topic, "2 should have adopted the topic")
+    scene.do("crash", 2)
+    scene.do("recreate", 0)
+    scene.drop(StopReplica)
+    scene.do("start", 2)
+    scene.decide()
+    need(broker.stored[0].topic == scene.part.topic, "P6 2 takes the old log for the new one")

@@ -184,6 +184,15 @@ class CreateReplica(NamedTuple):
     own_since: int
 
 
+class WriteTopic(NamedTuple):
+    """Effect: write into the replica's metadata, durably, which topic it belongs to.
+
+    The replica had no topic id. Later, its log must not be taken for the log of a newer topic.
+    """
+
+    topic: TopicIdentity
+
+
 class RemoveReplica(NamedTuple):
     """Effect: delete the replica."""
 

@@ -37,6 +37,7 @@ from cluster.pure.exchange import (
     RoleEnded,
     SendToController,
     Tick,
+    WriteTopic,
 )
 from cluster.pure.log_ends import LogEnds
 from cluster.pure.replica import Replica, Role
@@ -126,7 +127,7 @@ def on_leader_and_isr(replica: Replica, request: LeaderAndIsr, now: float) -> No
     if is_unusable(replica, request):
         replica.answer(is_offline=True, topic=request.topic)
         return
-    replica.topic = request.topic
+    belong(replica, request.topic)
     if was_deleted(replica, request):
         return
     if not replica.exists:
@@ -149,6 +150,18 @@ def accept_topic(replica: Replica, topic: TopicIdentity) -> bool:
         remove(replica)
         replica.version, replica.leader_epoch = NO_VERSION, 0
     return True
+
+
+def belong(replica: Replica, topic: TopicIdentity) -> None:
+    """Take over a topic's identity; a replica that had none remembers it over restarts (P6)."""
+    if replica.exists and replica.topic.is_same(NO_TOPIC):
+        adopt(replica, topic)
+    replica.topic = topic
+
+
+def adopt(replica: Replica, topic: TopicIdentity) -> None:
+    """Write down which topic a replica without a topic id belongs to."""
+    replica.emit(WriteTopic(topic))
 
 
 def choose_dir(replica: Replica, request: LeaderAndIsr) -> None:

@@ -29,6 +29,7 @@ LOG = logging.getLogger("cluster")
 # Facts of a log.
 OWN_SINCE, CREATED = "cluster.own_since", "cluster.topic_created"
 COUNTS_FLUSHED, PLACED_SINCE = "cluster.counts_flushed", "cluster.placed_since"
+ADOPTED = "cluster.topic_id"  # of a log that had no topic id
 ACKS_ALL = -1
 
 
@@ -258,6 +259,9 @@ class HostedReplica:
             case x.WriteOwnSince():
                 names = OWN_SINCE, COUNTS_FLUSHED, PLACED_SINCE
                 self._open_log().facts.update(zip(names, effect, strict=True))
+            case x.WriteTopic(topic):
+                facts = {ADOPTED: topic.topic_id, CREATED: topic.created}
+                self._open_log().facts.update(facts)
             case x.RemoveReplica():
                 self._delete()
             case _:
@@ -359,7 +363,9 @@ class HostedReplica:
         spans, facts = spans_of(log), log.facts
         return x.Opened(
             log.log_dir,
-            TopicIdentity(text_of(log.topic_id), _number(facts.get(CREATED))),
+            TopicIdentity(
+                text_of(log.topic_id) or str(facts.get(ADOPTED, "")), _number(facts.get(CREATED))
+            ),
             exists=True,
             spans=spans,
             flushed=min(log.recovery_point, spans[-1][1] if spans else 0),
