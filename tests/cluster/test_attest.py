@@ -129,6 +129,33 @@ def test_a_dir_that_returns_needs_a_new_registration() -> None:
     assert host.are_all_good
 
 
+def test_regression_a_dir_is_not_attested_before_the_registration() -> None:
+    """It would be whole since epoch 0, whatever it lost (P3, P4)."""
+    with pytest.raises(ValueError, match="log dir a was found before the broker was registered"):
+        Host(1, ("a", "b")).handle(FOUND, 0)
+
+
+def test_regression_a_session_may_end_while_a_dir_returns() -> None:
+    """The registration is written again in the new session; the earlier write is too old (P3)."""
+    host = started()
+    host.handle(DirReturned("b"), 0)
+    assert host.handle(SessionBegan(20), 0) == [WriteRegistration("b")]
+    assert host.handle(DirEntered("b", 12), 0) == []
+    assert not host.dirs["b"].is_good
+    assert host.handle(DirEntered("b", 21), 0)[0] == EndRoles("b")
+    assert host.dirs["b"].is_good and host.registration_epoch == 21
+    assert host.handle(SessionBegan(30), 0) == []
+
+
+def test_a_dir_that_fails_while_it_returns_does_not_work() -> None:
+    """The registration was written, so only its number is taken over."""
+    host = started()
+    host.handle(DirReturned("b"), 0)
+    host.handle(DirFailed("b"), 0)
+    assert host.handle(DirEntered("b", 12), 0) == []
+    assert (host.dirs["b"].is_good, host.registration_epoch) == (False, 12)
+
+
 def test_a_session_enters_every_dir() -> None:
     """All dir epochs rise with a new session."""
     host = started()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cluster.pure.attest import DirEntered, DirFailed, SessionBegan
+from cluster.pure.attest import DirFailed, SessionBegan
 from cluster.pure.exchange import (
     AppendAsLeader,
     Appended,
@@ -32,7 +32,7 @@ from cluster.pure.partition import handle
 from cluster.pure.replica import Replica, Role
 from cluster.registration import NO_BROKER, NO_TOPIC, TopicIdentity
 from cluster.requests import NEVER, FetchAnswer, LeaderAndIsr, RoleAnswer
-from support.replicas import NEWER, STATE, TOPIC, host_of, order, replica_of
+from support.replicas import NEWER, STATE, TOPIC, dir_returned, host_of, order, replica_of
 
 BOUND = STATE._replace(is_unclean_allowed=True)  # a leader stops with its lease
 
@@ -128,7 +128,7 @@ def test_regression_a_replica_without_a_topic_id_belongs_to_the_topic_of_the_req
 def test_a_replica_that_came_back_does_not_lead() -> None:
     """Its log dir or itself is younger than the election (P11)."""
     replica = replica_of()
-    replica.host.handle(DirEntered("a", 15), 0)
+    dir_returned(replica.host, "a", 15)
     handle(replica, order(), 0)
     assert replica.role is Role.NONE
     younger = replica_of(own_since=11)
@@ -139,7 +139,7 @@ def test_a_replica_that_came_back_does_not_lead() -> None:
 def test_a_leader_that_moves_keeps_its_role() -> None:
     """Also onto a log dir that came back after its election (P11)."""
     replica = replica_of()
-    replica.host.handle(DirEntered("b", 15), 0)
+    dir_returned(replica.host, "b", 15)
     handle(replica, order(), 0)
     moved = WriteOwnSince(10, counts_flushed=False, placed_since=15)
     assert handle(replica, Moved("b", 3), 0) == [moved]
@@ -171,7 +171,7 @@ def test_an_incomplete_replica_is_never_whole() -> None:
 def test_a_replica_that_is_not_found_is_created() -> None:
     """It is whole only since the present registration (P17)."""
     replica = Replica(host_of(2), 0)
-    replica.host.handle(DirEntered("b", 15), 0)
+    dir_returned(replica.host, "b", 15)
     effects = handle(replica, order(), 0)
     assert effects[0] == CreateReplica(TOPIC, "a", 15)
     assert replica.role is Role.FOLLOWER and answers(effects)[0].whole_since == 15

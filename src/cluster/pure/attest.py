@@ -17,6 +17,9 @@ gone after a reboot. At a start, entry, record and notes give the next `whole_si
 `whole_since` is for all that was written, `flushed_since` for what was flushed. Topics that count
 only flushed records use the second number, because a loss of power takes nothing from them (P24).
 
+The broker is registered before it attests. If its session ends while a log dir returns, the write
+of the registration is lost or too old, and is asked for again.
+
 A container gets a new mount and a new tmpfs at each start. There, only the mark of a clean stop
 keeps the numbers.
 """
@@ -142,6 +145,7 @@ class LogDir:
 
     Attributes:
         epoch: the registration epoch at which the dir was last entered in the registration.
+        is_awaited: whether the registration is being written because the dir returned.
     """
 
     __slots__ = (
@@ -149,13 +153,14 @@ class LogDir:
         "epoch",
         "failed",
         "flushed_since",
+        "is_awaited",
         "is_good",
         "mount_id",
         "whole_since",
     )
 
     def __init__(self) -> None:
-        self.is_good = False
+        self.is_good = self.is_awaited = False
         self.epoch = 0
         self.whole_since = self.flushed_since = NEVER
         self.boot_id = self.mount_id = ""
@@ -199,9 +204,10 @@ class Host:
                 self.dirs[dir_id].is_good = False
                 return []
             case DirFailed(dir_id):
-                self.dirs[dir_id].is_good = False
+                self.dirs[dir_id].is_good = self.dirs[dir_id].is_awaited = False
                 return self.on_failure(dir_id)
             case DirReturned(dir_id):
+                self.dirs[dir_id].is_awaited = True
                 return self.on_return(dir_id)
             case DirEntered(dir_id, epoch):
                 return self._enter(dir_id, epoch)
@@ -256,9 +262,11 @@ class Host:
         self.broker_epoch = self.registration_epoch = epoch
         for log_dir in self.dirs.values():
             log_dir.epoch = epoch
-        return []
+        return [WriteRegistration(m) for m, one in self.dirs.items() if one.is_awaited]
 
     def _attest(self, found: DirFound) -> list[Effect]:
+        if not self.broker_epoch:
+            raise ValueError(f"log dir {found.dir_id} was found before the broker was registered")
         log_dir = self.dirs[found.dir_id]
         log_dir.is_good = True
         log_dir.boot_id, log_dir.mount_id = found.boot_id, found.mount_id
@@ -266,6 +274,11 @@ class Host:
         known = found.entry.failed if found.entry is not None else frozenset()
         log_dir.failed = frozenset(other for other in known if not self._works(other))
         return self._entered(found.dir_id)
+
+    def _enter_late(self, epoch: int) -> list[Effect]:
+        """Take over only the number: the session has ended since, or the dir failed again."""
+        self.registration_epoch = max(self.registration_epoch, epoch)
+        return []
 
     def _works(self, dir_id: str) -> bool:
         return dir_id in self.dirs and self.dirs[dir_id].is_good
@@ -276,8 +289,10 @@ class Host:
         return [entry, ClearFailure(dir_id), *self.forget(dir_id)]
 
     def _enter(self, dir_id: str, epoch: int) -> list[Effect]:
-        assert epoch >= self.registration_epoch, "zxids only rise"
         log_dir = self.dirs[dir_id]
+        if epoch < self.registration_epoch or not log_dir.is_awaited:
+            return self._enter_late(epoch)
+        log_dir.is_awaited = False
         self.registration_epoch = log_dir.epoch = epoch
         log_dir.whole_since = log_dir.flushed_since = epoch
         log_dir.is_good = True
