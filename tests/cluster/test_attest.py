@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from cluster.pure.attest import (
@@ -181,6 +183,13 @@ def test_what_a_dir_lost_before_a_replica_came_is_no_loss_of_it() -> None:
     assert host.whole_since("a", 2, flushes=False, placed_since=5) == 2
     assert host.whole_since("a", 2, flushes=False, placed_since=4) == 5
     assert host.whole_since("a", 7, flushes=False, placed_since=4) == 7
+
+
+def test_regression_an_unknown_event_is_an_error() -> None:
+    """A caller that sends it to the wrong room learns that at once."""
+    word: Any = "a word"
+    with pytest.raises(TypeError, match="a host does not know the event"):
+        started().handle(word, 0)
 
 
 def test_a_stop_leaves_a_mark() -> None:

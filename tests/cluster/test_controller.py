@@ -314,6 +314,12 @@ def test_a_topic_is_deleted_and_created_again() -> None:
     assert controller.entries[KEY].answers == {}
 
 
+def test_regression_an_unknown_event_is_an_error() -> None:
+    """A caller that sends it to the wrong room learns that at once."""
+    with pytest.raises(TypeError, match="a controller does not know the event"):
+        controller_of().handle("a word", 0)
+
+
 def test_a_loss_is_reported() -> None:
     """An unclean election, and a recovery, may lose acknowledged records (P15, P16)."""
     leaderless = STATE._replace(leader=NO_BROKER, isr={}, elr={1: 10, 2: 20, 3: 30})

@@ -349,6 +349,12 @@ def test_a_leader_flushes_the_copy_that_it_moved_to() -> None:
     assert handle(replica, Moved("b", 1), 0)[-1] == Flush(replica.log_life, 3)
 
 
+def test_regression_an_unknown_event_is_an_error() -> None:
+    """A caller that sends it to the wrong room learns that at once."""
+    with pytest.raises(TypeError, match="a replica does not know the event"):
+        handle(replica_of(), DirFailed("a"), 0)
+
+
 def test_a_replica_without_a_role_does_nothing() -> None:
     """It neither fetches nor appends."""
     replica = replica_of()

@@ -211,6 +211,8 @@ class Host:
                 return self.on_return(dir_id)
             case DirEntered(dir_id, epoch):
                 return self._enter(dir_id, epoch)
+            case _:
+                raise TypeError(f"a host does not know the event {event!r}")
 
     @property
     def are_all_good(self) -> bool:

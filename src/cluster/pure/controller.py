@@ -129,6 +129,8 @@ class Controller:
                 self.deletions.read(found)
             case StopsDue():
                 self.effects += self.deletions.requests(self.seen)
+            case _:
+                raise TypeError(f"a controller does not know the event {event!r}")
 
     @property
     def seen(self) -> dict[int, Registration]:

@@ -102,6 +102,10 @@ def _on_rare(replica: Replica, event: Any) -> None:
             on_lease_renewal(replica)
         case Moved(dir_id, flushed):
             _move(replica, dir_id, flushed)
+        case FollowerFetch() | FetchAnswer() | AlterRefused():
+            pass  # about another topic
+        case _:
+            raise TypeError(f"a replica does not know the event {event!r}")
 
 
 def is_known_topic(replica: Replica, topic: TopicIdentity) -> bool:
