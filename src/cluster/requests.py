@@ -22,8 +22,6 @@ class LeaderAndIsr(NamedTuple):
         broker_epoch: the epoch of the broker that is addressed.
         version: the version of the state.
         is_new: whether the topic was created just now, so that no older replica can exist.
-        is_unclean_allowed: whether the topic may elect a leader that lost records.
-        flushes: whether the topic counts only flushed records (`flush.before.ack`).
     """
 
     topic: TopicIdentity
@@ -32,8 +30,6 @@ class LeaderAndIsr(NamedTuple):
     version: int
     state: State
     is_new: bool = False
-    is_unclean_allowed: bool = False
-    flushes: bool = False
 
 
 class RoleAnswer(NamedTuple):
@@ -67,6 +63,19 @@ class StopReplica(NamedTuple):
     topic: TopicIdentity
     partition: int
     broker_epoch: int
+    version: int
+
+
+class StopAnswer(NamedTuple):
+    """Report that a broker has no replica of a topic that a StopReplica names.
+
+    Attributes:
+        version: the version of the StopReplica that is answered.
+    """
+
+    topic: TopicIdentity
+    partition: int
+    broker: int
     version: int
 
 

@@ -2,7 +2,8 @@
 
     {"version":1,"leader":2,"leader_epoch":7,"controller_epoch":3,"isr":[2,3],
      "isr_epochs":{"2":90,"3":41},"elr":{},"suspects":[],"leader_registration_epoch":90,
-     "replicas":[1,2,3],"target":null,"min":2,"unclean_epoch":-1}
+     "replicas":[1,2,3],"target":null,"min":2,"unclean_epoch":-1,"flushes":false,
+     "unclean_allowed":false,"lease_kept":false,"removed":[]}
 
 The first five keys are Kafka's. Kafka's own tools ignore the others. The znode's version is not in
 the JSON: it counts the writes of the state, and each write names the version that it replaces.
@@ -35,6 +36,10 @@ class State(NamedTuple):
         target: the replicas after the reassignment that is under way, or None.
         min_isr: the size of the ISR that a write with acks=all needs.
         unclean_epoch: the leader epoch of the last election that may have lost records, or -1.
+        flushes: whether only flushed records count (`flush.before.ack`).
+        is_unclean_allowed: whether the topic may elect a leader that lost records.
+        is_lease_kept: whether the last leader has heard of that, and so stops with its lease.
+        removed: brokers that may still have a replica, which a reassignment has removed.
     """
 
     leader: int
@@ -48,6 +53,10 @@ class State(NamedTuple):
     target: tuple[int, ...] | None
     min_isr: int
     unclean_epoch: int = NEVER_UNCLEAN
+    flushes: bool = False
+    is_unclean_allowed: bool = False
+    is_lease_kept: bool = False
+    removed: frozenset[int] = frozenset()
 
 
 def fault_of(state: State) -> str:
@@ -61,10 +70,12 @@ def fault_of(state: State) -> str:
         (elr <= replicas, "the ELR has a broker without a replica"),
         (suspects <= replicas, "the suspects have a broker without a replica"),
         (not isr & elr and not isr & suspects and not elr & suspects, "ISR, ELR, suspects overlap"),
+        (not state.removed & replicas, "a removed broker has a replica"),
         (state.leader == NO_BROKER or state.leader in isr, "the leader is not in the ISR"),
         (state.leader == NO_BROKER or state.leader_epoch >= 1, "a leader of no leader epoch"),
         (state.min_isr >= 1, "min is below 1"),
         (state.unclean_epoch <= state.leader_epoch, "unclean_epoch is after leader_epoch"),
+        (state.is_unclean_allowed or not state.is_lease_kept, "a lease without its setting"),
         (not (elr or suspects) or len(isr) < state.min_isr, "ELR or suspects beside a full ISR"),
     )
     for holds, fault in checks:
@@ -92,6 +103,10 @@ def encode_state(state: State) -> bytes:
         "target": None if state.target is None else list(state.target),
         "min": state.min_isr,
         "unclean_epoch": state.unclean_epoch,
+        "flushes": state.flushes,
+        "unclean_allowed": state.is_unclean_allowed,
+        "lease_kept": state.is_lease_kept,
+        "removed": sorted(state.removed),
     }
     return json.dumps(document, separators=(",", ":")).encode()
 
@@ -121,6 +136,10 @@ def parse_state(data: bytes | None, path: str) -> State:
         target=None if document.get("target") is None else document.brokers("target"),
         min_isr=document.number("min", 1, ID_MAX),
         unclean_epoch=document.number("unclean_epoch", NEVER_UNCLEAN, ID_MAX),
+        flushes=document.flag("flushes"),
+        is_unclean_allowed=document.flag("unclean_allowed"),
+        is_lease_kept=document.flag("lease_kept"),
+        removed=frozenset(document.brokers("removed")),
     )
     if fault := fault_of(state):
         raise document.error(fault)

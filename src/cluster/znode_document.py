@@ -42,6 +42,13 @@ class ZnodeDocument:
             raise self.error(f"{key} is missing")
         return self._values[key]
 
+    def flag(self, key: str) -> bool:
+        """Give true or false."""
+        value = self.get(key)
+        if type(value) is not bool:
+            raise self.error(f"{key} is {str(value)[:40]}, neither true nor false")
+        return value
+
     def number(self, key: str, smallest: int, largest: int) -> int:
         """Give a whole number in a range."""
         return self._number(self.get(key), key, smallest, largest)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from cluster.pure.attest import (
@@ -19,6 +21,7 @@ from cluster.pure.attest import (
     SessionBegan,
     WriteEntry,
     WriteRegistration,
+    noted_failures,
     since_at_start,
 )
 
@@ -38,6 +41,7 @@ FOUND = DirFound("a", ENTRY, NONE, "boot", "mount")
         (FOUND._replace(record=RECORDED), (9, 9)),
         (FOUND._replace(record=RECORDED, entry=STOPPED), (9, 9)),
         (FOUND._replace(record=RECORDED, boot_id="next"), (9, 9)),
+        (FOUND._replace(is_noted=True, record=MISSING, boot_id="next", entry=STOPPED), (9, 9)),
         (FOUND._replace(record=MISSING, entry=STOPPED, boot_id="next", mount_id="next"), (5, 3)),
         (FOUND._replace(record=MISSING), (9, 9)),
         (FOUND._replace(record=MISSING, mount_id="next"), (9, 9)),
@@ -77,6 +81,39 @@ def test_a_failure_is_recorded_first() -> None:
     assert not host.dirs["a"].is_good
 
 
+def test_a_failure_is_noted_in_the_other_dirs() -> None:
+    """After the record on tmpfs, and before roles end; a reboot takes only the record (P4)."""
+    host = Host(1, ("a", "b", "c"))
+    host.handle(SessionBegan(9), 0)
+    for dir_id in ("a", "b"):
+        host.handle(FOUND._replace(dir_id=dir_id), 0)
+    host.handle(DirMissing("c"), 0)
+    noted = ENTRY._replace(failed=frozenset({"a"}))
+    effects = [RecordFailure("a"), WriteEntry("b", noted), EndRoles("a")]
+    assert host.handle(DirFailed("a"), 0) == effects
+    host.handle(DirReturned("a"), 0)
+    returned = host.handle(DirEntered("a", 12), 0)
+    assert returned[-2:] == [ClearFailure("a"), WriteEntry("b", ENTRY)]
+
+
+def test_a_start_keeps_the_notes_about_dirs_that_are_not_attested() -> None:
+    """In any order of the dirs, a note goes after the entry of the dir that failed (P4)."""
+    noted = ENTRY._replace(failed=frozenset({"a", "gone"}))
+    assert noted_failures([ENTRY, None, noted]) == {"a", "gone"}
+    host = Host(1, ("a", "b"))
+    host.handle(SessionBegan(9), 0)
+    found = FOUND._replace(dir_id="b", entry=noted)
+    assert host.handle(found, 0)[0] == WriteEntry("b", noted)
+    effects = host.handle(FOUND._replace(is_noted=True), 0)
+    left = ENTRY._replace(failed=frozenset({"gone"}))
+    assert effects[0] == WriteEntry("a", ENTRY._replace(whole_since=9, flushed_since=9))
+    assert effects[1:] == [ClearFailure("a"), WriteEntry("b", left)]
+    other = Host(1, ("a", "b"))
+    other.handle(SessionBegan(9), 0)
+    other.handle(FOUND._replace(is_noted=True), 0)
+    assert other.handle(found, 0)[0] == WriteEntry("b", left)
+
+
 def test_a_dir_that_returns_needs_a_new_registration() -> None:
     """Only its own epoch rises, and what is on it is whole since then (P3, P4)."""
     host = started()
@@ -92,6 +129,33 @@ def test_a_dir_that_returns_needs_a_new_registration() -> None:
         before,
     )
     assert host.are_all_good
+
+
+def test_regression_a_dir_is_not_attested_before_the_registration() -> None:
+    """It would be whole since epoch 0, whatever it lost (P3, P4)."""
+    with pytest.raises(ValueError, match="log dir a was found before the broker was registered"):
+        Host(1, ("a", "b")).handle(FOUND, 0)
+
+
+def test_regression_a_session_may_end_while_a_dir_returns() -> None:
+    """The registration is written again in the new session; the earlier write is too old (P3)."""
+    host = started()
+    host.handle(DirReturned("b"), 0)
+    assert host.handle(SessionBegan(20), 0) == [WriteRegistration("b")]
+    assert host.handle(DirEntered("b", 12), 0) == []
+    assert not host.dirs["b"].is_good
+    assert host.handle(DirEntered("b", 21), 0)[0] == EndRoles("b")
+    assert host.dirs["b"].is_good and host.registration_epoch == 21
+    assert host.handle(SessionBegan(30), 0) == []
+
+
+def test_a_dir_that_fails_while_it_returns_does_not_work() -> None:
+    """The registration was written, so only its number is taken over."""
+    host = started()
+    host.handle(DirReturned("b"), 0)
+    host.handle(DirFailed("b"), 0)
+    assert host.handle(DirEntered("b", 12), 0) == []
+    assert (host.dirs["b"].is_good, host.registration_epoch) == (False, 12)
 
 
 def test_a_session_enters_every_dir() -> None:
@@ -111,6 +175,21 @@ def test_a_replica_is_whole_since_the_larger_number() -> None:
     assert host.whole_since("a", 0, flushes=True) == 3
     assert host.whole_since("a", 7, flushes=True) == 7
     assert not host.are_all_good
+
+
+def test_what_a_dir_lost_before_a_replica_came_is_no_loss_of_it() -> None:
+    """A dir loses only what is on it (P4)."""
+    host = started()
+    assert host.whole_since("a", 2, flushes=False, placed_since=5) == 2
+    assert host.whole_since("a", 2, flushes=False, placed_since=4) == 5
+    assert host.whole_since("a", 7, flushes=False, placed_since=4) == 7
+
+
+def test_regression_an_unknown_event_is_an_error() -> None:
+    """A caller that sends it to the wrong room learns that at once."""
+    word: Any = "a word"
+    with pytest.raises(TypeError, match="a host does not know the event"):
+        started().handle(word, 0)
 
 
 def test_a_stop_leaves_a_mark() -> None:

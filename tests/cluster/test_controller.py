@@ -9,7 +9,14 @@ import pytest
 from cluster.pure import control_exchange as ce
 from cluster.pure.controller import Controller
 from cluster.registration import NO_BROKER, NO_VERSION, Registration, TopicIdentity
-from cluster.requests import AlterPartition, AlterRefused, LeaderAndIsr, RoleAnswer, StopReplica
+from cluster.requests import (
+    AlterPartition,
+    AlterRefused,
+    LeaderAndIsr,
+    RoleAnswer,
+    StopAnswer,
+    StopReplica,
+)
 from cluster.state import State
 
 KEY = ("orders", 0)
@@ -142,6 +149,15 @@ def test_regression_a_late_read_brings_no_older_version_back() -> None:
     assert (entry.version, entry.state, entry.config) == (VERSION, STATE, CONFIG)
 
 
+def test_regression_a_late_read_brings_no_older_settings_back() -> None:
+    """Also with the same version of the state: the settings have a version of their own (P2)."""
+    controller = controller_of()
+    newer = ce.TopicConfig(2, flushes=True, version=40)
+    controller.handle(ce.StateRead(KEY, TOPIC, VERSION, STATE, newer), 0)
+    controller.handle(ce.StateRead(KEY, TOPIC, VERSION, STATE, CONFIG), 0)
+    assert controller.entries[KEY].config == newer
+
+
 def test_an_answer_about_an_older_topic_is_too_late() -> None:
     """It says nothing about the state of the topic that was created again."""
     controller = controller_of()
@@ -252,6 +268,13 @@ def test_a_reassignment_adds_replicas_first() -> None:
     effects = controller.handle(written(controller, 10), 0)
     assert requests(effects, StopReplica) == {1: StopReplica(TOPIC, 0, 10, 10)}
     assert set(requests(effects, LeaderAndIsr)) == {2, 3, 4}
+    again = controller.handle(ce.Look(KEY), 0)
+    assert requests(again, StopReplica) == {1: StopReplica(TOPIC, 0, 10, 10)}
+    controller.handle(StopAnswer(TOPIC, 0, 1, 9), 0)
+    assert 1 in requests(controller.handle(ce.Look(KEY), 0), StopReplica)
+    controller.handle(StopAnswer(TOPIC, 0, 1, 10), 0)
+    (write,) = controller.handle(ce.Look(KEY), 0)
+    assert write.state.removed == frozenset()
 
 
 @pytest.mark.parametrize(("created", "new_to"), [(25, {1, 2}), (15, {1}), (5, set())])
@@ -300,14 +323,22 @@ def test_a_topic_is_deleted_and_created_again() -> None:
     assert controller.entries[KEY].answers == {}
 
 
+def test_regression_an_unknown_event_is_an_error() -> None:
+    """A caller that sends it to the wrong room learns that at once."""
+    with pytest.raises(TypeError, match="a controller does not know the event"):
+        controller_of().handle("a word", 0)
+
+
 def test_a_loss_is_reported() -> None:
     """An unclean election, and a recovery, may lose acknowledged records (P15, P16)."""
     leaderless = STATE._replace(leader=NO_BROKER, isr={}, elr={1: 10, 2: 20, 3: 30})
     controller = controller_of(leaderless)
     controller.handle(answer(3), 0)
-    assert controller.handle(ce.ElectUncleanly(KEY), 0) == []
+    forced = ce.ElectUncleanly(KEY, is_forced=True)
+    assert controller.handle(forced, 0) == []
     controller.handle(registered(1, 2), 0)
-    (write,) = controller.handle(ce.ElectUncleanly(KEY), 0)
+    assert controller.handle(ce.ElectUncleanly(KEY), 0) == []
+    (write,) = controller.handle(forced, 0)
     assert (write.state.leader, write.state.unclean_epoch) == (3, 5)
     effects = controller.handle(written(controller, 8), 0)
     assert effects[-1] == ce.ReportLoss(KEY, "an unclean election")

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from cluster.pure.control_exchange import TopicConfig
 from cluster.pure.elect import (
     Decision,
     Known,
     Standing,
     change_isr,
-    elect_uncleanly,
     next_state,
     standing_of,
 )
@@ -40,11 +40,16 @@ def answer(broker: int, epoch: int, **facts: Any) -> RoleAnswer:
 
 
 def decided(
-    state: State, registrations: dict[int, Registration], *answers: RoleAnswer, min_isr: int = 2
+    state: State,
+    registrations: dict[int, Registration],
+    *answers: RoleAnswer,
+    min_isr: int = 2,
+    flushes: bool = False,
+    is_unclean_allowed: bool = False,
 ) -> Decision:
     """Decide, and check the invariants of the next state."""
     known = Known(registrations, {one.broker: one for one in answers}, VERSION)
-    decision = next_state(state, known, min_isr)
+    decision = next_state(state, known, TopicConfig(min_isr, is_unclean_allowed, flushes))
     assert fault_of(decision.state) == ""
     assert decision.reason
     return decision
@@ -179,6 +184,14 @@ def test_the_longest_log_of_the_suspects_leads() -> None:
     assert decision.is_recovery and state.unclean_epoch == state.leader_epoch == 4
 
 
+def test_regression_a_topic_that_nobody_has_led_loses_nothing() -> None:
+    """Its brokers were restarted before the first election, so their replicas are not whole."""
+    never = SUSPECTS._replace(leader_epoch=0)
+    decision = decided(never, registered(), answer(1, 10), answer(2, 20))
+    assert (decision.state.leader, decision.is_recovery) == (1, False)
+    assert decision.state.unclean_epoch == -1
+
+
 @pytest.mark.parametrize(
     "second",
     [
@@ -214,6 +227,28 @@ def test_a_changed_min_is_written_with_its_consequences() -> None:
     assert decided(STATE, registered(), min_isr=3).state == STATE._replace(min_isr=3)
 
 
+def test_flushed_records_alone_count_in_a_new_epoch() -> None:
+    """The same leader leads it; without a leader, the next election gives a new epoch (P24)."""
+    state = decided(STATE, registered(), flushes=True).state
+    assert state == STATE._replace(flushes=True, leader_epoch=4)
+    assert decided(state, registered()).state == state._replace(flushes=False)
+    nobody = LEADERLESS._replace(elr={1: 10})
+    state = decided(nobody, registered(b1=None), flushes=True).state
+    assert state == nobody._replace(flushes=True)
+
+
+def test_the_state_says_when_the_leader_knows_that_its_lease_matters() -> None:
+    """Only an answer for a version with the setting says so; a new leader needs none (P16)."""
+    allowed = decided(STATE, registered(), answer(1, 10), is_unclean_allowed=True).state
+    assert allowed == STATE._replace(is_unclean_allowed=True)
+    late = answer(1, 10, version=VERSION - 1)
+    assert decided(allowed, registered(), late, is_unclean_allowed=True).state == allowed
+    kept = decided(allowed, registered(), answer(1, 10), is_unclean_allowed=True).state
+    assert kept == allowed._replace(is_lease_kept=True)
+    assert decided(kept, registered(b1=None), is_unclean_allowed=True).state.is_lease_kept
+    assert decided(kept, registered()).state == STATE
+
+
 MOVING = STATE._replace(replicas=(1, 2, 3, 4), target=(2, 3, 4))
 
 
@@ -226,7 +261,15 @@ def test_a_reassignment_ends_when_all_are_in_sync() -> None:
     state = decision.state
     assert (state.leader, state.leader_epoch, state.leader_registration_epoch) == (2, 4, 20)
     assert (state.replicas, state.target) == ((2, 3, 4), None)
-    assert decision.stopped == (1,)
+    assert state.removed == {1}
+
+
+def test_a_removed_replica_is_remembered_until_it_is_deleted() -> None:
+    """The broker must answer for the present version of the state (P19)."""
+    state = STATE._replace(removed=frozenset({4, 5}))
+    assert decided(state, registered()).state == state
+    known = Known(registered(), {}, VERSION, frozenset({4}))
+    assert next_state(state, known, TopicConfig(2)).state.removed == {5}
 
 
 @pytest.mark.parametrize("broker", ["b2", "b4"])
@@ -240,40 +283,6 @@ def test_a_reassignment_needs_min_members() -> None:
     """A target smaller than min cannot end."""
     state = STATE._replace(target=(2,))
     assert decided(state, registered()).state == state
-
-
-def uncleanly(registrations: dict[int, Registration], *answers: RoleAnswer) -> Decision | None:
-    """Elect uncleanly while broker 1, which led, is unreachable."""
-    seen = {m: one for m, one in registrations.items() if m != 1}
-    state = LEADERLESS._replace(elr={1: 10})
-    known = Known(seen, {one.broker: one for one in answers}, VERSION)
-    return elect_uncleanly(state, known, registrations)
-
-
-def test_an_unclean_election_takes_the_longest_log() -> None:
-    """The living replica with the latest log leads, alone, and the state is marked (P16)."""
-    answers = answer(2, 20, last_epoch=2, log_end_offset=3), answer(3, 30, log_end_offset=9)
-    decision = uncleanly(registered(b1=None), *answers)
-    assert decision is not None and decision.is_recovery
-    state = decision.state
-    assert (state.leader, state.isr, state.elr, state.unclean_epoch) == (2, {2: 20}, {}, 4)
-    assert fault_of(state) == ""
-
-
-def test_an_unclean_election_waits_for_the_lease() -> None:
-    """A former leader that is registered and has not answered may still serve (P16)."""
-    others = answer(2, 20), answer(3, 30)
-    assert uncleanly(registered(), *others) is None
-    assert uncleanly(registered(), *others, answer(1, 10, version=VERSION - 1)) is None
-    assert uncleanly(registered(), *others, answer(1, 10)) is not None
-    assert uncleanly(registered(), *others, answer(1, 10, version=1, is_offline=True)) is not None
-
-
-def test_an_unclean_election_needs_a_leaderless_state() -> None:
-    """While somebody leads, or nobody has answered, nothing happens."""
-    known = Known(registered(b1=None), {}, VERSION)
-    assert elect_uncleanly(STATE, known, registered(b1=None)) is None
-    assert elect_uncleanly(LEADERLESS, known, registered(b1=None)) is None
 
 
 def proposed(isr: dict[int, int], **changes: Any) -> State | None:

@@ -45,8 +45,10 @@ def test_records_are_appended() -> None:
     """The high watermark follows as far as the log reaches."""
     replica = following()
     effects = handle(replica, FetchAnswer(FETCH, 5, "records"), 0)
-    assert effects == [AppendAsFollower("records"), AdvanceHighWatermark(3)]
-    assert handle(replica, AppendedAsFollower(((4, 4),)), 0) == [AdvanceHighWatermark(4)]
+    assert effects == [AppendAsFollower(replica.log_life, "records", 4), AdvanceHighWatermark(3)]
+    assert handle(replica, AppendedAsFollower(replica.log_life, ((4, 4),)), 0) == [
+        AdvanceHighWatermark(4)
+    ]
 
 
 def test_regression_an_earlier_leaders_high_watermark_is_forgotten() -> None:
@@ -61,6 +63,7 @@ def test_regression_an_earlier_leaders_high_watermark_is_forgotten() -> None:
     for end in ends:
         replica = following()
         handle(replica, FetchAnswer(FETCH, 9, "records"), 0)
+        handle(replica, AppendedAsFollower(replica.log_life, ()), 0)
         assert replica.leader_high_watermark == 9
         end(replica)
         assert replica.leader_high_watermark == 0
@@ -70,7 +73,7 @@ def test_regression_a_late_append_of_a_leader_moves_no_high_watermark() -> None:
     """With acks=1 nobody waits for it, and its records are not replicated."""
     replica = following()
     handle(replica, FetchAnswer(FETCH, 9, "records"), 0)
-    handle(replica, Appended(((4, 5),), None, 5, 4), 0)
+    handle(replica, Appended(replica.log_life, ((4, 5),), None, 5, 4), 0)
     assert (replica.log.end, replica.high_watermark) == (5, 3)
 
 
@@ -121,7 +124,7 @@ def test_after_an_unclean_election_the_records_are_kept(
 def test_a_follower_flushes_before_it_confirms() -> None:
     """A fetch confirms all records before its offset (P24)."""
     replica = replica_of(2, flushed=1)
-    handle(replica, order(flushes=True), 0)
-    assert handle(replica, FetchDue(), 0) == [Flush(3)]
-    handle(replica, Flushed(3), 0)
+    handle(replica, order(state=STATE._replace(flushes=True)), 0)
+    assert handle(replica, FetchDue(), 0) == [Flush(replica.log_life, 3)]
+    handle(replica, Flushed(replica.log_life, 3), 0)
     assert handle(replica, FetchDue(), 0) == [SendToBroker(1, FETCH)]

@@ -122,6 +122,19 @@ def test_with_flushes_only_flushed_records_count(group: Group) -> None:
         assert log is not None and log.recovery_point == 5
 
 
+def test_a_replica_remembers_that_it_counts_only_flushed_records(group: Group) -> None:
+    """The facts of its log say so after a restart, and no more when the setting ends (P24)."""
+    group.lead(1, flushes=True)
+    group.produce(*values(5))
+    group.replicate()
+    for expected in (True, False):
+        log = group.nodes[2].replica.log
+        assert log is not None and log.facts["cluster.counts_flushed"] is expected
+        abandon(group.nodes[2].store)
+        group.start(2)
+        group.lead(1)
+
+
 def test_an_election_that_loses_records_keeps_them(group: Group) -> None:
     """An unclean leader lacks acknowledged records: the others cut them off into a file."""
     group.lead(1)

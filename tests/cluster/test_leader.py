@@ -35,7 +35,7 @@ def leading(**changes: Any) -> Replica:
     """Give the leader of epoch 4, with the ISR of 1 and 2 and four records, two replicated."""
     replica = replica_of()
     handle(replica, order(state=STATE._replace(**changes)), 0)
-    handle(replica, Appended(((4, 4),), "client", 4, 4), 0)
+    handle(replica, Appended(replica.log_life, ((4, 4),), "client", 4, 4), 0)
     return replica
 
 
@@ -135,7 +135,7 @@ def test_a_follower_that_lags_is_removed() -> None:
     """It did not have all records for too long (P10)."""
     replica = leading()
     fetch(replica, 2, 4, now=5)
-    handle(replica, Appended(((4, 6),), None, 6, 4), 6)
+    handle(replica, Appended(replica.log_life, ((4, 6),), None, 6, 4), 6)
     fetch(replica, 2, 5, now=7)
     assert proposals(handle(replica, Tick(), 5 + LAG_SECONDS_MAX)) == []
     assert proposals(handle(replica, Tick(), 6 + LAG_SECONDS_MAX)) == [{1: 10}]
@@ -145,7 +145,7 @@ def test_a_follower_that_keeps_pace_does_not_lag() -> None:
     """It has what the leader had at its last fetch, although the leader always has more."""
     replica = leading()
     for step in range(20):
-        handle(replica, Appended(((4, 5 + step),), None, 5 + step, 4), 10 * step)
+        handle(replica, Appended(replica.log_life, ((4, 5 + step),), None, 5 + step, 4), 10 * step)
         fetch(replica, 2, 4 + step, now=10 * step)
     assert proposals(handle(replica, Tick(), 200)) == []
 
@@ -164,16 +164,20 @@ def test_a_diverging_follower_gets_the_end_of_its_epoch() -> None:
 def test_a_duplicate_waits_like_its_original() -> None:
     """That the leader has a record does not mean that it is replicated (P20)."""
     replica = leading()
-    assert handle(replica, Appended((), "retry", 4, 4), 0) == []
+    assert handle(replica, Appended(replica.log_life, (), "retry", 4, 4), 0) == []
     assert Acknowledge("retry", 4) in fetch(replica, 2, 4)
-    assert handle(replica, Appended((), "again", 4, 4), 0) == [Acknowledge("again", 4)]
+    assert handle(replica, Appended(replica.log_life, (), "again", 4, 4), 0) == [
+        Acknowledge("again", 4)
+    ]
 
 
 def test_only_flushed_records_count_if_the_topic_flushes() -> None:
     """The leader's flush runs beside the replication (P24)."""
     replica = replica_of()
-    handle(replica, order(flushes=True), 0)
-    assert handle(replica, Appended(((4, 4),), "client", 4, 4), 0) == [Flush(4)]
+    handle(replica, order(state=STATE._replace(flushes=True)), 0)
+    assert handle(replica, Appended(replica.log_life, ((4, 4),), "client", 4, 4), 0) == [
+        Flush(replica.log_life, 4)
+    ]
     fetch(replica, 2, 4)
     assert replica.high_watermark == 3
-    assert Acknowledge("client", 4) in handle(replica, Flushed(4), 0)
+    assert Acknowledge("client", 4) in handle(replica, Flushed(replica.log_life, 4), 0)

@@ -104,7 +104,8 @@ def test_regression_a_topic_is_not_created_twice() -> None:
 def test_regression_a_bad_min_in_the_settings_is_not_used(min_isr: int) -> None:
     """The partition keeps the min of its state."""
     controller = controller_of(1, 2, 3)
-    read = ce.StateRead(KEY, TOPIC, 7, STATE, ce.TopicConfig(min_isr, flushes=True))
+    state = STATE._replace(flushes=True)
+    read = ce.StateRead(KEY, TOPIC, 8, state, ce.TopicConfig(min_isr, flushes=True))
     reason = f"min is {min_isr}, not an integer from 1 to 2147483647"
     assert controller.handle(read, 0) == [ce.Reject(read, reason)]
     assert controller.entries[KEY].config == ce.TopicConfig(2, flushes=True)

@@ -6,12 +6,15 @@ from typing import Any
 
 import pytest
 
-from cluster.pure.attest import DirEntered, DirFailed, SessionBegan
+from cluster.pure.attest import DirFailed, SessionBegan
 from cluster.pure.exchange import (
     AppendAsLeader,
     Appended,
+    AppendedAsFollower,
     CreateReplica,
     FetchDue,
+    Flush,
+    Flushed,
     LeaseEnded,
     LeaseRenewed,
     Moved,
@@ -23,12 +26,15 @@ from cluster.pure.exchange import (
     RoleEnded,
     SendToController,
     WriteOwnSince,
+    WriteTopic,
 )
 from cluster.pure.partition import handle
 from cluster.pure.replica import Replica, Role
 from cluster.registration import NO_BROKER, NO_TOPIC, TopicIdentity
-from cluster.requests import NEVER, LeaderAndIsr, RoleAnswer, StopReplica
-from support.replicas import NEWER, STATE, TOPIC, host_of, order, replica_of
+from cluster.requests import NEVER, FetchAnswer, LeaderAndIsr, RoleAnswer
+from support.replicas import NEWER, STATE, TOPIC, dir_returned, host_of, order, replica_of
+
+BOUND = STATE._replace(is_unclean_allowed=True)  # a leader stops with its lease
 
 
 def answers(effects: list[Any]) -> list[RoleAnswer]:
@@ -114,6 +120,7 @@ def test_regression_a_replica_without_a_topic_id_belongs_to_the_topic_of_the_req
     handle(replica, Opened("a", NO_TOPIC, exists=True, spans=((2, 3),), flushed=3), 0)
     effects = handle(replica, order(), 0)
     assert not [one for one in effects if isinstance(one, RemoveReplica | CreateReplica)]
+    assert effects[0] == WriteTopic(TOPIC)
     assert (replica.topic, replica.log.end) == (TOPIC, 3)
     assert RemoveReplica() in handle(replica, order(topic=NEWER), 0)
 
@@ -121,7 +128,7 @@ def test_regression_a_replica_without_a_topic_id_belongs_to_the_topic_of_the_req
 def test_a_replica_that_came_back_does_not_lead() -> None:
     """Its log dir or itself is younger than the election (P11)."""
     replica = replica_of()
-    replica.host.handle(DirEntered("a", 15), 0)
+    dir_returned(replica.host, "a", 15)
     handle(replica, order(), 0)
     assert replica.role is Role.NONE
     younger = replica_of(own_since=11)
@@ -132,12 +139,27 @@ def test_a_replica_that_came_back_does_not_lead() -> None:
 def test_a_leader_that_moves_keeps_its_role() -> None:
     """Also onto a log dir that came back after its election (P11)."""
     replica = replica_of()
-    replica.host.handle(DirEntered("b", 15), 0)
+    dir_returned(replica.host, "b", 15)
     handle(replica, order(), 0)
-    assert handle(replica, Moved("b", 3), 0) == [WriteOwnSince(15)]
+    moved = WriteOwnSince(10, counts_flushed=False, placed_since=15)
+    assert handle(replica, Moved("b", 3), 0) == [moved]
     (answer,) = answers(handle(replica, order(8), 0))
     assert replica.role is Role.LEADER
-    assert (answer.whole_since, answer.held_since) == (15, 15)
+    assert (answer.whole_since, answer.held_since) == (10, 15)
+
+
+def test_a_moved_replica_carries_the_losses_of_its_old_dir() -> None:
+    """And later those of its new dir, but not what that one lost before the move (P4)."""
+    replica = replica_of()
+    dirs = replica.host.dirs
+    dirs["a"].whole_since, dirs["b"].whole_since = 20, 30
+    assert replica.whole_since == 20
+    handle(replica, Moved("b", 3), 0)
+    assert replica.whole_since == 20
+    dirs["b"].whole_since = 31
+    assert replica.whole_since == 31
+    handle(replica, Moved("a", 3), 0)
+    assert replica.whole_since == 31
 
 
 def test_an_incomplete_replica_is_never_whole() -> None:
@@ -149,7 +171,7 @@ def test_an_incomplete_replica_is_never_whole() -> None:
 def test_a_replica_that_is_not_found_is_created() -> None:
     """It is whole only since the present registration (P17)."""
     replica = Replica(host_of(2), 0)
-    replica.host.handle(DirEntered("b", 15), 0)
+    dir_returned(replica.host, "b", 15)
     effects = handle(replica, order(), 0)
     assert effects[0] == CreateReplica(TOPIC, "a", 15)
     assert replica.role is Role.FOLLOWER and answers(effects)[0].whole_since == 15
@@ -187,7 +209,7 @@ def test_a_failed_dir_ends_the_role() -> None:
     """The waiting produces fail, and the controller is informed."""
     replica = replica_of()
     handle(replica, order(), 0)
-    handle(replica, Appended(((4, 4),), "client", 4, 4), 0)
+    handle(replica, Appended(replica.log_life, ((4, 4),), "client", 4, 4), 0)
     effects = handle(replica, RoleEnded(), 0)
     assert effects[0] == Refuse("client", ProduceError.TIMED_OUT)
     assert answers(effects)[0].is_offline
@@ -198,12 +220,12 @@ def test_a_failed_dir_ends_the_role() -> None:
 def test_the_end_of_a_lease_ends_the_role(is_allowed: bool, role: Role) -> None:
     """Only topics that may elect another leader uncleanly stop (P16)."""
     replica = replica_of()
-    handle(replica, order(is_unclean_allowed=is_allowed), 0)
+    handle(replica, order(state=STATE._replace(is_unclean_allowed=is_allowed)), 0)
     handle(replica, LeaseEnded(), 0)
     assert replica.role is role
-    expected = (
-        Refuse("client", ProduceError.NOT_LEADER) if is_allowed else AppendAsLeader("client", 4, -1)
-    )
+    refused = Refuse("client", ProduceError.NOT_LEADER)
+    appended = AppendAsLeader(replica.log_life, "client", 4, -1)
+    expected = refused if is_allowed else appended
     assert handle(replica, Produced("client", -1), 0) == [expected]
 
 
@@ -211,23 +233,25 @@ def test_regression_a_renewed_lease_gives_the_role_back() -> None:
     """At the same version, or at a later one of the same epoch that came meanwhile (P16)."""
     for version in (None, 8):
         replica = replica_of()
-        handle(replica, order(is_unclean_allowed=True), 0)
+        handle(replica, order(state=BOUND), 0)
         handle(replica, LeaseEnded(), 0)
         if version is not None:
-            handle(replica, order(version, is_unclean_allowed=True), 0)
+            handle(replica, order(version, state=BOUND), 0)
         refused = [Refuse("client", ProduceError.NOT_LEADER)]
         assert handle(replica, Produced("client", -1), 0) == refused
         handle(replica, LeaseRenewed(), 0)
         assert replica.role is Role.LEADER
-        assert handle(replica, Produced("client", -1), 0) == [AppendAsLeader("client", 4, -1)]
+        assert handle(replica, Produced("client", -1), 0) == [
+            AppendAsLeader(replica.log_life, "client", 4, -1)
+        ]
 
 
 def test_regression_nothing_but_the_lease_gives_the_role_back() -> None:
     """Neither a new epoch without a lease, nor a lease of a new session (P11, P16)."""
     replica = replica_of()
-    handle(replica, order(is_unclean_allowed=True), 0)
+    handle(replica, order(state=BOUND), 0)
     handle(replica, LeaseEnded(), 0)
-    late = order(8, state=STATE._replace(leader_epoch=5), is_unclean_allowed=True)
+    late = order(8, state=BOUND._replace(leader_epoch=5))
     handle(replica, late, 0)
     assert replica.role is Role.NONE
     replica.host.handle(SessionBegan(40), 0)
@@ -238,57 +262,18 @@ def test_regression_nothing_but_the_lease_gives_the_role_back() -> None:
 def test_regression_a_proposal_outlives_the_end_of_a_lease() -> None:
     """It may still be accepted, so its members count for the high watermark (P7)."""
     replica = replica_of()
-    handle(replica, order(is_unclean_allowed=True), 0)
+    handle(replica, order(state=BOUND), 0)
     replica.proposed = {1, 2, 3}
     handle(replica, LeaseEnded(), 0)
     handle(replica, LeaseRenewed(), 0)
     assert replica.proposed == {1, 2, 3}
 
 
-@pytest.mark.parametrize(
-    ("stop", "is_removed"),
-    [
-        (StopReplica(TOPIC, 0, 10, 8), True),
-        (StopReplica(TOPIC, 0, 10, 7), False),
-        (StopReplica(TOPIC, 0, 9, 8), False),
-        (StopReplica(NEWER, 0, 10, 8), False),
-    ],
-)
-def test_a_replica_is_deleted(stop: StopReplica, is_removed: bool) -> None:
-    """Only this topic, on this incarnation, and by a later version (P19)."""
-    replica = replica_of()
-    handle(replica, order(), 0)
-    effects = handle(replica, stop, 0)
-    assert (effects == [RemoveReplica()]) is is_removed
-    assert replica.exists is not is_removed
-    handle(replica, order(8), 0)
-    assert replica.exists is not is_removed or replica.log.end == 0
-
-
-def test_regression_a_late_request_does_not_create_a_deleted_replica_again() -> None:
-    """Only a version after the deletion may assign the replica again (P19)."""
-    replica = replica_of()
-    handle(replica, order(7), 0)
-    handle(replica, StopReplica(TOPIC, 0, 10, 9), 0)
-    for version in (8, 9):
-        assert handle(replica, order(version), 0) == []
-    effects = handle(replica, order(10), 0)
-    assert effects[0] == CreateReplica(TOPIC, "a", 10)
-
-
-def test_regression_a_late_request_creates_nothing_where_nothing_was() -> None:
-    """The StopReplica came first, and the replica had never been created (P19)."""
-    replica = Replica(host_of(), 0)
-    assert handle(replica, StopReplica(TOPIC, 0, 10, 9), 0) == []
-    assert handle(replica, order(9), 0) == []
-    assert CreateReplica(TOPIC, "a", 10) in handle(replica, order(10), 0)
-
-
 def test_a_change_of_role_fails_waiting_produces() -> None:
     """The error does not claim that nothing was written (P11, P20)."""
     replica = replica_of()
     handle(replica, order(), 0)
-    handle(replica, Appended(((4, 4),), "client", 4, 4), 0)
+    handle(replica, Appended(replica.log_life, ((4, 4),), "client", 4, 4), 0)
     state = STATE._replace(leader=2, leader_epoch=5)
     effects = handle(replica, order(8, state=state), 0)
     assert Refuse("client", ProduceError.TIMED_OUT) in effects
@@ -300,8 +285,74 @@ def test_an_append_for_an_earlier_epoch_is_not_acknowledged() -> None:
     replica = replica_of()
     handle(replica, order(), 0)
     handle(replica, order(8, state=STATE._replace(leader_epoch=5)), 0)
-    effects = handle(replica, Appended(((4, 4),), "client", 4, 4), 0)
+    effects = handle(replica, Appended(replica.log_life, ((4, 4),), "client", 4, 4), 0)
     assert effects == [Refuse("client", ProduceError.TIMED_OUT)]
+
+
+def test_an_append_to_an_older_log_is_not_in_the_new_one() -> None:
+    """The topic was created again while the disk was slow (P25)."""
+    replica = replica_of()
+    handle(replica, order(), 0)
+    handle(replica, Produced("client", -1), 0)
+    late = Appended(replica.log_life, ((4, 4),), "client", 4, 4)
+    handle(replica, order(1, topic=NEWER), 0)
+    assert handle(replica, late, 0) == [Refuse("client", ProduceError.TIMED_OUT)]
+    assert (replica.log.end, replica.appending) == (0, 0)
+
+
+def test_a_replica_does_not_follow_before_its_appends_have_ended() -> None:
+    """It led when they began; until they end, the end of its log is not known (P25)."""
+    replica = replica_of()
+    handle(replica, order(), 0)
+    handle(replica, Produced("client", -1), 0)
+    handle(replica, order(8, state=STATE._replace(leader=2, leader_epoch=5)), 0)
+    assert replica.role is Role.FOLLOWER
+    assert handle(replica, FetchDue(), 0) == []
+    handle(replica, Appended(replica.log_life, ((4, 4),), "client", 4, 4), 0)
+    (fetch,) = handle(replica, FetchDue(), 0)
+    assert (fetch.request.offset, fetch.request.last_epoch) == (4, 4)
+
+
+def test_an_append_that_ends_in_a_later_role_counts() -> None:
+    """The replica followed when it began, and leads when it ends."""
+    replica = replica_of()
+    handle(replica, order(state=STATE._replace(leader=2)), 0)
+    (fetch,) = handle(replica, FetchDue(), 0)
+    handle(replica, FetchAnswer(fetch.request, 3, "records"), 0)
+    handle(replica, order(8, state=STATE._replace(leader_epoch=5, isr={1: 10}, min_isr=1)), 0)
+    assert replica.high_watermark == 3
+    handle(replica, AppendedAsFollower(replica.log_life, ((4, 4),)), 0)
+    assert (replica.log.end, replica.high_watermark, replica.appending) == (4, 4, 0)
+
+
+@pytest.mark.parametrize("change", ["cut", "move"])
+def test_a_flush_of_an_older_copy_does_not_count(change: str) -> None:
+    """The log was cut, or moved, while the disk was slow (P24, P25)."""
+    replica = replica_of(2, flushed=0)
+    handle(replica, order(), 0)
+    late = Flushed(replica.log_life, 3)
+    (fetch,) = handle(replica, FetchDue(), 0)
+    if change == "cut":
+        handle(replica, FetchAnswer(fetch.request, 2, None, (2, 2)), 0)
+    else:
+        handle(replica, Moved("b", 0), 0)
+    handle(replica, late, 0)
+    assert replica.log.flushed == 0
+    handle(replica, Flushed(replica.log_life, 2), 0)
+    assert replica.log.flushed == 2
+
+
+def test_a_leader_flushes_the_copy_that_it_moved_to() -> None:
+    """The flush of the old copy does not count for it (P24)."""
+    replica = replica_of(flushed=1)
+    handle(replica, order(state=STATE._replace(flushes=True)), 0)
+    assert handle(replica, Moved("b", 1), 0)[-1] == Flush(replica.log_life, 3)
+
+
+def test_regression_an_unknown_event_is_an_error() -> None:
+    """A caller that sends it to the wrong room learns that at once."""
+    with pytest.raises(TypeError, match="a replica does not know the event"):
+        handle(replica_of(), DirFailed("a"), 0)
 
 
 def test_a_replica_without_a_role_does_nothing() -> None:

@@ -13,7 +13,13 @@ from contextlib import suppress
 
 import pytest
 
-from cluster.pure.exchange import AppendedAsFollower, TruncateTo
+from cluster.pure.exchange import (
+    AppendAsFollower,
+    AppendAsLeader,
+    Appended,
+    AppendedAsFollower,
+    TruncateTo,
+)
 from cluster.requests import AlterPartition
 from cluster.run.hosted_replica import HostedReplica
 from cluster.run.log_spans import spans_of
@@ -49,7 +55,7 @@ class History:
     def write(self) -> None:
         """Write a new state in a new leader epoch, and tell it to the brokers that are up."""
         group = self.group
-        state = group.state(group.leader, self.isr)
+        state = group.state(group.leader, self.isr, flushes=self.flushes)
         group.version += 1
         self.told = state
         for broker in sorted(self.up):
@@ -59,7 +65,7 @@ class History:
     def tell(self, broker: int) -> None:
         """Give a broker the present state."""
         node = self.group.nodes[broker]
-        node.replica.tell(self.group.role(node, self.told, flushes=self.flushes))
+        node.replica.tell(self.group.role(node, self.told))
 
     # --- the steps --------------------------------------------------------------------------------
 
@@ -193,22 +199,24 @@ def cut_nothing(replica: HostedReplica, effect: TruncateTo) -> None:
     """A follower that keeps what its leader does not have."""
 
 
-def forget_records(replica: HostedReplica, records: bytes) -> None:
+def forget_records(replica: HostedReplica, effect: AppendAsFollower) -> None:
     """A follower that believes that it has appended what it has not."""
     log, before = replica._open_log(), replica._rules.log.end
-    if records:
-        log.append_as_follower(records, leader_epoch=replica.leader_epoch)
+    spans: tuple[tuple[int, int], ...] = ()
+    if effect.records:
+        log.append_as_follower(effect.records, leader_epoch=replica.leader_epoch)
         spans = spans_of(log, before)
         log.truncate_to(before)
-        replica._handle(AppendedAsFollower(spans))
+    replica._handle(AppendedAsFollower(effect.log, spans))
 
 
-def acknowledge_early(
-    replica: HostedReplica, waiter: Produce, leader_epoch: int, acks: int
-) -> None:
+def acknowledge_early(replica: HostedReplica, effect: AppendAsLeader) -> None:
     """A leader that waits for nobody."""
-    waiter.acknowledge(waiter.append(replica._open_log(), leader_epoch).last_offset + 1)
-    replica._catch_up(replica._open_log(), leader_epoch)
+    log, before = replica._open_log(), replica._rules.log.end
+    end = effect.waiter.append(log, effect.leader_epoch).last_offset + 1
+    effect.waiter.acknowledge(end)
+    spans = spans_of(log, before)
+    replica._handle(Appended(effect.log, spans, None, end, effect.leader_epoch))
 
 
 MUTANTS = {

@@ -17,6 +17,8 @@ GOOD: dict[str, Any] = {
     "version": 1, "leader": 2, "leader_epoch": 7, "controller_epoch": 3, "isr": [2, 3],
     "isr_epochs": {"2": 90, "3": 41}, "elr": {}, "suspects": [], "leader_registration_epoch": 90,
     "replicas": [1, 2, 3], "target": None, "min": 2, "unclean_epoch": -1,
+    "flushes": False, "unclean_allowed": False, "lease_kept": False,
+    "removed": [],
 }  # fmt: skip
 STATE = State(2, 7, 3, {2: 90, 3: 41}, {}, frozenset(), 90, (1, 2, 3), None, 2)
 
@@ -63,6 +65,9 @@ def test_unknown_keys_are_ignored() -> None:
         ({"target": [4]}, "a bad target"),
         ({"target": []}, "a bad target"),
         ({"min": 0}, "min is 0"),
+        ({"flushes": 1}, "flushes is 1, neither true nor false"),
+        ({"removed": [3]}, "a removed broker has a replica"),
+        ({"lease_kept": True}, "a lease without its setting"),
         ({"unclean_epoch": 8}, "unclean_epoch is after leader_epoch"),
     ],
 )

@@ -54,15 +54,17 @@ def states(draw: Any) -> State:
         draw(st.sampled_from([NO_BROKER, *isr])), leader_epoch, draw(INT32), isr, elr,
         frozenset(rest) - elr.keys(), draw(EPOCHS), tuple(replicas),
         draw(st.sampled_from([None, tuple(replicas[:1])])), min_isr,
-        draw(st.sampled_from([-1, 0, leader_epoch])),
+        draw(st.sampled_from([-1, 0, leader_epoch])), draw(st.booleans()),
+        *draw(st.sampled_from([(False, False), (True, False), (True, True)])),
     )  # fmt: skip
+    state = state._replace(removed=frozenset(draw(st.lists(st.integers(10, 12)))))
     assert not fault_of(state)
     return state
 
 
 ROLES = st.builds(
     LeaderAndIsr, TOPICS, PARTITIONS, st.just(41), INT32, states(),
-    st.booleans(), st.booleans(), st.booleans(),
+    st.booleans(),
 )  # fmt: skip
 FETCHES = st.builds(
     FollowerFetch, TOPICS, PARTITIONS, st.just(2), st.just(77), INT32, EPOCHS,

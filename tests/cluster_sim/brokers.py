@@ -18,6 +18,7 @@ from cluster.pure.attest import (
     SessionBegan,
     WriteEntry,
     WriteRegistration,
+    noted_failures,
 )
 from cluster.pure.replica import Replica, Role
 from cluster.registration import Registration
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 FETCHED_MAX = 2  # records in an answer to a fetch
 CONTROLLER = 0
+APPENDS = (x.Appended, x.AppendedAsFollower)
 
 
 class SimBroker:
@@ -42,6 +44,7 @@ class SimBroker:
         self.stored = [StoredReplica(place) for place in places]
         self.host = Host(broker_id, DIR_IDS)
         self.replicas = [Replica(self.host, 0) for _ in places]
+        self.results: list[tuple[int, Any]] = []  # of the disk, on their way
 
     # --- starts and log dirs ---
 
@@ -50,10 +53,18 @@ class SimBroker:
         self.is_up = True
         self.host = Host(self.id, DIR_IDS)
         self.register()
+        good = [disk.entry for disk in self.disks.values() if disk.is_good]
+        noted = noted_failures(good)
         for dir_id, disk in self.disks.items():
             if disk.is_good:
-                boot_id = f"boot {self.boot}"
-                found = DirFound(dir_id, disk.entry, disk.record, boot_id, "mount")
+                found = DirFound(
+                    dir_id,
+                    disk.entry,
+                    disk.record,
+                    f"boot {self.boot}",
+                    "mount",
+                    is_noted=dir_id in noted,
+                )
                 self.tell_host(found)
             else:
                 self.tell_host(DirMissing(dir_id))
@@ -64,6 +75,7 @@ class SimBroker:
     def crash(self) -> None:
         """Die: the page cache keeps what was written."""
         self.is_up = False
+        self.results = []
         self.world.controllers = [c for c in self.world.controllers if c.host != self.id]
 
     def register(self) -> None:
@@ -176,10 +188,7 @@ class SimBroker:
             case x.SendToBroker(broker, request):
                 self.world.send(self.id, broker, number, request)
             case x.AnswerFetch(request, high_watermark):
-                start = request.offset
-                records = tuple(self.stored[number].records[start : start + FETCHED_MAX])
-                answer = FetchAnswer(request, high_watermark, records)
-                self.world.send(self.id, request.follower, number, answer)
+                self._report(number, FetchAnswer(request, high_watermark))
             case x.AdvanceHighWatermark(offset):
                 if is_present and replica.role is Role.LEADER and offset > mark:
                     checker.on_high_watermark(self.id, self.stored[number].life, replica, mark)
@@ -200,18 +209,44 @@ class SimBroker:
                 self._change_log(number, effect)
         return mark
 
+    def _report(self, number: int, result: Any) -> None:
+        """Report what the disk did, at once or later; appends in their order."""
+        is_late = isinstance(result, APPENDS) and any(
+            other == number and isinstance(one, APPENDS) for other, one in self.results
+        )
+        if self.world.is_disk_late or is_late:
+            self.world.is_disk_late = False
+            self.results.append((number, result))
+        else:
+            self._hear(number, result)
+
+    def finish(self) -> None:
+        """Let the first result of the disk arrive; records are read only now."""
+        number, result = self.results.pop(0)
+        self._hear(number, result)
+
+    def _hear(self, number: int, result: Any) -> None:
+        if isinstance(result, FetchAnswer):
+            start, follower = result.request.offset, result.request.follower
+            records = tuple(self.stored[number].records[start : start + FETCHED_MAX])
+            self.world.send(self.id, follower, number, result._replace(records=records))
+        else:
+            self.tell(number, result)
+
     def _change_log(self, number: int, effect: Any) -> None:
         stored = self.stored[number]
         match effect:
-            case x.AppendAsLeader(record, epoch, _):
-                self._append(number, record, epoch)
-            case x.AppendAsFollower(records):
+            case x.AppendAsLeader():
+                self._append(number, effect)
+            case x.AppendAsFollower(log, records, leader_epoch):
                 start = len(stored.records)
-                stored.records.extend(records)
-                self.tell(number, x.AppendedAsFollower(spans_of(stored.records, start)))
-            case x.Flush(offset):
-                stored.flushed = offset
-                self.tell(number, x.Flushed(offset))
+                if all(epoch <= leader_epoch for epoch, _ in records):
+                    stored.records.extend(records)
+                spans = spans_of(stored.records, start)
+                self._report(number, x.AppendedAsFollower(log, spans))
+            case x.Flush(log, offset):
+                stored.flushed = max(offset, stored.flushed)
+                self._report(number, x.Flushed(log, offset))
             case x.CreateReplica(topic, dir_id, own_since):
                 is_there = stored.exists and stored.topic == topic
                 is_hidden = is_there and not self.disks[stored.dir_id].is_good
@@ -219,24 +254,40 @@ class SimBroker:
                     raise Violation(f"I5 broker {self.id} creates a replica on a bad dir")
                 stored.clear()
                 stored.exists, stored.topic, stored.dir_id = True, topic, dir_id
+                stored.is_named = True
                 stored.own_since = own_since
+                if own_since > topic.created:  # nobody knows that there was none before
+                    self.world.parts[number].checker.has_fault = True
             case x.RemoveReplica():
                 stored.clear()
                 stored.life += 1
-            case x.WriteOwnSince(own_since):
-                stored.own_since = own_since
             case x.Refuse():
                 pass
             case _:
+                self._write_metadata(stored, effect)
+
+    def _write_metadata(self, stored: StoredReplica, effect: Any) -> None:
+        match effect:
+            case x.WriteTopic(topic):
+                if topic != stored.topic:
+                    raise Violation(f"P6 broker {self.id} takes an older log for {topic}")
+                stored.is_named = True
+            case x.WriteOwnSince(own_since, counts_flushed, placed_since):
+                stored.own_since, stored.placed_since = own_since, placed_since
+                stored.counts_flushed = counts_flushed
+            case _:
                 raise AssertionError(effect)
 
-    def _append(self, number: int, record: int, epoch: int) -> None:
+    def _append(self, number: int, effect: x.AppendAsLeader) -> None:
         """Append a client's record, or find it in the log (idempotent producer)."""
-        stored = self.stored[number]
-        for offset, (_, known) in enumerate(stored.records):
-            if known == record:
-                self.tell(number, x.Appended((), record, offset + 1, epoch))
-                return
-        stored.records.append((epoch, record))
-        end = len(stored.records)
-        self.tell(number, x.Appended(((epoch, end),), record, end, epoch))
+        stored, (log, record, epoch, acks) = self.stored[number], effect
+        waiter = record if acks == -1 else None
+        known = [one for _, one in stored.records]
+        spans: tuple[tuple[int, int], ...] = ()
+        if record in known:
+            end = known.index(record) + 1
+        else:
+            stored.records.append((epoch, record))
+            end = len(stored.records)
+            spans = ((epoch, end),)
+        self._report(number, x.Appended(log, spans, waiter, end, epoch))

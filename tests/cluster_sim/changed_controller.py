@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from cluster.pure import controller, elect
+from cluster.pure import controller, elect, unclean
 from cluster.pure.control_exchange import Written
 from cluster.pure.controller import Controller
+from cluster.pure.deletions import Deletions
 from cluster.pure.elect import Decision, Known, Standing
 from cluster.pure.entry import Entry
 from cluster.registration import NO_BROKER, Registration, TopicIdentity
@@ -36,7 +37,7 @@ def admit_what_was_seen(self: Controller, entry: Entry) -> Decision:
         return {m: admissions[m] for m in members}
 
     state = entry.state._replace(isr=seen_first(entry.state.isr), elr=seen_first(entry.state.elr))
-    decision = _next_state(state, known, entry.config.min_isr)
+    decision = _next_state(state, known, entry.config)
     if decision.state == state:
         return decision._replace(state=entry.state)
     admissions.update(decision.state.isr)
@@ -159,7 +160,8 @@ def find_by_name(self: Controller, topic: TopicIdentity, partition: int) -> Any:
 
 REQUESTS_BY_NAME = [(Controller, "find", find_by_name)]
 GONE_FOR_EVER = [(Controller, "accept", lambda self, broker: None)]
-HASTY_UNCLEAN = [(elect, "is_lease_over", lambda state, known, registered: True)]
+HASTY_UNCLEAN = [(unclean, "is_lease_over", lambda state, known, registered, *, is_forced: True)]
+UNHEARD_LEASE = [(elect, "keeps_lease", lambda state, known: True)]
 
 
 def forget_below_min(state: State, removed: Any) -> State:
@@ -173,4 +175,13 @@ def forget_below_min(state: State, removed: Any) -> State:
     return state._replace(elr=elr, suspects=state.suspects - state.isr.keys())
 
 
+def keep_epoch(state: State, *, flushes: bool) -> State:
+    return state._replace(flushes=flushes)
+
+
+FLUSH_SAME_EPOCH = [(elect, "change_flushes", keep_epoch)]
+ANY_SETTINGS = [(Entry, "use", lambda self, config: setattr(self, "config", config))]
+STOP_ONCE: list[Any] = [(elect, "still_removed", lambda state, known: frozenset())]
+DELETE_ONCE: list[Any] = [(Deletions, "requests", lambda self, seen: [])]
+DELETION_FORGOTTEN = [(Deletions, "read", lambda self, deletions: None)]
 NO_ELR = [(elect, "settle", forget_below_min)]

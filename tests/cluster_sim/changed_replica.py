@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cluster.pure import attest, follower, leader, partition
+from cluster.pure import attest, flushing, follower, leader, partition
 from cluster.pure.attest import ClearFailure, DirFound, EndRoles, Host, WriteEntry
 from cluster.pure.exchange import Acknowledge, Appended, TruncateTo
 from cluster.pure.replica import Replica, Role
@@ -136,13 +136,14 @@ def return_at_once(self: Host, dir_id: str) -> list[Any]:
     return [EndRoles(dir_id), WriteEntry(dir_id, log_dir.entry()), ClearFailure(dir_id)]
 
 
+FAILURE_UNNOTED: list[Any] = [(Host, "note", lambda self, dir_id: [])]
 RETURN_SAME_EPOCH = [(Host, "on_return", return_at_once)]
 FAILURE_UNRECORDED = [(Host, "on_failure", lambda self, dir_id: [EndRoles(dir_id)])]
 
 
 def clear_first(self: Host, dir_id: str, epoch: int) -> list[Any]:
-    end, write, clear = _enter(self, dir_id, epoch)
-    return [end, clear, write]
+    end, write, *clear = _enter(self, dir_id, epoch)
+    return [end, *clear, write]
 
 
 _enter = Host._enter
@@ -215,6 +216,27 @@ FLUSH_LATE = [
     (leader, "flush", lambda replica: None),
     (follower, "needs_flush", lambda replica: False),
 ]
+FLUSH_AT_ONCE = [
+    (
+        Replica,
+        "whole_since",
+        property(lambda self: self.whole_since_if(flushes=self.flushes)),
+    )
+]
+
+
+def since_of_dir(self: Host, dir_id: str, own_since: int, *, flushes: bool, **_: int) -> int:
+    return _whole_since(self, dir_id, own_since, flushes=flushes)
+
+
+_whole_since = Host.whole_since
+MOVED_IS_LOSSY = [(Host, "whole_since", since_of_dir)]
+APPEND_OF_ANY_LOG = [(Replica, "is_of_this_life", lambda self, log: True)]
+FLUSH_OF_ANY_LOG = [(Replica, "is_of_this_copy", Replica.is_of_this_life)]
+FETCH_WHILE_APPENDING = [(follower, "is_appending", lambda replica: False)]
+
+READ_OF_ANY_LOG = [(follower, "epoch_bound", lambda replica: 1 << 31)]
+MARK_STAYS = [(flushing, "unmark", lambda replica: None)]
 
 
 def enter_with_new_session(self: Host, dir_id: str, epoch: int) -> list[Any]:
@@ -235,7 +257,7 @@ CREATED_AT_DIR_EPOCH = [
 LEAD_BY_DIR_EPOCH = [
     (Replica, "held_since", property(lambda self: self.host.dirs[self.dir_id].epoch))
 ]
-MOVE_FORGETS = [(partition, "moved_since", lambda replica, dir_id: replica.own_since)]
+MOVE_FORGETS = [(partition, "moved_since", lambda replica: replica.own_since)]
 
 
 def obey_by_name(replica: Replica, request: LeaderAndIsr, now: float) -> None:
@@ -271,4 +293,5 @@ def keep_older(replica: Replica, topic: TopicIdentity) -> bool:
     return True
 
 
+ADOPT_UNWRITTEN = [(partition, "adopt", lambda replica, topic: None)]
 OTHER_ID_IGNORED = [(partition, "accept_topic", keep_older)]

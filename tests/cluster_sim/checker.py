@@ -11,6 +11,8 @@ I5  A replica is never created while its log dir is bad.
 I6  No record is twice in a leader's log.
 I7  A follower cuts below its high watermark only after an election that is marked as unclean, and
     keeps what it cuts.
+R   A loss is reported only after a physical fault of a replica, or an unclean election.
+S   After all faults have ended, no replica is left that should have been deleted.
 P2  A state never replaces the state of a newer topic.
 """
 
@@ -42,6 +44,9 @@ class Checker:
         excused: the offsets and records that are counted as lost.
         tainted: the first offset whose loss is excused; records after it may differ.
         unclean_epoch: the leader epoch of the last unclean election.
+        has_fault: whether a replica's broker lost power, its log dir failed or was replaced,
+            or the replica was created later than the topic.
+        flushed: the offsets that a leader counted while the topic counts only flushed records.
     """
 
     def __init__(self, world: World, number: int, topic: TopicIdentity) -> None:
@@ -54,6 +59,8 @@ class Checker:
         self.excused: set[tuple[int, int]] = set()
         self.tainted = NOWHERE
         self.unclean_epoch = -1
+        self.flushed: set[int] = set()
+        self.has_fault = False
 
     def see(self, record: int, offset: int) -> None:
         """Note that a client may rely on the record at an offset.
@@ -71,6 +78,8 @@ class Checker:
     def on_high_watermark(self, broker: int, life: int, replica: Replica, before: int) -> None:
         """Note what a leader's high watermark has passed."""
         epoch = replica.leader_epoch
+        if replica.flushes and self.world.parts[self.number].state.flushes:
+            self.flushed.update(range(before, replica.high_watermark))
         records = self.world.brokers[broker].stored[self.number].records
         for offset in range(before, replica.high_watermark):
             self.see(records[offset][1], offset)
@@ -109,12 +118,14 @@ class Checker:
         """Give up offsets that physical faults, or an unclean election, took from everybody."""
         for offset in offsets:
             self.excused.add((offset, self.committed.pop(offset)))
+            self.flushed.discard(offset)
             self.tainted = min(self.tainted, offset)
 
     def on_loss(self, broker: int, stored: StoredReplica, keep: int) -> None:
         """Note that a physical fault takes the records from an offset on."""
         if stored.topic != self.topic:
             return
+        self.has_fault = True
         for offset in range(keep, len(stored.records)):
             self.lossy.add(broker)
             key = offset, stored.records[offset][1]
@@ -126,10 +137,15 @@ class Checker:
         if not gone:
             return
         is_too_early = len(self.lossy) < self.world.min_isr_smallest
-        is_kept = by_power and self.world.flushes
+        is_kept = by_power and bool(gone & self.flushed)
         if (is_too_early or is_kept) and self.unclean_epoch == -1:
             raise Violation(f"I1 faults on {sorted(self.lossy)} took offsets {sorted(gone)}")
         self.excuse(gone)
+
+    def on_report(self, reason: str) -> None:
+        """Judge a report that acknowledged records may be lost."""
+        if not self.has_fault and self.unclean_epoch == -1:
+            raise Violation(f"R no fault took a record, and a loss is reported: {reason}")
 
     def on_unclean_election(self, epoch: int, leader: int) -> None:
         """Excuse what the leader lacks."""
@@ -168,6 +184,8 @@ class Checker:
 
     def check(self) -> None:
         """Judge the partition after a step."""
+        if not self.world.parts[self.number].state.flushes:
+            self.flushed.clear()
         if self.committed:
             gone = {offset for offset in self.unheld() if offset < self.tainted}
             if gone:

@@ -59,6 +59,32 @@ class ClientSteps(StepsBase):
         part.unacknowledged.add(record)
         broker.tell(number, x.Produced(record, -1))
 
+    def find_lonely(self) -> Iterator[Step]:
+        for number, broker in self._leaders():
+            if broker.replicas[number].topic == self.world.parts[number].topic:
+                yield number, broker.id
+
+    def do_lonely(self, number: int, m: int) -> None:
+        """Let a client send a record with acks=1: nobody is promised anything."""
+        part, broker = self.world.parts[number], self.world.brokers[m]
+        if broker.leads(number) and broker.replicas[number].topic == part.topic:
+            part.records += 1
+            broker.tell(number, x.Produced(part.records, 1))
+
+    def find_tardy(self) -> Iterator[Step]:
+        yield ()
+
+    def do_tardy(self) -> None:
+        """Let the next result of a disk come late."""
+        self.world.is_disk_late = True
+
+    def find_finish(self) -> Iterator[Step]:
+        return ((m,) for m, broker in self.world.brokers.items() if broker.results)
+
+    def do_finish(self, m: int) -> None:
+        if self.world.brokers[m].results:
+            self.world.brokers[m].finish()
+
     def find_read(self) -> Iterator[Step]:
         for number, broker in self._leaders():
             if broker.replicas[number].topic == self.world.parts[number].topic:
@@ -118,7 +144,8 @@ class ClientSteps(StepsBase):
         broker = self.world.brokers[m]
         if broker.works(number):
             broker.stored[number].flushed = len(broker.stored[number].records)
-            broker.tell(number, x.Flushed(broker.stored[number].flushed))
+            log = broker.replicas[number].log_life
+            broker.tell(number, x.Flushed(log, broker.stored[number].flushed))
 
     def find_move(self) -> Iterator[Step]:
         for number, broker in self._replicas():
@@ -131,5 +158,6 @@ class ClientSteps(StepsBase):
         stored = broker.stored[number]
         if broker.works(number) and stored.exists and broker.host.are_all_good:
             stored.dir_id = other_dir(stored.dir_id)
-            stored.flushed = len(stored.records) if self.world.flushes else 0
+            is_flushed = stored.counts_flushed or broker.replicas[number].flushes
+            stored.flushed = len(stored.records) if is_flushed else 0
             broker.tell(number, x.Moved(stored.dir_id, stored.flushed))

@@ -80,6 +80,12 @@ class ControlSteps(StepsBase):
     def do_ask(self, number: int, part: int) -> None:
         self._tell(number, ce.AskAll(self.world.parts[part].key))
 
+    def find_stops(self) -> Iterator[Step]:
+        return ((number,) for number, _ in self._working())
+
+    def do_stops(self, number: int) -> None:
+        self._tell(number, ce.StopsDue())
+
     def find_refresh(self) -> Iterator[Step]:
         for number, one in self._working():
             if one.room.registrations != self.world.registrations or any(
@@ -154,6 +160,19 @@ class ControlSteps(StepsBase):
     def do_slow(self) -> None:
         self.world.is_slow = True
 
+    def do_slow_read(self) -> None:
+        self.world.is_read_late = True
+
+    find_slow_read = find_unheard
+
+    def find_hear_read(self) -> Iterator[Step]:
+        if self.world.reads:
+            yield ()
+
+    def do_hear_read(self) -> None:
+        if self.world.reads:
+            self.world.hear_read()
+
     def find_hear(self) -> Iterator[Step]:
         if self.world.answers:
             yield ()
@@ -173,6 +192,22 @@ class ControlSteps(StepsBase):
 
     def do_minimum(self, min_isr: int) -> None:
         self.world.set_min_isr(min_isr)
+
+    def find_flushing(self) -> Iterator[Step]:
+        yield (not self.world.flushes,)
+
+    def do_flushing(self, flushes: bool) -> None:
+        """Change whether only flushed records count."""
+        self.world.flushes = flushes
+        self.world.settings_version = self.world.next_zxid()
+
+    def find_allow(self) -> Iterator[Step]:
+        yield (not self.world.is_unclean_allowed,)
+
+    def do_allow(self, is_allowed: bool) -> None:
+        """Change whether the topics may elect uncleanly."""
+        self.world.is_unclean_allowed = is_allowed
+        self.world.settings_version = self.world.next_zxid()
 
     def find_unclean(self) -> Iterator[Step]:
         if self._current() is not None:

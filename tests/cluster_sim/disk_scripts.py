@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cluster.requests import LeaderAndIsr, RoleAnswer, StopReplica
-from cluster_sim.scene import Scene, end_of, lose_dir, need
+from cluster_sim.scene import Scene, end_of, fetch, lose_dir, need, shrink_to
 
 
 def a_dir_returns(scene: Scene) -> None:
@@ -74,7 +74,7 @@ def a_failure_before_a_kill(scene: Scene) -> None:
 def a_return_cut_short(scene: Scene) -> None:
     """The process is killed while a dir returns: the failure is still recorded (P4)."""
     scene.do("disk", 2, "a", 0)
-    scene.do("torn_return", 2, "a", 3)
+    scene.do("torn_return", 2, "a", 4)
     scene.do("start", 2)
     scene.drop(RoleAnswer)
     scene.decide()
@@ -112,3 +112,81 @@ def a_restart_before_the_election(scene: Scene) -> None:
     scene.do("start", 2)
     scene.drop()
     scene.decide()
+
+
+def _acknowledge_unflushed(scene: Scene) -> None:
+    """Let brokers 1 and 2 acknowledge a record, of which broker 3 knows nothing."""
+    record = scene.produce(1)
+    fetch(scene, 2)
+    need(scene.is_acked(record), "the record should be acknowledged")
+    scene.drop()
+
+
+def a_flush_setting_turned_on(scene: Scene) -> None:
+    """A broker loses power, and only then the topic begins to flush: the loss counts (P24)."""
+    shrink_to(scene, 1, 2)
+    _acknowledge_unflushed(scene)
+    scene.do("power", 2, 0)
+    scene.do("flushing", True)
+    scene.decide()
+    scene.do("start", 2)
+    scene.decide()
+    end_of(scene, 1)
+    need(scene.part.state.leader == -1, "2 should not lead")
+
+
+def a_fetch_from_before_the_setting(scene: Scene) -> None:
+    """A follower does not know yet that the topic flushes: its position does not count (P24)."""
+    shrink_to(scene, 1, 2)
+    scene.do("flushing", True)
+    scene.do("refresh", 0)
+    scene.do("decide", 0, 0)
+    scene.hand(LeaderAndIsr, to=1)
+    scene.drop()
+    scene.produce(1)
+    fetch(scene, 2)
+    scene.do("crash", 1)
+    scene.do("wipe", 1, "a")
+    scene.do("power", 2, 0)
+
+
+def a_flush_setting_turned_off(scene: Scene) -> None:
+    """The topic does not flush any more, and a broker loses power: it is not whole (P24)."""
+    shrink_to(scene, 1, 2)
+    scene.do("flushing", False)
+    scene.decide()
+    _acknowledge_unflushed(scene)
+    scene.do("power", 2, 0)
+    scene.do("start", 2)
+    scene.drop()
+    scene.decide()
+    end_of(scene, 1)
+    need(scene.part.state.leader == -1, "2 should not lead")
+
+
+def a_leader_moves_to_a_dir_that_came_back(scene: Scene) -> None:
+    """Its broker was admitted before the dir came back, and the replica lost nothing (P4)."""
+    shrink_to(scene, 1)
+    scene.do("disk", 1, "b", 0)
+    scene.do("return", 1, "b")
+    scene.drop()
+    scene.decide()
+    scene.do("move", 0, 1)
+    scene.do("ask", 0, 0)
+    scene.hand(LeaderAndIsr, RoleAnswer)
+    scene.decide()
+    need(set(scene.part.state.isr) == {1}, "1 should stay in the ISR")
+
+
+def a_failure_before_a_reboot(scene: Scene) -> None:
+    """A dir lost what it had flushed, and the machine was restarted: it is not whole (P4)."""
+    shrink_to(scene, 1, 2)
+    _acknowledge_unflushed(scene)
+    scene.do("disk", 2, "a", -1)
+    scene.do("power", 2, 0)
+    scene.do("mend", 2, "a")
+    scene.do("start", 2)
+    scene.drop()
+    scene.decide()
+    end_of(scene, 1)
+    need(scene.part.state.leader == -1, "2 should not lead")

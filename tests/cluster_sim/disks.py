@@ -40,14 +40,16 @@ class StoredReplica:
     Attributes:
         records: what the page cache has; the first `flushed` of them are on the disk.
         life: counts the incarnations of the replica.
+        is_named: whether the topic's id is written down.
     """
 
     def __init__(self, dir_id: str) -> None:
         self.dir_id = dir_id
         self.topic: TopicIdentity = NO_TOPIC
-        self.exists = False
+        self.exists, self.is_named = False, True
         self.records: list[Entry] = []
         self.flushed = self.checkpoint = self.own_since = self.life = 0
+        self.counts_flushed, self.placed_since = False, 0
 
     def lose(self, keep: int) -> None:
         """Lose the records from an offset on."""
@@ -57,17 +59,19 @@ class StoredReplica:
     def clear(self) -> None:
         """Lose everything."""
         self.records = []
-        self.exists = False
-        self.flushed = self.checkpoint = self.own_since = 0
+        self.exists = self.counts_flushed = False
+        self.flushed = self.checkpoint = self.own_since = self.placed_since = 0
 
     def opened(self) -> Opened:
         """Give the event of a log dir that was read."""
         return Opened(
             self.dir_id,
-            self.topic,
+            self.topic if self.is_named else NO_TOPIC,
             self.exists,
             spans_of(self.records),
             self.flushed,
             min(self.checkpoint, len(self.records)),
             self.own_since,
+            counts_flushed=self.counts_flushed,
+            placed_since=self.placed_since,
         )

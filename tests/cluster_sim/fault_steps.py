@@ -35,7 +35,7 @@ class FaultSteps(StepsBase):
             self.world.brokers[m].start()
 
     def find_torn_start(self) -> Iterator[Step]:
-        return ((m, effects) for (m,) in self._near(is_up=False) for effects in range(4))
+        return ((m, effects) for (m,) in self._near(is_up=False) for effects in range(6))
 
     def do_torn_start(self, m: int, effects: int) -> None:
         """Let a broker die again while it attests its log dirs."""
@@ -44,7 +44,7 @@ class FaultSteps(StepsBase):
         self.world.effects_left = UNLIMITED
 
     def find_torn_return(self) -> Iterator[Step]:
-        return ((*where, effects) for where in self.find_return() for effects in range(1, 4))
+        return ((*where, effects) for where in self.find_return() for effects in range(1, 5))
 
     def do_torn_return(self, m: int, dir_id: str, effects: int) -> None:
         """Let a broker die while one of its log dirs returns."""
@@ -133,16 +133,20 @@ class FaultSteps(StepsBase):
     def find_disk(self) -> Iterator[Step]:
         for broker, dir_id in self._dirs(is_up=True, is_good=True):
             if self._here(broker, dir_id):
-                yield from ((broker.id, dir_id, kept) for kept in (0, ALL))
+                yield from ((broker.id, dir_id, kept) for kept in (0, ALL, -1))
 
     def do_disk(self, m: int, dir_id: str, kept: int) -> None:
-        """Let a log dir of a running broker fail; the disk keeps what was flushed."""
+        """Let a log dir of a running broker fail.
+
+        Args:
+            kept: how many records the disk keeps that were not flushed; -1: it loses a flushed one.
+        """
         broker = self.world.brokers[m]
         if broker.is_up and broker.disks[dir_id].is_good:
             with _Undisturbed(broker, dir_id, "disk"):
                 broker.disks[dir_id].is_good = False
                 for number in self._here(broker, dir_id):
-                    self._lose(broker, number, broker.stored[number].flushed + kept)
+                    self._lose(broker, number, max(broker.stored[number].flushed + kept, 0))
                 broker.tell_host(DirFailed(dir_id))
             self._judge_fault()
 

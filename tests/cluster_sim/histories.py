@@ -15,6 +15,7 @@ WEIGHTS = {
     "deliver": 10, "decide": 2, "ask": 1, "refresh": 5, "fetch": 7, "produce": 4, "read": 1,
     "checkpoint": 1, "flush": 1, "start": 3, "rejoin": 2, "return": 2, "heal": 1, "expire": 2,
     "again": 1, "succeed": 2, "refused": 1, "accepted": 2, "mend": 1, "hear": 3,
+    "finish": 3, "stops": 1, "hear_read": 1,
 }  # fmt: skip
 TURNS_MAX = 60
 
@@ -53,6 +54,8 @@ def settings_of(rng: random.Random, brokers: int, focus: Iterable[str]) -> Setti
     weights.update({name: rng.choice((0.3, 1, 3)) for name in FAULTS})
     if faults["unclean"]:  # leases end and are renewed only where they matter
         weights["lease"] = weights["renew"] = 2
+    else:
+        faults["allow"] = 0
     cluster = {
         "brokers": brokers,
         "min_isr": rng.choice((2, 2, 2, 1)),
@@ -60,7 +63,7 @@ def settings_of(rng: random.Random, brokers: int, focus: Iterable[str]) -> Setti
         "flushes": rng.random() < 0.15,
         "parts": rng.choice((1, 2)),
         "is_apart": rng.random() < 0.7,
-        "is_unclean_allowed": faults["unclean"] > 0,
+        "is_unclean_allowed": faults["unclean"] > 0 and rng.random() < 0.7,
     }
     return Settings(cluster, faults, weights, rng.random() < 0.7)
 
@@ -136,6 +139,7 @@ def turn(steps: Steps, records: list[int]) -> None:
     """Let everybody do once what there is to do, and let every request arrive."""
     world = steps.world
     steps.take(("refresh", 0))
+    steps.take(("stops", 0))
     for part in world.parts:
         number = part.number
         steps.take(("decide", 0, number))
@@ -152,22 +156,13 @@ def turn(steps: Steps, records: list[int]) -> None:
 
 
 def heal(steps: Steps) -> None:
-    """End all faults, and see that every partition acknowledges again (L)."""
+    """End all faults: every partition acknowledges again (L), and no replica is left over (S)."""
     world = steps.world
     world.cut.clear()
     world.net.clear()
-    world.is_slow = world.loses_answer = False
-    while world.answers:
-        steps.take(("hear",))
-    for m, broker in world.brokers.items():
-        if not broker.is_up:
-            steps.take(("start", m))
-        if not broker.is_registered:
-            steps.take(("rejoin", m))
-        steps.take(("renew", m))
-        for dir_id, disk in broker.disks.items():
-            if not disk.is_good:
-                steps.take(("return", m, dir_id))
+    world.is_slow = world.loses_answer = world.is_disk_late = False
+    world.is_read_late = False
+    end_faults(steps)
     epochs = [one.room.controller_epoch for one in world.controllers]
     if world.controller_epoch not in epochs or world.zxid % 2:
         steps.take(("controller", 1))
@@ -177,10 +172,40 @@ def heal(steps: Steps) -> None:
         for m in list(world.controllers[0].room.gone):
             steps.take(("accepted", 0, m))
         turn(steps, records)
-        is_done = [
-            records[part.number] in part.checker.acked and part.state.target is None
-            for part in world.parts
-        ]
-        if all(is_done):
+        if is_healed(world, records):
             return
-    raise Violation(f"L nobody acknowledges after all is healed: {[p.state for p in world.parts]}")
+    if not is_acknowledged(world, records):
+        raise Violation(f"L nobody acknowledges at the end: {[p.state for p in world.parts]}")
+    raise Violation(f"S replicas are not deleted: {world.strays()}, {world.deletions}")
+
+
+def end_faults(steps: Steps) -> None:
+    """Let the store and the disks answer, and brokers and log dirs return."""
+    world = steps.world
+    while world.answers:
+        steps.take(("hear",))
+    while world.reads:
+        steps.take(("hear_read",))
+    for m, broker in world.brokers.items():
+        while broker.results:
+            steps.take(("finish", m))
+        if not broker.is_up:
+            steps.take(("start", m))
+        if not broker.is_registered:
+            steps.take(("rejoin", m))
+        steps.take(("renew", m))
+        for dir_id, disk in broker.disks.items():
+            if not disk.is_good:
+                steps.take(("return", m, dir_id))
+
+
+def is_acknowledged(world: World, records: list[int]) -> bool:
+    """Check that every partition has acknowledged its last record."""
+    return all(records[part.number] in part.checker.acked for part in world.parts)
+
+
+def is_healed(world: World, records: list[int]) -> bool:
+    """Check that nothing is left to do: no reassignment, and no replica to delete."""
+    is_calm = all(part.state.target is None and not part.state.removed for part in world.parts)
+    is_clean = not world.deletions and not world.strays()
+    return is_calm and is_clean and is_acknowledged(world, records)

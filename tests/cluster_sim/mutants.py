@@ -69,6 +69,11 @@ _ALL = (
     Mutant(
         "failure_unrecorded", "the failure of a dir is not recorded on tmpfs", r.FAILURE_UNRECORDED
     ),
+    Mutant(
+        "failure_unnoted",
+        "the failure of a dir is not noted in the other dirs",
+        r.FAILURE_UNNOTED,
+    ),
     Mutant("new_to_all", "a new topic is new to brokers that were restarted", c.NEW_TO_ALL),
     Mutant("any_answer", "a late answer about an older topic's state is taken", c.ANY_ANSWER),
     Mutant("clear_first", "the failure record is cleared before the entry", r.CLEAR_FIRST),
@@ -120,6 +125,17 @@ _ALL = (
     ),
     Mutant("blind_writes", "writes of the controller name no version", c.BLIND_WRITES),
     Mutant("flush_late", "records count before they are flushed", r.FLUSH_LATE),
+    Mutant(
+        "flush_at_once",
+        "losses from before the topic flushed are forgotten",
+        r.FLUSH_AT_ONCE,
+    ),
+    Mutant(
+        "flush_same_epoch",
+        "positions count that were confirmed before the follower flushed",
+        c.FLUSH_SAME_EPOCH,
+    ),
+    Mutant("mark_stays", "a topic that does not flush any more counts as flushed", r.MARK_STAYS),
     Mutant("broker_epoch_for_dir", "a dir returns with a new broker epoch", r.BROKER_EPOCH_FOR_DIR),
     Mutant(
         "member_by_dir_epoch",
@@ -142,6 +158,11 @@ _ALL = (
         r.MOVE_FORGETS,
         ("disk", "move"),
     ),
+    Mutant(
+        "moved_is_lossy",
+        "a moved replica takes over what its new dir lost before",
+        r.MOVED_IS_LOSSY,
+    ),
     Mutant("roles_by_name", "roles and deletions are obeyed by name", r.ROLES_BY_NAME),
     Mutant(
         "requests_by_name",
@@ -149,6 +170,7 @@ _ALL = (
         [*r.REQUESTS_BY_NAME, *c.REQUESTS_BY_NAME],
     ),
     Mutant("other_id_ignored", "a replica of an older topic stays", r.OTHER_ID_IGNORED),
+    Mutant("adopt_unwritten", "an adopted topic id is not written down", r.ADOPT_UNWRITTEN),
     Mutant("gone_for_ever", "a suspicion ends only with a new registration", c.GONE_FOR_EVER),
     Mutant(
         "hasty_unclean",
@@ -156,6 +178,39 @@ _ALL = (
         c.HASTY_UNCLEAN,
         ("suspect", "unclean"),
     ),
+    Mutant(
+        "append_of_any_log",
+        "an append counts for the log that there is when it ends",
+        r.APPEND_OF_ANY_LOG,
+    ),
+    Mutant(
+        "flush_of_any_log",
+        "a flush counts although the log was cut meanwhile",
+        r.FLUSH_OF_ANY_LOG,
+    ),
+    Mutant(
+        "fetch_while_appending",
+        "a follower fetches before its last append has ended",
+        r.FETCH_WHILE_APPENDING,
+    ),
+    Mutant(
+        "read_of_any_log",
+        "a follower appends records of a later epoch than its leader's",
+        r.READ_OF_ANY_LOG,
+    ),
+    Mutant(
+        "unheard_lease",
+        "an unclean election trusts a leader that does not know the setting",
+        c.UNHEARD_LEASE,
+    ),
+    Mutant("stop_once", "a removed replica is asked for only once", c.STOP_ONCE, brokers=4),
+    Mutant("delete_once", "the replica of a deleted topic is asked for only once", c.DELETE_ONCE),
+    Mutant(
+        "deletion_forgotten",
+        "a new controller does not know what was to be deleted",
+        c.DELETION_FORGOTTEN,
+    ),
+    Mutant("any_settings", "a late read brings older settings back", c.ANY_SETTINGS),
     Mutant("no_elr", "members that leave an ISR below min are forgotten", c.NO_ELR),
 )
 

@@ -132,6 +132,23 @@ def lose_dir(scene: Scene, broker: int) -> None:
     scene.drop(RoleAnswer)
 
 
+def depose(scene: Scene, old: int, new: int) -> None:
+    """Let another member of the ISR lead, although the old leader lives."""
+    scene.do("suspect", 0, old)
+    scene.decide()
+    need(scene.part.state.leader == new, f"{new} should lead")
+    scene.do("accepted", 0, old)
+    scene.decide()
+
+
+def join(scene: Scene, broker: int, times: int = 2) -> None:
+    """Let a follower fetch and become a member of the ISR."""
+    for _ in range(times):
+        fetch(scene, broker, 1)
+        scene.hand(AlterPartition, LeaderAndIsr)
+    need(broker in scene.part.state.isr, f"{broker} should be in the ISR")
+
+
 def end_of(scene: Scene, *brokers: int) -> None:
     """Let brokers die, one after the other, and let the controller notice."""
     for m in brokers:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from cluster.pure.replica import Role
 from cluster.requests import (
     AlterPartition,
     AlterRefused,
@@ -19,8 +18,21 @@ from cluster.requests import (
     StopReplica,
 )
 from cluster_sim import disk_scripts as disks
+from cluster_sim import late_scripts as late
+from cluster_sim import lease_scripts as leases
+from cluster_sim import stop_scripts as stops
 from cluster_sim.checker import Violation
-from cluster_sim.scene import ROLES, Scene, end_of, fetch, lose_dir, need, shrink_to
+from cluster_sim.scene import (
+    ROLES,
+    Scene,
+    depose,
+    end_of,
+    fetch,
+    join,
+    lose_dir,
+    need,
+    shrink_to,
+)
 
 
 class Script(NamedTuple):
@@ -84,40 +96,6 @@ def a_suspect_that_is_late(scene: Scene) -> None:
     need(scene.part.state.leader == 1, "1 should lead")
 
 
-def alone(scene: Scene) -> None:
-    """Let broker 1 be the whole ISR, and acknowledge by itself."""
-    shrink_to(scene, 1)
-    need(scene.is_acked(scene.produce(1)), "1 should acknowledge alone")
-
-
-def a_lease_that_ends(scene: Scene) -> None:
-    """A leader is cut off, its session ends, another is elected uncleanly: it has stopped (P16)."""
-    alone(scene)
-    scene.do("cut", 1)
-    scene.do("expire", 1)
-    scene.decide()
-    scene.do("unclean", 0)
-    scene.hand(*ROLES)
-    need(scene.part.state.leader in (2, 3), "an unclean election should be possible")
-    scene.produce(1)
-
-
-def a_wrong_suspicion(scene: Scene) -> None:
-    """A leader lives although its port refused: no unclean election before its lease ends (P16)."""
-    alone(scene)
-    scene.do("suspect", 0, 1)
-    scene.decide()
-    scene.do("unclean", 0)
-    scene.hand(*ROLES, to=2)
-    need(scene.world.brokers[1].replicas[0].role is Role.LEADER, "1 should know nothing")
-    scene.produce(1)
-    scene.do("crash", 1)
-    scene.do("expire", 1)
-    scene.decide()
-    scene.do("unclean", 0)
-    need(scene.part.state.leader in (2, 3), "without the session it should be possible")
-
-
 def a_topic_again(scene: Scene) -> None:
     """Requests about the deleted topic arrive after the new one has records (P6, P19)."""
     scene.do("ask", 0, 0)
@@ -175,6 +153,22 @@ def a_late_follower(scene: Scene) -> None:
     scene.hand(FollowerFetch, AlterPartition, LeaderAndIsr)
     scene.drop(FetchAnswer)
     end_of(scene, 2)
+
+
+def an_epoch_that_the_leader_does_not_know(scene: Scene) -> None:
+    """A follower has a record of an epoch in which nobody followed; its log is no prefix (P9)."""
+    depose(scene, 1, 2)
+    scene.produce(2)
+    scene.drop()
+    depose(scene, 2, 3)
+    scene.drop()
+    join(scene, 1)
+    record = scene.produce(3)
+    for m in (2, 2, 1, 2, 1):
+        fetch(scene, m, 1)
+        scene.hand(AlterPartition, LeaderAndIsr)
+    need(scene.is_acked(record), "the record should be acknowledged")
+    end_of(scene, 3, 1)
 
 
 def a_produce_that_waits(scene: Scene) -> None:
@@ -334,8 +328,9 @@ ONE = {"min_isr": 1, "is_unclean_allowed": True}
 SCRIPTS = (
     Script(a_stale_answer, {}, ("recover_stale",)),
     Script(a_suspect_that_is_late, {}, ("recover_any",)),
-    Script(a_lease_that_ends, ONE, ("no_lease",)),
-    Script(a_wrong_suspicion, ONE, ("hasty_unclean",)),
+    Script(leases.a_lease_that_ends, ONE, ("no_lease",)),
+    Script(leases.a_setting_that_is_not_heard, {"min_isr": 1}, ("unheard_lease",)),
+    Script(leases.a_wrong_suspicion, ONE, ("hasty_unclean",)),
     Script(disks.a_dir_returns, {"parts": 2}, ("broker_epoch_for_dir", "return_same_epoch")),
     Script(disks.a_dir_given_up, {}, ("created_at_dir_epoch", "lead_by_dir_epoch")),
     Script(disks.a_move_from_a_lossy_dir, {}, ("move_forgets",)),
@@ -344,6 +339,7 @@ SCRIPTS = (
     Script(an_old_controller, {}, ("no_controller_epoch",)),
     Script(a_late_answer, {}, ("any_answer",)),
     Script(a_late_follower, {}, ("no_leso",)),
+    Script(an_epoch_that_the_leader_does_not_know, {}, ("kip101_only",)),
     Script(a_produce_that_waits, {}, ("ack_any_epoch",)),
     Script(a_late_deletion, {"brokers": 4, "spare": 1}, ("stop_unfenced",)),
     Script(a_doubled_proposal, {}, ("blind_writes",)),
@@ -359,5 +355,20 @@ SCRIPTS = (
     Script(disks.a_restart_before_the_election, {}, ("new_to_all",)),
     Script(disks.two_restarts, {}, ("last_start_only",)),
     Script(disks.a_power_cut_of_all, {"flushes": True}, ("flush_late",)),
+    Script(disks.a_leader_moves_to_a_dir_that_came_back, {"min_isr": 1}, ("moved_is_lossy",)),
+    Script(disks.a_failure_before_a_reboot, {"flushes": True}, ("failure_unnoted",)),
+    Script(disks.a_flush_setting_turned_on, {}, ("flush_at_once",)),
+    Script(disks.a_fetch_from_before_the_setting, {}, ("flush_same_epoch",)),
+    Script(disks.a_flush_setting_turned_off, {"flushes": True}, ("mark_stays",)),
+    Script(late.a_late_append, {}, ("append_of_any_log",)),
+    Script(late.a_late_flush, {"flushes": True}, ("flush_of_any_log",)),
+    Script(late.an_append_under_way, {}, ("fetch_while_appending",)),
+    Script(late.a_late_read, {}, ("read_of_any_log",)),
+    Script(stops.a_lost_stop, {"brokers": 4, "spare": 1}, ("stop_once",)),
+    Script(stops.a_topic_again_at_once, {}, ("other_id_ignored",)),
+    Script(stops.a_topic_again_while_a_broker_is_down, {}, ("adopt_unwritten",)),
+    Script(leases.a_late_read_of_settings, {}, ("any_settings",)),
+    Script(stops.a_lost_deletion, {"brokers": 4}, ("delete_once",)),
+    Script(stops.a_deletion_without_a_controller, {"brokers": 4}, ("deletion_forgotten",)),
     Script(a_proposal_of_the_old_topic, {}, ("requests_by_name",)),
 )

@@ -15,8 +15,9 @@ __all__ = ["FAULTS", "Step", "Steps"]
 # Steps that happen a limited number of times in a history.
 FAULTS = (
     "lose", "double", "controller", "shrink", "crash", "power", "disk", "empty", "giveup", "wipe",
-    "cut", "part", "minimum", "reassign", "unclean", "move", "suspect", "recreate", "unheard",
-    "torn_start", "torn_return", "slow",
+    "cut", "part", "minimum", "flushing", "allow", "reassign", "unclean", "move", "suspect",
+    "recreate", "unheard", "torn_start", "torn_return", "slow",
+    "lonely", "tardy", "slow_read",
 )  # fmt: skip
 
 

@@ -66,10 +66,15 @@ class World:
         self.min_isr = self.min_isr_smallest = min_isr
         self.set_min_isr(min_isr)
         self.flushes, self.is_unclean_allowed = flushes, is_unclean_allowed
+        self.settings_version = 0
+        self.reads: list[tuple[SimController, ce.StateRead]] = []  # on their way
+        self.is_read_late = False
         self.used: Counter[str] = Counter()
         self.net: list[Message] = []
         self.cut: set[Any] = set()  # a broker: from the store and the controller; a pair: both
         self.loses_answer = self.is_slow = self.is_unclean_step = False
+        self.is_disk_late = False
+        self.deletions: dict[tuple[str, int], ce.Deletion] = {}  # kept in the store
         self.answers: list[tuple[SimController, Any]] = []  # of the store, on their way
         self.effects_left = UNLIMITED
         self.registrations: dict[int, Registration] = {}
@@ -97,6 +102,7 @@ class World:
     def set_min_isr(self, min_isr: int) -> None:
         """Change the settings of the topics; the states still have the old number."""
         self.min_isr = min_isr
+        self.settings_version = self.next_zxid()
         self.min_isr_smallest = min(min_isr, self.min_isr_smallest)
 
     # --- network ---
@@ -142,6 +148,7 @@ class World:
         kept = [one for one in self.controllers[-1:] if self.brokers[one.host].is_up]
         controller = SimController(self.controller_epoch, host)
         self.controllers = [*kept, controller]
+        self.tell(controller, ce.DeletionsRead(tuple(self.deletions.values())))
         for part in self.parts:
             self.read(controller, part)
 
@@ -151,12 +158,24 @@ class World:
         if part.version != NO_VERSION:
             config = self.config
             read = ce.StateRead(part.key, part.topic, part.version, part.state, config)
+            if self.is_read_late:
+                self.is_read_late = False
+                self.reads.append((controller, read))
+            else:
+                self.tell(controller, read)
+
+    def hear_read(self) -> None:
+        """Let a read of the store arrive that was slow."""
+        controller, read = self.reads.pop(0)
+        if controller in self.controllers:
             self.tell(controller, read)
 
     @property
     def config(self) -> ce.TopicConfig:
         """The settings of every topic."""
-        return ce.TopicConfig(self.min_isr, self.is_unclean_allowed, self.flushes)
+        return ce.TopicConfig(
+            self.min_isr, self.is_unclean_allowed, self.flushes, self.settings_version
+        )
 
     def tell(self, controller: SimController, event: Any) -> None:
         """Run the room of a controller, and carry out its effects."""
@@ -168,7 +187,14 @@ class World:
                     self._write(controller, effect)
                 case ce.ReadState(key):
                     self.read(controller, next(p for p in self.parts if p.key == key))
-                case ce.ReportLoss() | ce.Reject():
+                case ce.KeepDeletion(deletion):
+                    self.deletions[deletion.topic.topic_id, deletion.partition] = deletion
+                case ce.ForgetDeletion(topic, partition):
+                    self.deletions.pop((topic.topic_id, partition), None)
+                case ce.ReportLoss(key, reason):
+                    part = next(p for p in self.parts if p.key == key)
+                    part.checker.on_report(reason)
+                case ce.Reject():
                     pass
                 case _:
                     raise AssertionError(effect)
@@ -221,6 +247,16 @@ class World:
         part.checker = Checker(self, part.number, part.topic)
         self.tell(controller, ce.RegistrationsRead(self.registrations))
         self.tell(controller, ce.CreateTopic(part.key, part.topic, replicas, self.config))
+
+    def strays(self) -> list[tuple[int, int]]:
+        """Name the brokers and partitions whose replica should have been deleted."""
+        return [
+            (m, part.number)
+            for m, broker in self.brokers.items()
+            for part in self.parts
+            if broker.stored[part.number].exists
+            and (broker.stored[part.number].topic, m in part.state.replicas) != (part.topic, True)
+        ]
 
     def check(self) -> None:
         """Judge all partitions."""

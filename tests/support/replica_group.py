@@ -143,24 +143,22 @@ class Group:
         )
         return state._replace(**facts)
 
-    def lead(
-        self, leader: int, isr: Iterable[int] = (1, 2, 3), *, flushes: bool = False, **facts: Any
-    ) -> None:
+    def lead(self, leader: int, isr: Iterable[int] = (1, 2, 3), **facts: Any) -> None:
         """Give all brokers their roles in a new leader epoch."""
         self.leader = leader
-        self.give(self.state(leader, isr, **facts), flushes=flushes)
+        self.give(self.state(leader, isr, **facts))
 
-    def give(self, state: State, *, flushes: bool = False) -> None:
+    def give(self, state: State) -> None:
         """Tell all brokers a state, as a new version."""
         self.version += 1
         for node in self.nodes.values():
-            node.replica.tell(self.role(node, state, flushes=flushes))
+            node.replica.tell(self.role(node, state))
 
-    def role(self, node: Node, state: State, *, flushes: bool = False) -> LeaderAndIsr:
+    def role(self, node: Node, state: State) -> LeaderAndIsr:
         """Address a state to a broker, as the present version."""
         return LeaderAndIsr(
             TOPIC, NUMBER, node.host.broker_epoch, self.version, state,
-            is_new=self.version == 1, flushes=flushes,
+            is_new=self.version == 1,
         )  # fmt: skip
 
     def replicate(self, rounds: int = 10, among: Iterable[int] | None = None) -> None:

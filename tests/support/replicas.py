@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cluster.pure.attest import DirFound, FailureRecord, Host, SessionBegan
+from cluster.pure.attest import DirEntered, DirFound, DirReturned, FailureRecord, Host, SessionBegan
 from cluster.pure.exchange import Opened
 from cluster.pure.partition import handle
 from cluster.pure.replica import Replica
@@ -23,6 +23,12 @@ def host_of(broker: int = 1) -> Host:
     for dir_id in host.dirs:
         host.handle(DirFound(dir_id, None, FailureRecord.NONE, "boot", "mount"), 0)
     return host
+
+
+def dir_returned(host: Host, dir_id: str, epoch: int) -> None:
+    """Let a log dir return, in a registration of this epoch."""
+    host.handle(DirReturned(dir_id), 0)
+    host.handle(DirEntered(dir_id, epoch), 0)
 
 
 def replica_of(broker: int = 1, **facts: Any) -> Replica:

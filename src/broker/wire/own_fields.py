@@ -34,8 +34,6 @@ OWN_FIELDS: dict[str, dict[str, list[dict[str, Any]]]] = {
             "7+",
             {
                 "State": ("bytes", None),  # the JSON of the partition's znode
-                "IsUncleanAllowed": ("bool", False),
-                "Flushes": ("bool", False),
             },
         ),
     },

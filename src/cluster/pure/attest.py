@@ -1,12 +1,13 @@
 """Know since when each log dir of a broker is whole: since then, it lost nothing that it had (P4).
 
 Each log dir durably holds a `DirEntry`. A *failure record* for each log dir is on tmpfs, so it
-lives as long as the boot. At a start, the entry and the record give the next `whole_since`:
+lives as long as the boot. The entries of the other log dirs note the failure too, because tmpfs is
+gone after a reboot. At a start, entry, record and notes give the next `whole_since`:
 
 | found at a start | whole_since | flushed_since |
 |---|---|---|
 | no entry, or the dir cannot be synced | the new epoch | the new epoch |
-| a failure is recorded | the new epoch | the new epoch |
+| a failure is recorded, or noted in another log dir | the new epoch | the new epoch |
 | the mark of a clean stop | unchanged | unchanged |
 | the same boot, but the record is missing | the new epoch | the new epoch |
 | another boot: the power may have failed | the new epoch | unchanged |
@@ -16,6 +17,9 @@ lives as long as the boot. At a start, the entry and the record give the next `w
 `whole_since` is for all that was written, `flushed_since` for what was flushed. Topics that count
 only flushed records use the second number, because a loss of power takes nothing from them (P24).
 
+The broker is registered before it attests. If its session ends while a log dir returns, the write
+of the registration is lost or too old, and is asked for again.
+
 A container gets a new mount and a new tmpfs at each start. There, only the mark of a clean stop
 keeps the numbers.
 """
@@ -23,6 +27,7 @@ keeps the numbers.
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from cluster.requests import NEVER
@@ -37,13 +42,18 @@ class FailureRecord(enum.Enum):
 
 
 class DirEntry(NamedTuple):
-    """What a log dir durably holds about itself."""
+    """What a log dir durably holds about itself, and about the others of its broker.
+
+    Attributes:
+        failed: the other log dirs that have failed, and have not been attested since.
+    """
 
     boot_id: str
     mount_id: str
     whole_since: int
     flushed_since: int
     is_stopped_cleanly: bool = False
+    failed: frozenset[str] = frozenset()
 
 
 class DirFound(NamedTuple):
@@ -51,6 +61,7 @@ class DirFound(NamedTuple):
 
     Attributes:
         entry: None if the dir has no entry that can be read.
+        is_noted: whether another log dir notes that this one has failed (`noted_failures`).
         is_synced: whether `syncfs` succeeded. It reports write errors of a process that was killed.
     """
 
@@ -60,6 +71,7 @@ class DirFound(NamedTuple):
     boot_id: str
     mount_id: str
     is_synced: bool = True
+    is_noted: bool = False
 
 
 class DirMissing(NamedTuple):
@@ -133,20 +145,36 @@ class LogDir:
 
     Attributes:
         epoch: the registration epoch at which the dir was last entered in the registration.
+        is_awaited: whether the registration is being written because the dir returned.
     """
 
-    __slots__ = ("boot_id", "epoch", "flushed_since", "is_good", "mount_id", "whole_since")
+    __slots__ = (
+        "boot_id",
+        "epoch",
+        "failed",
+        "flushed_since",
+        "is_awaited",
+        "is_good",
+        "mount_id",
+        "whole_since",
+    )
 
     def __init__(self) -> None:
-        self.is_good = False
+        self.is_good = self.is_awaited = False
         self.epoch = 0
         self.whole_since = self.flushed_since = NEVER
         self.boot_id = self.mount_id = ""
+        self.failed: frozenset[str] = frozenset()
 
     def entry(self, *, is_stopped_cleanly: bool = False) -> DirEntry:
         """Give the entry that the dir holds while the broker runs, or after a clean stop."""
         return DirEntry(
-            self.boot_id, self.mount_id, self.whole_since, self.flushed_since, is_stopped_cleanly
+            self.boot_id,
+            self.mount_id,
+            self.whole_since,
+            self.flushed_since,
+            is_stopped_cleanly,
+            self.failed,
         )
 
 
@@ -176,26 +204,56 @@ class Host:
                 self.dirs[dir_id].is_good = False
                 return []
             case DirFailed(dir_id):
-                self.dirs[dir_id].is_good = False
+                self.dirs[dir_id].is_good = self.dirs[dir_id].is_awaited = False
                 return self.on_failure(dir_id)
             case DirReturned(dir_id):
+                self.dirs[dir_id].is_awaited = True
                 return self.on_return(dir_id)
             case DirEntered(dir_id, epoch):
                 return self._enter(dir_id, epoch)
+            case _:
+                raise TypeError(f"a host does not know the event {event!r}")
 
     @property
     def are_all_good(self) -> bool:
         """Whether every log dir works, so that a replica that is not found does not exist."""
         return all(log_dir.is_good for log_dir in self.dirs.values())
 
-    def whole_since(self, dir_id: str, own_since: int, *, flushes: bool) -> int:
-        """Give since when a replica is whole: the larger of its own number and its log dir's."""
+    def whole_since(
+        self, dir_id: str, own_since: int, *, flushes: bool, placed_since: int = 0
+    ) -> int:
+        """Give since when a replica is whole: the larger of its own number and its log dir's.
+
+        What the log dir lost before the replica was placed there is no loss of the replica.
+
+        Args:
+            placed_since: the dir's whole_since when the replica was placed there.
+        """
         log_dir = self.dirs[dir_id]
-        return max(own_since, log_dir.flushed_since if flushes else log_dir.whole_since)
+        since = log_dir.flushed_since if flushes else log_dir.whole_since
+        return max(own_since, since) if since > placed_since else own_since
 
     def on_failure(self, dir_id: str) -> list[Effect]:
         """Record the failure first: the process may be killed at any moment."""
-        return [RecordFailure(dir_id), EndRoles(dir_id)]
+        return [RecordFailure(dir_id), *self.note(dir_id), EndRoles(dir_id)]
+
+    def note(self, dir_id: str) -> list[Effect]:
+        """Note a failure in the other log dirs that work."""
+        return self._change_notes(dir_id, frozenset({dir_id}))
+
+    def forget(self, dir_id: str) -> list[Effect]:
+        """Remove the notes of a failure, after the dir's own entry is durable."""
+        return self._change_notes(dir_id, frozenset())
+
+    def _change_notes(self, dir_id: str, noted: frozenset[str]) -> list[Effect]:
+        effects: list[Effect] = []
+        for other, log_dir in self.dirs.items():
+            if other == dir_id or log_dir.failed & {dir_id} == noted:
+                continue
+            log_dir.failed = log_dir.failed - {dir_id} | noted
+            if log_dir.is_good:
+                effects.append(WriteEntry(other, log_dir.entry()))
+        return effects
 
     def on_return(self, dir_id: str) -> list[Effect]:
         """Ask for a new registration epoch; roles from before it are void."""
@@ -206,28 +264,53 @@ class Host:
         self.broker_epoch = self.registration_epoch = epoch
         for log_dir in self.dirs.values():
             log_dir.epoch = epoch
-        return []
+        return [WriteRegistration(m) for m, one in self.dirs.items() if one.is_awaited]
 
     def _attest(self, found: DirFound) -> list[Effect]:
+        if not self.broker_epoch:
+            raise ValueError(f"log dir {found.dir_id} was found before the broker was registered")
         log_dir = self.dirs[found.dir_id]
         log_dir.is_good = True
         log_dir.boot_id, log_dir.mount_id = found.boot_id, found.mount_id
         log_dir.whole_since, log_dir.flushed_since = since_at_start(found, log_dir.epoch)
-        return [WriteEntry(found.dir_id, log_dir.entry()), ClearFailure(found.dir_id)]
+        known = found.entry.failed if found.entry is not None else frozenset()
+        log_dir.failed = frozenset(other for other in known if not self._works(other))
+        return self._entered(found.dir_id)
+
+    def _enter_late(self, epoch: int) -> list[Effect]:
+        """Take over only the number: the session has ended since, or the dir failed again."""
+        self.registration_epoch = max(self.registration_epoch, epoch)
+        return []
+
+    def _works(self, dir_id: str) -> bool:
+        return dir_id in self.dirs and self.dirs[dir_id].is_good
+
+    def _entered(self, dir_id: str) -> list[Effect]:
+        """Make a dir's numbers durable, and only then forget that it had failed."""
+        entry = WriteEntry(dir_id, self.dirs[dir_id].entry())
+        return [entry, ClearFailure(dir_id), *self.forget(dir_id)]
 
     def _enter(self, dir_id: str, epoch: int) -> list[Effect]:
-        assert epoch >= self.registration_epoch, "zxids only rise"
         log_dir = self.dirs[dir_id]
+        if epoch < self.registration_epoch or not log_dir.is_awaited:
+            return self._enter_late(epoch)
+        log_dir.is_awaited = False
         self.registration_epoch = log_dir.epoch = epoch
         log_dir.whole_since = log_dir.flushed_since = epoch
         log_dir.is_good = True
-        return [EndRoles(dir_id), WriteEntry(dir_id, log_dir.entry()), ClearFailure(dir_id)]
+        return [EndRoles(dir_id), *self._entered(dir_id)]
+
+
+def noted_failures(entries: Iterable[DirEntry | None]) -> frozenset[str]:
+    """Name the log dirs of which an entry of another one notes that they failed."""
+    return frozenset().union(*(entry.failed for entry in entries if entry is not None))
 
 
 def since_at_start(found: DirFound, epoch: int) -> tuple[int, int]:
     """Give whole_since and flushed_since of a log dir after a start (the table above)."""
     entry = found.entry
-    if entry is None or not found.is_synced or found.record is FailureRecord.RECORDED:
+    has_failed = found.record is FailureRecord.RECORDED or found.is_noted
+    if entry is None or not found.is_synced or has_failed:
         return epoch, epoch
     if entry.is_stopped_cleanly:
         return entry.whole_since, entry.flushed_since

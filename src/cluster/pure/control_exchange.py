@@ -13,11 +13,31 @@ PartitionKey = tuple[str, int]  # topic name and partition
 
 
 class TopicConfig(NamedTuple):
-    """The settings of a topic that elections and roles depend on."""
+    """The settings of a topic that elections and roles depend on.
+
+    Attributes:
+        version: the zxid at which the settings were written last; 0 if they never were. A late read
+            of older settings is told from a newer one by it.
+    """
 
     min_isr: int
     is_unclean_allowed: bool = False
     flushes: bool = False
+    version: int = 0
+
+
+class Deletion(NamedTuple):
+    """The replicas of a partition that was deleted, and must be deleted on their brokers.
+
+    Attributes:
+        version: a later version than any that a replica of this topic has obeyed.
+        brokers: the brokers that have not answered yet.
+    """
+
+    topic: TopicIdentity
+    partition: int
+    version: int
+    brokers: frozenset[int]
 
 
 # --- events ---
@@ -90,15 +110,31 @@ class Reassign(NamedTuple):
 
 
 class ElectUncleanly(NamedTuple):
-    """Event: an operator, or the topic's settings, accept the loss of records."""
+    """Event: an operator, or the topic's settings, accept the loss of records.
+
+    Attributes:
+        is_forced: an operator says that no broker leads whose registration is gone. Otherwise the
+            topic's settings must allow the election, and its last leader must know that.
+    """
 
     key: PartitionKey
+    is_forced: bool = False
 
 
 class DeleteTopic(NamedTuple):
     """Event: a topic is deleted."""
 
     key: PartitionKey
+
+
+class DeletionsRead(NamedTuple):
+    """Event: the deletions that earlier controllers have not completed (KeepDeletion)."""
+
+    deletions: tuple[Deletion, ...]
+
+
+class StopsDue(NamedTuple):
+    """Event: ask the brokers again that have not answered a StopReplica for a deleted topic."""
 
 
 class CreateTopic(NamedTuple):
@@ -150,6 +186,19 @@ class SendRequest(NamedTuple):
 
     broker: int
     request: LeaderAndIsr | StopReplica | AlterRefused
+
+
+class KeepDeletion(NamedTuple):
+    """Effect: write a deletion into the store durably, so that the next controller reads it."""
+
+    deletion: Deletion
+
+
+class ForgetDeletion(NamedTuple):
+    """Effect: remove a deletion from the store, because no broker has a replica any more."""
+
+    topic: TopicIdentity
+    partition: int
 
 
 class ReportLoss(NamedTuple):

@@ -13,13 +13,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from cluster.pure import elect, operators
+from cluster.pure import deletions, elect, operators, unclean
 from cluster.pure.control_exchange import (
     AskAll,
     ConnectionAccepted,
     ConnectionRefused,
     CreateTopic,
     DeleteTopic,
+    Deletion,
+    DeletionsRead,
     Deposed,
     ElectUncleanly,
     Look,
@@ -31,6 +33,7 @@ from cluster.pure.control_exchange import (
     ReportLoss,
     SendRequest,
     StateRead,
+    StopsDue,
     WriteFailed,
     WriteState,
     Written,
@@ -44,8 +47,8 @@ from cluster.registration import (
     Registration,
     TopicIdentity,
 )
-from cluster.requests import AlterPartition, AlterRefused, LeaderAndIsr, RoleAnswer, StopReplica
-from cluster.state import State, fault_of
+from cluster.requests import AlterPartition, AlterRefused, LeaderAndIsr, RoleAnswer, StopAnswer
+from cluster.state import fault_of
 
 
 def is_older(registration: Registration, topic: TopicIdentity) -> bool:
@@ -67,6 +70,7 @@ class Controller:
         self.registrations: dict[int, Registration] = {}
         self.gone: dict[int, int] = {}
         self.entries: dict[PartitionKey, Entry] = {}
+        self.deletions = deletions.Deletions()
         self.is_deposed = False
         self._keys: dict[tuple[str, int], PartitionKey] = {}  # by topic id and partition
         self._created: dict[PartitionKey, int] = {}  # of the last topic, also if it is deleted
@@ -113,12 +117,20 @@ class Controller:
                     self._ask(key, entry.state.replicas)
             case Reassign():
                 self._reassign(event)
-            case ElectUncleanly(key):
-                self._elect_uncleanly(key)
+            case ElectUncleanly():
+                self._elect_uncleanly(event)
             case DeleteTopic(key):
                 self._delete(key)
             case CreateTopic():
                 self._create(event)
+            case StopAnswer():
+                self._on_stop_answer(event)
+            case DeletionsRead(found):
+                self.deletions.read(found)
+            case StopsDue():
+                self.effects += self.deletions.requests(self.seen)
+            case _:
+                raise TypeError(f"a controller does not know the event {event!r}")
 
     @property
     def seen(self) -> dict[int, Registration]:
@@ -133,7 +145,8 @@ class Controller:
 
     def known(self, entry: Entry) -> Known:
         """Give what an election may use."""
-        return Known(self.seen, entry.answers, entry.version)
+        stopped = [m for m, version in entry.stopped.items() if version == entry.version]
+        return Known(self.seen, entry.answers, entry.version, frozenset(stopped))
 
     def _on_refused_connection(self, broker: int) -> None:
         if broker in self.registrations:
@@ -155,7 +168,8 @@ class Controller:
             return
         if read.version < entry.version:
             return
-        entry.topic, entry.config = read.topic, read.config
+        entry.topic = read.topic
+        entry.use(read.config)
         self._created[read.key] = read.topic.created
         if entry.pending is None:
             entry.version, entry.state = read.version, read.state
@@ -196,13 +210,14 @@ class Controller:
         if decision.state != entry.state:
             loss = decision.reason if decision.is_recovery else ""
             replicas = decision.state.replicas
-            self._write(key, PendingWrite(decision.state, decision.stopped, replicas, loss))
+            self._write(key, PendingWrite(decision.state, replicas, loss))
         else:
             self._ask(key, self._unanswered(entry))
+            self._stop_removed(key)
 
     def decide(self, entry: Entry) -> Decision:
         """Decide the next state of a partition."""
-        return elect.next_state(entry.state, self.known(entry), entry.config.min_isr)
+        return elect.next_state(entry.state, self.known(entry), entry.config)
 
     def _unanswered(self, entry: Entry) -> list[int]:
         """Name the replicas that have not answered for this version and registration."""
@@ -257,8 +272,7 @@ class Controller:
             return
         write, entry.pending = entry.pending, None
         entry.state, entry.version = write.state, answer.version
-        for broker in write.stopped:
-            self._stop(entry, key, broker)
+        self._stop_removed(key)
         is_first = entry.is_new and entry.state.leader != NO_BROKER
         entry.is_new = entry.is_new and not is_first
         self._ask(key, write.informed, is_new=is_first)
@@ -282,16 +296,21 @@ class Controller:
                     entry.version,
                     entry.state,
                     is_new and is_older(seen[broker], entry.topic),
-                    entry.config.is_unclean_allowed,
-                    entry.config.flushes,
                 )
                 self.effects.append(SendRequest(broker, request))
 
-    def _stop(self, entry: Entry, key: PartitionKey, broker: int) -> None:
-        if broker in self.seen:
-            epoch = self.seen[broker].broker_epoch
-            request = StopReplica(entry.topic, key[1], epoch, entry.version)
-            self.effects.append(SendRequest(broker, request))
+    def _stop_removed(self, key: PartitionKey) -> None:
+        """Ask the brokers to delete removed replicas, until the state names no such broker."""
+        entry = self.entries[key]
+        stopped, state = self.known(entry).stopped, entry.state
+        removed = Deletion(entry.topic, key[1], entry.version, state.removed - stopped)
+        self.effects += deletions.requests_of(removed, self.seen)
+
+    def _on_stop_answer(self, answer: StopAnswer) -> None:
+        found = self.find(answer.topic, answer.partition)
+        if found is not None:
+            found[1].stopped[answer.broker] = answer.version
+        self.effects += self.deletions.on_answer(answer)
 
     def _on_answer(self, answer: RoleAnswer) -> None:
         found = self.find(answer.topic, answer.partition)
@@ -323,7 +342,7 @@ class Controller:
             refused = AlterRefused(entry.topic, key[1], asked.version)
             self.effects.append(SendRequest(asked.leader, refused))
         else:
-            self._write(key, PendingWrite(state, (), (asked.leader,), ""))
+            self._write(key, PendingWrite(state, (asked.leader,), ""))
 
     def _reassign(self, event: Reassign) -> None:
         key, target = event
@@ -336,26 +355,28 @@ class Controller:
         if fault:
             self.effects.append(Reject(event, fault))
             return
-        replicas = tuple(dict.fromkeys((*entry.state.replicas, *target)))
-        state = entry.state._replace(replicas=replicas, target=target)
-        self._write(key, PendingWrite(state, (), replicas, ""))
+        state = operators.reassigned(entry.state, target)
+        self._write(key, PendingWrite(state, state.replicas, ""))
 
-    def _elect_uncleanly(self, key: PartitionKey) -> None:
+    def _elect_uncleanly(self, event: ElectUncleanly) -> None:
+        key, is_forced = event
         entry = self.entry_of(key)
         if entry is None:
             return
-        decision = elect.elect_uncleanly(entry.state, self.known(entry), self.registrations)
+        known, registered = self.known(entry), self.registrations
+        decision = unclean.elect_uncleanly(entry.state, known, registered, is_forced=is_forced)
         if decision is not None:
             replicas = decision.state.replicas
-            self._write(key, PendingWrite(decision.state, (), replicas, decision.reason))
+            self._write(key, PendingWrite(decision.state, replicas, decision.reason))
 
     def _delete(self, key: PartitionKey) -> None:
         """Delete the replicas, and forget the topic before it may be created again (P2)."""
         entry = self._remove(key)
         if entry is not None:
-            entry.version += 1
-            for broker in entry.state.replicas:
-                self._stop(entry, key, broker)
+            brokers = entry.state.removed.union(entry.state.replicas)
+            deletion = Deletion(entry.topic, key[1], entry.version + 1, brokers)
+            self.effects += self.deletions.begin(deletion)
+            self.effects += deletions.requests_of(deletion, self.seen)
 
     def _create(self, event: CreateTopic) -> None:
         """Write the first state: its ISR are the replicas that are registered, at least one."""
@@ -365,23 +386,7 @@ class Controller:
         if fault:
             self.effects.append(Reject(event, fault))
             return
-        isr = {
-            broker: self.seen[broker].registration_epoch
-            for broker in event.replicas
-            if broker in self.seen
-        }
-        state = State(
-            leader=NO_BROKER,
-            leader_epoch=0,
-            controller_epoch=self.controller_epoch,
-            isr=isr,
-            elr={},
-            suspects=frozenset(),
-            leader_registration_epoch=0,
-            replicas=event.replicas,
-            target=None,
-            min_isr=event.config.min_isr,
-        )
+        state = operators.first_state(event, self.seen, self.controller_epoch)
         read = StateRead(event.key, event.topic, NO_VERSION, state, event.config)
         self._add(read).is_new = True
-        self._write(event.key, PendingWrite(state, (), (), ""))
+        self._write(event.key, PendingWrite(state, (), ""))

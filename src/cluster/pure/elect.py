@@ -26,6 +26,9 @@ Then the state changes:
 | a member left, and the ISR is below min | it goes to the ELR (P12) |
 | the ISR has min members | the ELR and the suspects are emptied (P12) |
 | the topic's min was changed | the state gets it, and the two rows above apply again (P8) |
+| the topic may elect uncleanly from now on | the state says so, then that the leader knows (P16) |
+| from now on only flushed records count | the same leader gets a new leader epoch (P24) |
+| a removed replica was deleted | its broker is asked no more (P19) |
 | a reassignment can end | replicas become the target, in a new leader epoch (P18) |
 """
 
@@ -35,6 +38,7 @@ import enum
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from cluster.pure.control_exchange import TopicConfig
 from cluster.registration import NO_BROKER, Registration
 from cluster.requests import AlterPartition, RoleAnswer
 from cluster.state import State
@@ -50,11 +54,13 @@ class Known(NamedTuple):
         registrations: the registrations of the brokers that are not DOWN.
         answers: the last answer of each replica of the partition.
         version: the version of the state that the decision is made from.
+        stopped: brokers that answered for this version that they have no replica.
     """
 
     registrations: Mapping[int, Registration]
     answers: Mapping[int, RoleAnswer]
     version: int
+    stopped: frozenset[int] = frozenset()
 
     def registration_epoch(self, broker: int) -> int:
         """Give the registration epoch of a broker that is registered."""
@@ -83,13 +89,11 @@ class Decision(NamedTuple):
     """The next state, why it has the leader that it has, and what follows from it.
 
     Attributes:
-        stopped: the brokers whose replicas are deleted after the state was written.
         is_recovery: whether the new leader may lack records that were acknowledged.
     """
 
     state: State
     reason: str
-    stopped: tuple[int, ...] = ()
     is_recovery: bool = False
 
 
@@ -131,10 +135,11 @@ def settle(state: State, removed: Mapping[int, int]) -> State:
     return state._replace(elr=elr, suspects=state.suspects - state.isr.keys())
 
 
-def next_state(state: State, known: Known, min_isr: int) -> Decision:
+def next_state(state: State, known: Known, config: TopicConfig) -> Decision:
     """Decide the next state of a partition; the same state if nothing is to be done."""
     members = {**state.elr, **state.isr}
     standings = {m: standing_of(known, m, admitted) for m, admitted in members.items()}
+    is_lease_kept = state.is_unclean_allowed and keeps_lease(state, known)
     state, removed = _judge(state, known, standings)
     reason, is_recovery = LEADS, False
     leader = state.leader
@@ -144,7 +149,7 @@ def next_state(state: State, known: Known, min_isr: int) -> Decision:
         reason = "the first whole replica of the ISR, or else of the ELR, leads"
         if not able and not state.isr and not state.elr and not removed:
             able, reason = recoverable(state, known)
-            is_recovery = bool(able)
+            is_recovery = bool(able) and has_led(state)
         if able:
             state = _lead(state, known, _first(state.replicas, able), standings, removed)
             if is_recovery:
@@ -153,14 +158,47 @@ def next_state(state: State, known: Known, min_isr: int) -> Decision:
             removed.update(state.isr)
             state, reason = _without_leader(state), NO_CANDIDATE
     state = settle(state, removed)
-    if state.min_isr != min_isr:
-        state = settle(state._replace(min_isr=min_isr), {})
+    if state.min_isr != config.min_isr:
+        state = settle(state._replace(min_isr=config.min_isr), {})
+    if state.flushes != config.flushes:
+        state = change_flushes(state, flushes=config.flushes)
+    is_allowed = config.is_unclean_allowed
+    state = state._replace(
+        is_unclean_allowed=is_allowed,
+        is_lease_kept=is_allowed and is_lease_kept,
+        removed=still_removed(state, known),
+    )
     if state.target is not None and state.leader != NO_BROKER:
         finished = complete(state, known)
         if finished is not None:
-            stopped = tuple(m for m in state.replicas if m not in finished.replicas)
-            return Decision(finished, "the reassignment is complete", stopped, is_recovery)
-    return Decision(state, reason, (), is_recovery)
+            return Decision(finished, "the reassignment is complete", is_recovery)
+    return Decision(state, reason, is_recovery)
+
+
+def change_flushes(state: State, *, flushes: bool) -> State:
+    """Write the changed setting; flushed records alone count in a new leader epoch (P24).
+
+    A follower that knows a leader epoch knows the settings in its state. So in the new epoch the
+    leader counts no position that was not flushed.
+    """
+    if flushes and state.leader != NO_BROKER:
+        state = state._replace(leader_epoch=state.leader_epoch + 1)
+    return state._replace(flushes=flushes)
+
+
+def still_removed(state: State, known: Known) -> frozenset[int]:
+    """Name the brokers that may still have a removed replica: they are asked again (P19)."""
+    return state.removed - known.stopped
+
+
+def keeps_lease(state: State, known: Known) -> bool:
+    """Check that the last leader knows that it must stop when its lease ends (P16).
+
+    A leader that was replaced before it heard of the setting harms nobody: its maximal ISR has the
+    next leader, which does not fetch from it any more once it has answered for its own election.
+    """
+    answer = known.fresh_answer(state.leader)
+    return state.is_lease_kept or (answer is not None and answer.version == known.version)
 
 
 def _judge(
@@ -235,6 +273,11 @@ def recoverable(state: State, known: Known) -> tuple[list[int], str]:
     return [-max(logs)[1]], "all candidates lost records, and the latest log leads"
 
 
+def has_led(state: State) -> bool:
+    """Check that somebody has led: otherwise no record was acknowledged, so none can be lost."""
+    return state.leader_epoch > 0
+
+
 def may_recover_by(answer: RoleAnswer | None, version: int) -> bool:
     """Check that a suspect's answer is for the version in which nobody leads."""
     return answer is not None and not answer.is_offline and answer.version == version
@@ -260,6 +303,7 @@ def complete(state: State, known: Known) -> State | None:
         suspects=state.suspects & set(state.target),
         replicas=state.target,
         target=None,
+        removed=state.removed | frozenset(state.replicas) - set(state.target),
     )
 
 
@@ -268,53 +312,6 @@ def remaining_isr(state: State, known: Known) -> dict[int, int] | None:
     target = state.target or ()
     isr = {m: a for m, a in state.isr.items() if m in target}
     return isr if len(isr) == len(target) and len(isr) >= state.min_isr else None
-
-
-def elect_uncleanly(
-    state: State, known: Known, registered: Mapping[int, Registration]
-) -> Decision | None:
-    """Let the longest log of the living replicas lead, also if it lacks records (P16).
-
-    It waits until no former leader can serve: each replica's registration is gone from the store,
-    or the replica has answered since nobody leads.
-
-    Args:
-        registered: the registrations in the store, also of brokers whose port refused a connection.
-    """
-    if state.leader != NO_BROKER:
-        return None
-    logs = []
-    for m in state.replicas:
-        answer = known.fresh_answer(m)
-        if answer is not None and not answer.is_offline:
-            logs.append((answer.last_epoch, answer.log_end_offset, -m))
-    if not logs or not is_lease_over(state, known, registered):
-        return None
-    leader = -max(logs)[2]
-    epoch = known.registration_epoch(leader)
-    state = state._replace(
-        leader=leader,
-        leader_epoch=state.leader_epoch + 1,
-        leader_registration_epoch=epoch,
-        isr={leader: epoch},
-        elr={},
-        suspects=frozenset(),
-        unclean_epoch=state.leader_epoch + 1,
-    )
-    return Decision(state, "an unclean election", (), is_recovery=True)
-
-
-def is_lease_over(state: State, known: Known, registered: Mapping[int, Registration]) -> bool:
-    """Check that no replica can still serve as the leader of an earlier version (P16)."""
-    for m in state.replicas:
-        registration, answer = registered.get(m), known.answers.get(m)
-        if registration is None:
-            continue
-        if answer is None or answer.registration_epoch != registration.registration_epoch:
-            return False
-        if not answer.is_offline and answer.version != known.version:
-            return False
-    return True
 
 
 def change_isr(state: State, known: Known, asked: AlterPartition) -> State | None:

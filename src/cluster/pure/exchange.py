@@ -11,6 +11,28 @@ from cluster.requests import FollowerFetch
 Waiter = Any  # what the caller gave with a produce; the room only hands it back
 
 
+class LogLife(NamedTuple):
+    """One incarnation of a replica's log: an effect on the disk names it, and its result too.
+
+    A result may come late, after the log was deleted and created again. The results of appends
+    come in the order of their effects. A flush or a read may end at any time.
+
+    Attributes:
+        life: how often the log was created, removed, lost or opened. An append that ends in
+            another life is not in this log.
+        copy: this number also rises with each cut and move. A flush that ends with another number
+            says nothing about this log.
+    """
+
+    topic: TopicIdentity
+    life: int
+    copy: int
+
+    def is_same_life(self, other: LogLife) -> bool:
+        """Check that an append to the other log is in this one."""
+        return self.topic.is_same(other.topic) and self.life == other.life
+
+
 class ProduceError(enum.Enum):
     """Why a produce is not acknowledged; the names are Kafka's."""
 
@@ -28,7 +50,9 @@ class Opened(NamedTuple):
     Attributes:
         topic: the topic of the replica, or NO_TOPIC if there is none.
         spans: each leader epoch of the log, and the offset at which it ends.
-        own_since: the registration epoch at the replica's creation, from its metadata.
+        own_since: since when the replica itself is whole, from its metadata.
+        placed_since: since when its log dir was whole when the replica moved there.
+        counts_flushed: whether its metadata says that it counted only flushed records (P24).
         is_incomplete: whether another copy may have more records.
     """
 
@@ -40,6 +64,8 @@ class Opened(NamedTuple):
     high_watermark: int = 0
     own_since: int = 0
     is_incomplete: bool = False
+    counts_flushed: bool = False
+    placed_since: int = 0
 
 
 class RoleEnded(NamedTuple):
@@ -55,7 +81,12 @@ class LeaseRenewed(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """Event: the mover replaced the replica by its copy in another log dir of this broker."""
+    """Event: the mover replaced the replica by its copy in another log dir of this broker.
+
+    Attributes:
+        flushed: the copy's records below this offset are flushed. If the replica counts only
+            flushed records, these are at least the ones that the old one had flushed.
+    """
 
     dir_id: str
     flushed: int
@@ -69,15 +100,20 @@ class Produced(NamedTuple):
 
 
 class Appended(NamedTuple):
-    """Event: a client's records were appended, or found to be duplicates of records in the log.
+    """Event: an append as leader has ended: its records are in the log, or it failed.
+
+    Each AppendAsLeader has one such result. A replica does not follow before all have come.
 
     Attributes:
-        spans: the leader epochs of the new records, and their ends; empty for duplicates.
+        log: the log that the effect named.
+        spans: the leader epochs of the new records, and their ends; empty for duplicates
+            of records in the log, and for an append that failed.
         waiter: the produce that waits for all replicas, or None.
         end_offset: the offset after the records of that produce.
         leader_epoch: the epoch for which the leader appended.
     """
 
+    log: LogLife
     spans: tuple[tuple[int, int], ...]
     waiter: Waiter = None
     end_offset: int = 0
@@ -85,18 +121,21 @@ class Appended(NamedTuple):
 
 
 class AppendedAsFollower(NamedTuple):
-    """Event: records that the leader sent were appended.
+    """Event: records that the leader sent were appended, or the append failed.
 
     Attributes:
+        log: the log that the effect named.
         spans: the leader epochs of the new records, and their ends.
     """
 
+    log: LogLife
     spans: tuple[tuple[int, int], ...]
 
 
 class Flushed(NamedTuple):
-    """Event: the records below an offset are flushed."""
+    """Event: the records below an offset are flushed, in the log that the flush began with."""
 
+    log: LogLife
     offset: int
 
 
@@ -145,28 +184,53 @@ class CreateReplica(NamedTuple):
     own_since: int
 
 
+class WriteTopic(NamedTuple):
+    """Effect: write into the replica's metadata, durably, which topic it belongs to.
+
+    The replica had no topic id. Later, its log must not be taken for the log of a newer topic.
+    """
+
+    topic: TopicIdentity
+
+
 class RemoveReplica(NamedTuple):
     """Effect: delete the replica."""
 
 
 class WriteOwnSince(NamedTuple):
-    """Effect: write into the replica's metadata since when it is whole."""
+    """Effect: write into the replica's metadata since when it is whole, durably.
+
+    Attributes:
+        counts_flushed: whether since then only flushed records count, so that a loss of power
+            takes nothing that counts (P24).
+        placed_since: what the log dir lost before this is no loss of the replica.
+    """
 
     own_since: int
+    counts_flushed: bool
+    placed_since: int
 
 
 class AppendAsLeader(NamedTuple):
-    """Effect: append a client's records, in this leader epoch."""
+    """Effect: append a client's records, in this leader epoch; Appended reports the end."""
 
+    log: LogLife
     waiter: Waiter
     leader_epoch: int
     acks: int
 
 
 class AppendAsFollower(NamedTuple):
-    """Effect: append records that the leader sent."""
+    """Effect: append records that the leader sent; AppendedAsFollower reports the end.
 
+    Attributes:
+        leader_epoch: batches of a later epoch are refused. The leader was replaced before it read
+            them, so what it had before them may be different now.
+    """
+
+    log: LogLife
     records: Any
+    leader_epoch: int
 
 
 class TruncateTo(NamedTuple):
@@ -181,8 +245,9 @@ class TruncateTo(NamedTuple):
 
 
 class Flush(NamedTuple):
-    """Effect: flush the log up to this offset."""
+    """Effect: flush the log up to this offset; Flushed reports the end."""
 
+    log: LogLife
     offset: int
 
 

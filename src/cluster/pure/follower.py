@@ -6,10 +6,10 @@ from cluster.pure.exchange import (
     Alarm,
     AppendAsFollower,
     AppendedAsFollower,
-    Flush,
     SendToBroker,
     TruncateTo,
 )
+from cluster.pure.flushing import flush, needs_flush
 from cluster.pure.replica import Replica, Role
 from cluster.requests import FetchAnswer, FollowerFetch
 
@@ -20,11 +20,14 @@ def begin(replica: Replica) -> None:
 
 
 def fetch(replica: Replica) -> None:
-    """Ask the leader for records; the request confirms all records before its offset."""
-    if replica.role is not Role.FOLLOWER or not replica.is_dir_good:
+    """Ask the leader for records; the request confirms all records before its offset.
+
+    While an append has not ended, the end of the log is not known.
+    """
+    if replica.role is not Role.FOLLOWER or not replica.is_dir_good or is_appending(replica):
         return
     if needs_flush(replica):
-        replica.emit(Flush(replica.log.end))
+        flush(replica)
         return
     assert replica.state is not None
     request = FollowerFetch(
@@ -39,15 +42,20 @@ def fetch(replica: Replica) -> None:
     replica.emit(SendToBroker(replica.state.leader, request))
 
 
-def needs_flush(replica: Replica) -> bool:
-    """Check whether records must be flushed before a fetch confirms them (P24)."""
-    return replica.flushes and replica.log.flushed < replica.log.end
+def is_appending(replica: Replica) -> bool:
+    """Check whether an append has not ended: also one from when the replica led."""
+    return replica.appending > 0
+
+
+def epoch_bound(replica: Replica) -> int:
+    """Give the largest leader epoch that a batch from the leader may have."""
+    return replica.leader_epoch
 
 
 def on_answer(replica: Replica, answer: FetchAnswer) -> None:
     """Append or truncate, if the answer fits the log as it is now."""
     request = answer.request
-    if replica.role is not Role.FOLLOWER or not replica.is_dir_good:
+    if replica.role is not Role.FOLLOWER or not replica.is_dir_good or is_appending(replica):
         return
     if request.registration_epoch != replica.member_epoch:
         return
@@ -59,14 +67,17 @@ def on_answer(replica: Replica, answer: FetchAnswer) -> None:
         epoch, end = answer.diverging
         truncate(replica, min(replica.log.end_of(epoch)[1], end))
     else:
-        replica.emit(AppendAsFollower(answer.records))
+        replica.appending += 1
+        replica.emit(AppendAsFollower(replica.log_life, answer.records, epoch_bound(replica)))
         replica.leader_high_watermark = answer.high_watermark
         follow_high_watermark(replica)
 
 
 def on_append(replica: Replica, appended: AppendedAsFollower) -> None:
     """Count the leader's records that were appended."""
-    replica.log.append_all(appended.spans)
+    if replica.is_of_this_life(appended.log):
+        replica.end_append()
+        replica.log.append_all(appended.spans)
     if replica.role is Role.FOLLOWER:
         follow_high_watermark(replica)
 
@@ -94,6 +105,7 @@ def truncate(replica: Replica, offset: int) -> None:
         return
     replica.emit(TruncateTo(offset, max(offset, replica.high_watermark)))
     replica.log.truncate(offset)
+    replica.copy += 1
     replica.leader_high_watermark = 0
     replica.high_watermark = min(replica.high_watermark, offset)
 

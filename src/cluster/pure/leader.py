@@ -9,13 +9,13 @@ from cluster.pure.exchange import (
     AnswerFetch,
     AppendAsLeader,
     Appended,
-    Flush,
     Produced,
     ProduceError,
     Refuse,
     SendToBroker,
     SendToController,
 )
+from cluster.pure.flushing import flush
 from cluster.pure.replica import RETRY_SECONDS, Follower, Replica, Role
 from cluster.requests import AlterPartition, FetchAnswer, FollowerFetch
 from cluster.state import State
@@ -52,12 +52,6 @@ def is_isr_large_enough(replica: Replica) -> bool:
 def own_position(replica: Replica) -> int:
     """Give the offset up to which the leader itself counts records (P24)."""
     return replica.log.flushed if replica.flushes else replica.log.end
-
-
-def flush(replica: Replica) -> None:
-    """Ask for a flush if only flushed records count."""
-    if replica.flushes and replica.log.flushed < replica.log.end:
-        replica.emit(Flush(replica.log.end))
 
 
 def advance(replica: Replica) -> None:
@@ -214,12 +208,15 @@ def on_produce(replica: Replica, produce: Produced) -> None:
     elif produce.acks == ACKS_ALL and not is_isr_large_enough(replica):
         replica.emit(Refuse(produce.waiter, ProduceError.NOT_ENOUGH_REPLICAS))
     else:
-        replica.emit(AppendAsLeader(produce.waiter, replica.leader_epoch, produce.acks))
+        replica.appending += 1
+        epoch, acks = replica.leader_epoch, produce.acks
+        replica.emit(AppendAsLeader(replica.log_life, produce.waiter, epoch, acks))
 
 
 def on_append(replica: Replica, appended: Appended) -> None:
     """Wait for the other replicas, also with records that are duplicates (P20)."""
     is_leader = replica.role is Role.LEADER and appended.leader_epoch == replica.leader_epoch
+    is_leader = is_leader and replica.is_of_this_life(appended.log)
     if appended.waiter is not None:
         if not is_leader:
             replica.emit(Refuse(appended.waiter, ProduceError.TIMED_OUT))
@@ -227,7 +224,12 @@ def on_append(replica: Replica, appended: Appended) -> None:
             replica.emit(Acknowledge(appended.waiter, appended.end_offset))
         else:
             replica.waiting[appended.waiter] = appended.end_offset, appended.leader_epoch
-    if is_leader:
+    catch_up(replica)
+
+
+def catch_up(replica: Replica) -> None:
+    """Let records count that were appended; some may be of an append that began as follower."""
+    if replica.role is Role.LEADER:
         flush(replica)
         advance(replica)
 

@@ -1,13 +1,14 @@
-"""Check what operators ask of the controller, before anything is changed.
+"""Check what operators ask of the controller, and give the state that follows.
 
 Each check gives the reason why the controller refuses; "" if it does not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from cluster.pure.control_exchange import CreateTopic, TopicConfig
+from cluster.registration import NO_BROKER, Registration
 from cluster.state import State
 from cluster.znode_document import ID_MAX
 
@@ -49,3 +50,36 @@ def fault_of_target(
         return f"broker {unknown[0]} is not registered"
     smallest = max(state.min_isr, config.min_isr)
     return "" if len(target) >= smallest else f"there are fewer replicas than min, {smallest}"
+
+
+def first_state(
+    event: CreateTopic, registered: Mapping[int, Registration], controller_epoch: int
+) -> State:
+    """Give the first state: its ISR are the replicas that are registered, and nobody leads yet."""
+    return State(
+        leader=NO_BROKER,
+        leader_epoch=0,
+        controller_epoch=controller_epoch,
+        isr={
+            broker: registered[broker].registration_epoch
+            for broker in event.replicas
+            if broker in registered
+        },
+        elr={},
+        suspects=frozenset(),
+        leader_registration_epoch=0,
+        replicas=event.replicas,
+        target=None,
+        min_isr=event.config.min_isr,
+        flushes=event.config.flushes,
+        is_unclean_allowed=event.config.is_unclean_allowed,
+        is_lease_kept=event.config.is_unclean_allowed,  # nobody has led
+    )
+
+
+def reassigned(state: State, target: tuple[int, ...]) -> State:
+    """Give the state in which a reassignment begins: old and new replicas together (P18)."""
+    replicas = tuple(dict.fromkeys((*state.replicas, *target)))
+    return state._replace(
+        replicas=replicas, target=target, removed=state.removed.difference(target)
+    )

@@ -9,6 +9,7 @@
 | LeaderAndIsr that names another leader | it follows |
 | LeaderAndIsr that a StopReplica of the same or a later version overtook | none (P19) |
 | StopReplica of this topic, incarnation, and a later version | the replica is removed (P19) |
+| StopReplica of an incarnation and topic that has no replica here | answer (P19) |
 | RoleEnded, Opened | no role (P6) |
 | LeaseEnded | a leader that may be replaced by an unclean election stops (P16) |
 | LeaseRenewed | it leads again, if its session lives (P16) |
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cluster.pure import follower, leader
+from cluster.pure import flushing, follower, leader
 from cluster.pure.exchange import (
     Appended,
     AppendedAsFollower,
@@ -34,13 +35,21 @@ from cluster.pure.exchange import (
     Produced,
     RemoveReplica,
     RoleEnded,
+    SendToController,
     Tick,
-    WriteOwnSince,
+    WriteTopic,
 )
 from cluster.pure.log_ends import LogEnds
 from cluster.pure.replica import Replica, Role
 from cluster.registration import NO_BROKER, NO_TOPIC, NO_VERSION, TopicIdentity
-from cluster.requests import AlterRefused, FetchAnswer, FollowerFetch, LeaderAndIsr, StopReplica
+from cluster.requests import (
+    AlterRefused,
+    FetchAnswer,
+    FollowerFetch,
+    LeaderAndIsr,
+    StopAnswer,
+    StopReplica,
+)
 from cluster.state import State
 
 
@@ -55,14 +64,15 @@ def handle(replica: Replica, event: Any, now: float) -> list[Any]:
             follower.fetch(replica)
         case AppendedAsFollower():
             follower.on_append(replica, event)
+            leader.catch_up(replica)
         case Appended():
             _on_append(replica, event)
         case Produced():
             leader.on_produce(replica, event)
         case LeaderAndIsr():
             on_leader_and_isr(replica, event, now)
-        case Flushed(offset):
-            _on_flush(replica, offset)
+        case Flushed():
+            _on_flush(replica, event)
         case AlterRefused() if is_known_topic(replica, event.topic):
             leader.on_refusal(replica, event.version)
         case Lagged(members):
@@ -84,6 +94,7 @@ def _on_rare(replica: Replica, event: Any) -> None:
             _open(replica, event)
         case RoleEnded():
             replica.end_role()
+            replica.begin_life()
             replica.answer(is_offline=True)
         case LeaseEnded():
             on_lease_end(replica)
@@ -91,6 +102,10 @@ def _on_rare(replica: Replica, event: Any) -> None:
             on_lease_renewal(replica)
         case Moved(dir_id, flushed):
             _move(replica, dir_id, flushed)
+        case FollowerFetch() | FetchAnswer() | AlterRefused():
+            pass  # about another topic
+        case _:
+            raise TypeError(f"a replica does not know the event {event!r}")
 
 
 def is_known_topic(replica: Replica, topic: TopicIdentity) -> bool:
@@ -116,7 +131,7 @@ def on_leader_and_isr(replica: Replica, request: LeaderAndIsr, now: float) -> No
     if is_unusable(replica, request):
         replica.answer(is_offline=True, topic=request.topic)
         return
-    replica.topic = request.topic
+    belong(replica, request.topic)
     if was_deleted(replica, request):
         return
     if not replica.exists:
@@ -139,6 +154,18 @@ def accept_topic(replica: Replica, topic: TopicIdentity) -> bool:
         remove(replica)
         replica.version, replica.leader_epoch = NO_VERSION, 0
     return True
+
+
+def belong(replica: Replica, topic: TopicIdentity) -> None:
+    """Take over a topic's identity; a replica that had none remembers it over restarts (P6)."""
+    if replica.exists and replica.topic.is_same(NO_TOPIC):
+        adopt(replica, topic)
+    replica.topic = topic
+
+
+def adopt(replica: Replica, topic: TopicIdentity) -> None:
+    """Write down which topic a replica without a topic id belongs to."""
+    replica.emit(WriteTopic(topic))
 
 
 def choose_dir(replica: Replica, request: LeaderAndIsr) -> None:
@@ -182,6 +209,7 @@ def take_role(replica: Replica, request: LeaderAndIsr, now: float) -> None:
     was_leader = replica.role is Role.LEADER
     is_leader = state.leader == replica.broker_id and may_lead(replica, state)
     replica.obey(request)
+    flushing.obey(replica)
     if is_leader:
         if is_new_epoch:
             leader.begin(replica, state, now)
@@ -214,15 +242,34 @@ def may_lead(replica: Replica, state: State) -> bool:
 
 
 def on_stop(replica: Replica, request: StopReplica) -> None:
-    """Delete the replica, unless a later version has assigned it again (P19)."""
-    has_nothing = replica.topic.is_same(NO_TOPIC) and not replica.exists
-    if has_nothing and is_addressed(replica, request.broker_epoch):
-        replica.topic = request.topic  # so that requests which this one overtook create nothing
+    """Delete the replica, unless a later version has assigned it again (P19).
+
+    The answer says that nothing is left, also to a request that is repeated.
+    """
+    is_here = is_addressed(replica, request.broker_epoch)
+    if is_here and not replica.exists and request.topic.created > replica.topic.created:
+        # So that requests which this one overtook create nothing.
+        replica.topic, replica.version, replica.leader_epoch = request.topic, NO_VERSION, 0
     is_known = is_known_topic(replica, request.topic)
     if is_known and replica.is_dir_good and may_stop(replica, request):
         version = max(replica.version, request.version)
         remove(replica)
         replica.version = version
+    if is_here and is_stopped(replica, request):
+        answer = StopAnswer(request.topic, replica.partition, replica.broker_id, request.version)
+        replica.emit(SendToController(answer))
+
+
+def is_stopped(replica: Replica, request: StopReplica) -> bool:
+    """Check that this broker has no replica of a topic, and will not create one any more.
+
+    A log dir that does not work may have one. A replica without a topic id may be the one.
+    """
+    if is_known_topic(replica, request.topic):
+        is_gone = not replica.exists and request.version <= replica.version
+    else:
+        is_gone = request.topic.created < replica.topic.created
+    return is_gone and replica.host.are_all_good
 
 
 def may_stop(replica: Replica, request: StopReplica) -> bool:
@@ -242,17 +289,20 @@ def remove(replica: Replica) -> None:
 
 def remove_facts(replica: Replica) -> None:
     """Forget the log."""
-    replica.exists = replica.is_incomplete = False
+    replica.exists = replica.is_incomplete = replica.counts_flushed = False
+    replica.begin_life()
     replica.log = LogEnds()
-    replica.high_watermark = replica.own_since = 0
+    replica.high_watermark = replica.own_since = replica.placed_since = 0
 
 
 def _open(replica: Replica, opened: Opened) -> None:
     replica.end_role()
+    replica.begin_life()
     replica.dir_id, replica.topic, replica.exists = opened.dir_id, opened.topic, opened.exists
     replica.log = LogEnds(opened.spans, opened.flushed)
     replica.high_watermark = min(opened.high_watermark, replica.log.end)
     replica.own_since, replica.is_incomplete = opened.own_since, opened.is_incomplete
+    replica.counts_flushed, replica.placed_since = opened.counts_flushed, opened.placed_since
 
 
 def on_lease_end(replica: Replica) -> None:
@@ -263,7 +313,8 @@ def on_lease_end(replica: Replica) -> None:
 
 def suspend(replica: Replica) -> None:
     """Give up the lead without a lease; the proposals may still be accepted (P7, P16)."""
-    if replica.role is Role.LEADER and replica.is_unclean_allowed and not replica.has_lease:
+    is_bound = replica.state is not None and replica.state.is_unclean_allowed
+    if replica.role is Role.LEADER and is_bound and not replica.has_lease:
         replica.fail_waiting()
         replica.role, replica.is_suspended = Role.NONE, True
 
@@ -287,29 +338,38 @@ def resume(replica: Replica) -> None:
 
 
 def _move(replica: Replica, dir_id: str, flushed: int) -> None:
-    since = moved_since(replica, dir_id)
+    is_counted = flushed >= replica.log.flushed
+    assert is_counted or not replica.counts_flushed, "the copy lacks flushed records"
+    numbers = moved_since(replica), replica.host.dirs[dir_id].whole_since
     replica.dir_id = dir_id
     replica.log.flushed = flushed
-    if since != replica.own_since:
-        replica.own_since = since
-        replica.emit(WriteOwnSince(since))
+    replica.copy += 1
+    if numbers != (replica.own_since, replica.placed_since):
+        replica.own_since, replica.placed_since = numbers
+        replica.write_own_since()
+    if replica.role is Role.LEADER:
+        flushing.flush(replica)
 
 
-def moved_since(replica: Replica, dir_id: str) -> int:
-    """Give since when a replica is whole that moves: it may carry losses from both dirs (P4)."""
-    old, new = (
-        replica.host.whole_since(one, replica.own_since, flushes=replica.flushes)
-        for one in (replica.dir_id, dir_id)
-    )
-    return max(old, new)
+def moved_since(replica: Replica) -> int:
+    """Give since when a replica is whole that moves: it carries the losses of its old dir (P4).
+
+    What the new dir lost before is not the replica's loss: its copy was made later.
+    """
+    return replica.whole_since_if(flushes=replica.counts_flushed)
 
 
 def _on_append(replica: Replica, appended: Appended) -> None:
-    replica.log.append_all(appended.spans)
+    if replica.is_of_this_life(appended.log):
+        replica.end_append()
+        replica.log.append_all(appended.spans)
     leader.on_append(replica, appended)
 
 
-def _on_flush(replica: Replica, offset: int) -> None:
-    replica.log.flushed = max(replica.log.flushed, min(offset, replica.log.end))
+def _on_flush(replica: Replica, flushed: Flushed) -> None:
+    if not replica.is_of_this_copy(flushed.log):
+        return
+    replica.log.flushed = max(replica.log.flushed, min(flushed.offset, replica.log.end))
+    flushing.mark(replica)
     if replica.role is Role.LEADER:
         leader.advance(replica)

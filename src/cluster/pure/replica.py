@@ -13,10 +13,12 @@ from typing import Any, NamedTuple
 from cluster.pure.attest import Host
 from cluster.pure.exchange import (
     AdvanceHighWatermark,
+    LogLife,
     ProduceError,
     Refuse,
     SendToController,
     Waiter,
+    WriteOwnSince,
 )
 from cluster.pure.log_ends import LogEnds
 from cluster.registration import NO_TOPIC, NO_VERSION, TopicIdentity
@@ -58,6 +60,11 @@ class Replica:
         topic: the latest topic of this name that the broker knows.
         dir_id: the log dir that holds the replica, or is preferred for it.
         own_since: the replica is not whole since an earlier registration epoch than this.
+        placed_since: since when its log dir was whole when the replica moved there.
+        counts_flushed: whether the replica's metadata says that only flushed records count (P24).
+        unflushed_end: the log end when only flushed records began to count.
+        life: counts the incarnations of the log, and `copy` its cuts and moves too (LogLife).
+        appending: how many appends of this life have not ended.
         version: the version of the state that the replica obeyed last; -1 for none.
         state: that state; None while the replica has no role.
         elected_at: the registration epoch at which this leader was elected.
@@ -77,10 +84,11 @@ class Replica:
         self.topic: TopicIdentity = NO_TOPIC
         self.dir_id = next(iter(host.dirs))
         self.exists = self.is_incomplete = False
-        self.own_since = 0
+        self.own_since = self.placed_since = self.unflushed_end = 0
+        self.counts_flushed = False
         self.log = LogEnds()
+        self.life = self.copy = self.appending = 0
         self.high_watermark = self.leader_high_watermark = 0
-        self.is_unclean_allowed = self.flushes = False
         self.has_lease, self.is_suspended = True, False
         self.role = Role.NONE
         self.version = NO_VERSION
@@ -108,6 +116,16 @@ class Replica:
         return self.state.min_isr
 
     @property
+    def log_life(self) -> LogLife:
+        """The present incarnation of the log."""
+        return LogLife(self.topic, self.life, self.copy)
+
+    @property
+    def flushes(self) -> bool:
+        """Whether the state says that only flushed records count."""
+        return self.state is not None and self.state.flushes
+
+    @property
     def member_epoch(self) -> int:
         """The epoch at which this replica is admitted to an ISR: its broker's registration."""
         return self.host.registration_epoch
@@ -122,7 +140,32 @@ class Replica:
         """Since when the replica lost nothing that it had; NEVER if it is incomplete."""
         if self.is_incomplete:
             return NEVER
-        return self.host.whole_since(self.dir_id, self.own_since, flushes=self.flushes)
+        return self.whole_since_if(flushes=self.counts_flushed)
+
+    def whole_since_if(self, *, flushes: bool) -> int:
+        """Give since when the replica is whole if only flushed records count, or if all do."""
+        own, placed = self.own_since, self.placed_since
+        return self.host.whole_since(self.dir_id, own, flushes=flushes, placed_since=placed)
+
+    def begin_life(self) -> None:
+        """Let results of appends and flushes that have not ended be about another log."""
+        self.life, self.copy, self.appending = self.life + 1, self.copy + 1, 0
+
+    def write_own_since(self) -> None:
+        """Write the replica's numbers into its metadata."""
+        self.emit(WriteOwnSince(self.own_since, self.counts_flushed, self.placed_since))
+
+    def end_append(self) -> None:
+        """Count the end of an append of this life."""
+        self.appending = max(self.appending - 1, 0)
+
+    def is_of_this_life(self, log: LogLife) -> bool:
+        """Check that an append, or a read, was of this log and not of an earlier one."""
+        return log.is_same_life(self.log_life)
+
+    def is_of_this_copy(self, log: LogLife) -> bool:
+        """Check that since the beginning of a flush the log was neither cut nor moved."""
+        return self.is_of_this_life(log) and log.copy == self.copy
 
     def emit(self, effect: Any) -> None:
         """Add an effect of the event that is being handled."""
@@ -173,7 +216,6 @@ class Replica:
     def obey(self, request: LeaderAndIsr) -> None:
         """Take over what a request says, but for the role itself."""
         self.state, self.version = request.state, request.version
-        self.is_unclean_allowed, self.flushes = request.is_unclean_allowed, request.flushes
         self.proposed = set()
         self.leader_high_watermark = 0
         self.leader_epoch = max(request.state.leader_epoch, self.leader_epoch)

@@ -26,7 +26,10 @@ from cluster.wire.topic_ids import bytes_of, text_of
 from logstore import AppendInfo, Log, LogConfig, LogStore, LogStoreError, UnknownPartitionError
 
 LOG = logging.getLogger("cluster")
-OWN_SINCE, CREATED = "cluster.own_since", "cluster.topic_created"  # facts of a log
+# Facts of a log.
+OWN_SINCE, CREATED = "cluster.own_since", "cluster.topic_created"
+COUNTS_FLUSHED, PLACED_SINCE = "cluster.counts_flushed", "cluster.placed_since"
+ADOPTED = "cluster.topic_id"  # of a log that had no topic id
 ACKS_ALL = -1
 
 
@@ -189,6 +192,7 @@ class HostedReplica:
         log = self._log
         if log is None:
             return
+        life = self._rules.log_life  # an event that changes it later makes the result void
         try:
             flushed = log.flush()
         except LogStoreError as error:
@@ -198,7 +202,7 @@ class HostedReplica:
             return
         with self._lock:
             if self._log is log:
-                self._handle(x.Flushed(flushed))
+                self._handle(x.Flushed(life, flushed))
                 if self._rules.role is Role.FOLLOWER:
                     self._outbox.may_fetch(self)
 
@@ -242,18 +246,22 @@ class HostedReplica:
 
     def _change_log(self, effect: Any) -> None:
         match effect:
-            case x.AppendAsLeader(waiter, leader_epoch, acks):
-                self._append(waiter, leader_epoch, acks)
-            case x.AppendAsFollower(records):
-                self._append_as_follower(records)
+            case x.AppendAsLeader():
+                self._append(effect)
+            case x.AppendAsFollower():
+                self._append_as_follower(effect)
             case x.AdvanceHighWatermark(offset):
                 self._open_log().advance_high_watermark(offset)
             case x.TruncateTo():
                 self._truncate(effect)
             case x.CreateReplica(topic, dir_id, own_since):
                 self._create(topic, dir_id, own_since)
-            case x.WriteOwnSince(own_since):
-                self._open_log().facts[OWN_SINCE] = own_since
+            case x.WriteOwnSince():
+                names = OWN_SINCE, COUNTS_FLUSHED, PLACED_SINCE
+                self._open_log().facts.update(zip(names, effect, strict=True))
+            case x.WriteTopic(topic):
+                facts = {ADOPTED: topic.topic_id, CREATED: topic.created}
+                self._open_log().facts.update(facts)
             case x.RemoveReplica():
                 self._delete()
             case _:
@@ -266,40 +274,34 @@ class HostedReplica:
 
     # --- records ----------------------------------------------------------------------------------
 
-    def _append(self, waiter: Produce, leader_epoch: int, acks: int) -> None:
-        """Append a client's records; a refusal of the log concerns only this client."""
+    def _append(self, effect: x.AppendAsLeader) -> None:
+        """Append a client's records; a refusal of the log concerns only this client.
+
+        Records may be in the log although their append raised an error.
+        """
+        life, waiter, leader_epoch, acks = effect
         log, before = self._open_log(), self._rules.log.end
         try:
-            info = waiter.append(log, leader_epoch)
+            end_offset = waiter.append(log, leader_epoch).last_offset + 1
         except (LogStoreError, ValueError) as error:
             waiter.fail(error)
-            self._catch_up(log, leader_epoch)
-            return
-        end_offset = info.last_offset + 1
+            waiter, end_offset = None, log.log_end_offset
         spans = spans_of(log, before) if end_offset > before else ()
-        if acks == ACKS_ALL:
-            self._handle(x.Appended(spans, waiter, end_offset, leader_epoch))
-        else:
+        if waiter is not None and acks != ACKS_ALL:
             waiter.acknowledge(end_offset)
-            self._handle(x.Appended(spans, None, end_offset, leader_epoch))
+            waiter = None
+        self._handle(x.Appended(life, spans, waiter, end_offset, leader_epoch))
 
-    def _catch_up(self, log: Log, leader_epoch: int) -> None:
-        """Report records that are in the log although their append raised an error."""
-        if log.log_end_offset > self._rules.log.end:
-            spans = spans_of(log, self._rules.log.end)
-            self._handle(x.Appended(spans, None, log.log_end_offset, leader_epoch))
-
-    def _append_as_follower(self, records: Any) -> None:
+    def _append_as_follower(self, effect: x.AppendAsFollower) -> None:
         """Append the leader's batches; if the log refuses them, they are fetched again."""
-        if not records:
-            return
         log, before = self._open_log(), self._rules.log.end
         try:
-            log.append_as_follower(records, leader_epoch=self._rules.leader_epoch)
+            if effect.records:
+                log.append_as_follower(effect.records, leader_epoch=effect.leader_epoch)
         except ValueError as error:
             LOG.warning("%s-%d: bad records from the leader: %s", self.name, self.number, error)
-        if log.log_end_offset > before:
-            self._handle(x.AppendedAsFollower(spans_of(log, before)))
+        spans = spans_of(log, before) if log.log_end_offset > before else ()
+        self._handle(x.AppendedAsFollower(effect.log, spans))
 
     def _truncate(self, effect: x.TruncateTo) -> None:
         """Drop records; those that may have been acknowledged are kept in a file."""
@@ -361,13 +363,17 @@ class HostedReplica:
         spans, facts = spans_of(log), log.facts
         return x.Opened(
             log.log_dir,
-            TopicIdentity(text_of(log.topic_id), _number(facts.get(CREATED))),
+            TopicIdentity(
+                text_of(log.topic_id) or str(facts.get(ADOPTED, "")), _number(facts.get(CREATED))
+            ),
             exists=True,
             spans=spans,
             flushed=min(log.recovery_point, spans[-1][1] if spans else 0),
             high_watermark=log.high_watermark,
             own_since=_number(facts.get(OWN_SINCE)),
             is_incomplete=not _is_writable(log),
+            counts_flushed=facts.get(COUNTS_FLUSHED) is True,
+            placed_since=_number(facts.get(PLACED_SINCE)),
         )
 
 

@@ -89,8 +89,6 @@ def _partition_of(role: LeaderAndIsr) -> Any:
         is_new=role.is_new,
         leader_recovery_state=_recovery_of(state),
         state=encode_state(state),
-        is_unclean_allowed=role.is_unclean_allowed,
-        flushes=role.flushes,
     )
 
 
@@ -126,8 +124,6 @@ def _role_of(topic: Any, identity: TopicIdentity, partition: Any, epoch: int) ->
         partition.partition_epoch,
         _state_of(partition, f"{topic.topic_name}-{partition.partition_index}"),
         partition.is_new,
-        partition.is_unclean_allowed,
-        partition.flushes,
     )
 
 

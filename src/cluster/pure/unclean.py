@@ -1,0 +1,66 @@
+"""Elect a leader that may lack acknowledged records, where the settings or an operator accept it.
+
+A former leader must not acknowledge records after such an election (P16). If its registration is
+gone, its lease has ended, but only a leader that knows the topic's setting stops then. So the state
+remembers that the leader has heard of the setting: `is_lease_kept`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cluster.pure.elect import Decision, Known
+from cluster.registration import NO_BROKER, Registration
+from cluster.state import State
+
+
+def elect_uncleanly(
+    state: State, known: Known, registered: Mapping[int, Registration], *, is_forced: bool = False
+) -> Decision | None:
+    """Let the longest log of the living replicas lead, also if it lacks records (P16).
+
+    It waits until no former leader can serve: each replica's registration is gone from the store,
+    or the replica has answered since nobody leads.
+
+    Args:
+        registered: the registrations in the store, also of brokers whose port refused a connection.
+        is_forced: whether an operator says that brokers without a registration do not run.
+    """
+    if state.leader != NO_BROKER or not (state.is_unclean_allowed or is_forced):
+        return None
+    logs = []
+    for m in state.replicas:
+        answer = known.fresh_answer(m)
+        if answer is not None and not answer.is_offline:
+            logs.append((answer.last_epoch, answer.log_end_offset, -m))
+    if not logs or not is_lease_over(state, known, registered, is_forced=is_forced):
+        return None
+    leader = -max(logs)[2]
+    epoch = known.registration_epoch(leader)
+    state = state._replace(
+        leader=leader,
+        leader_epoch=state.leader_epoch + 1,
+        leader_registration_epoch=epoch,
+        isr={leader: epoch},
+        elr={},
+        suspects=frozenset(),
+        unclean_epoch=state.leader_epoch + 1,
+    )
+    return Decision(state, "an unclean election", is_recovery=True)
+
+
+def is_lease_over(
+    state: State, known: Known, registered: Mapping[int, Registration], *, is_forced: bool = False
+) -> bool:
+    """Check that no replica can still serve as the leader of an earlier version (P16)."""
+    for m in state.replicas:
+        registration, answer = registered.get(m), known.answers.get(m)
+        if registration is None:
+            if not (is_forced or state.is_lease_kept):
+                return False
+            continue
+        if answer is None or answer.registration_epoch != registration.registration_epoch:
+            return False
+        if not answer.is_offline and answer.version != known.version:
+            return False
+    return True

@@ -1,0 +1,50 @@
+"""Ask the brokers of a deleted topic until each has answered."""
+
+from __future__ import annotations
+
+from cluster.pure import control_exchange as ce
+from cluster.pure.controller import Controller
+from cluster.registration import Registration, TopicIdentity
+from cluster.requests import StopAnswer, StopReplica
+from cluster.state import State
+
+KEY = ("orders", 0)
+TOPIC = TopicIdentity("first", 3)
+STATE = State(1, 4, 1, {1: 10, 2: 20}, {}, frozenset(), 10, (1, 2), None, 2)
+STATE = STATE._replace(removed=frozenset({3}))
+DELETION = ce.Deletion(TOPIC, 0, 8, frozenset({1, 2, 3}))
+
+
+def controller_of(*live: int) -> Controller:
+    """Give a controller of these live brokers."""
+    controller = Controller(5)
+    registrations = {m: Registration(10 * m, 10 * m, {}) for m in live}
+    controller.handle(ce.RegistrationsRead(registrations), 0)
+    return controller
+
+
+def stop(broker: int) -> ce.SendRequest:
+    """Give the request to a broker."""
+    return ce.SendRequest(broker, StopReplica(TOPIC, 0, 10 * broker, 8))
+
+
+def test_a_deletion_is_kept_before_the_first_request() -> None:
+    """It names all replicas, also those that a reassignment removed (P19)."""
+    controller = controller_of(1, 3)
+    controller.handle(ce.StateRead(KEY, TOPIC, 7, STATE, ce.TopicConfig(2)), 0)
+    effects = controller.handle(ce.DeleteTopic(KEY), 0)
+    assert effects == [ce.KeepDeletion(DELETION), stop(1), stop(3)]
+
+
+def test_brokers_are_asked_until_they_have_answered() -> None:
+    """Also by the next controller; a broker that is away is asked when it is back (P23)."""
+    controller = controller_of(1, 2)
+    controller.handle(ce.DeletionsRead((DELETION,)), 0)
+    assert controller.handle(ce.StopsDue(), 0) == [stop(1), stop(2)]
+    assert controller.handle(StopAnswer(TOPIC, 0, 1, 7), 0) == []
+    assert controller.handle(StopAnswer(TOPIC, 0, 1, 8), 0) == []
+    assert controller.handle(ce.StopsDue(), 0) == [stop(2)]
+    controller.handle(StopAnswer(TOPIC, 0, 3, 8), 0)
+    assert controller.handle(StopAnswer(TOPIC, 0, 2, 8), 0) == [ce.ForgetDeletion(TOPIC, 0)]
+    assert controller.handle(ce.StopsDue(), 0) == []
+    assert controller.handle(StopAnswer(TOPIC, 0, 2, 8), 0) == []
