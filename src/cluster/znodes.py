@@ -10,6 +10,9 @@ The paths and the keys are Kafka's. Keys that are ours are ignored by Kafka's to
     /brokers/topics/orders    {"version":3,"topic_id":"<22 characters>","partitions":{"0":[1,2]},
                                "adding_replicas":{},"removing_replicas":{}}
     /config/topics/orders     {"version":1,"config":{"retention.ms":"1000"}}
+    /admin/replica_deletions/<topic id>-0
+                              {"version":1,"name":"orders","topic_id":"<22 characters>",
+                               "created":50,"partition":0,"state_version":7,"brokers":[1,2]}
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from typing import NamedTuple
 
 from broker.config import Endpoint, parse_endpoints
 from cluster.errors import BadZnodeError
+from cluster.pure.control_exchange import Deletion
 from cluster.registration import Registration, TopicIdentity
 from cluster.wire.topic_ids import bytes_of
 from cluster.znode_document import EPOCH_MAX, ID_MAX, ZnodeDocument
@@ -27,11 +31,12 @@ from cluster.znode_document import EPOCH_MAX, ID_MAX, ZnodeDocument
 BROKERS, TOPICS, CONFIGS = "/brokers/ids", "/brokers/topics", "/config/topics"
 CONTROLLER, CONTROLLER_EPOCH = "/controller", "/controller_epoch"
 LOG_DIR_EVENTS = "/log_dir_event_notification"
+DELETIONS = "/admin/replica_deletions"
 # What a cluster needs before its first broker is registered.
 PARENTS = (
-    "/brokers", BROKERS, TOPICS, "/config", CONFIGS, LOG_DIR_EVENTS,
+    "/brokers", BROKERS, TOPICS, "/config", CONFIGS, LOG_DIR_EVENTS, "/admin", DELETIONS,
 )  # fmt: skip
-REGISTRATION_VERSION, TOPIC_VERSION, CONFIG_VERSION = 5, 3, 1
+REGISTRATION_VERSION, TOPIC_VERSION, CONFIG_VERSION, DELETION_VERSION = 5, 3, 1, 1
 PARTITIONS_MAX = 1_000_000
 
 
@@ -53,6 +58,11 @@ def config_path(name: str) -> str:
 def state_path(name: str, partition: int) -> str:
     """Give the path of a partition's state."""
     return f"{TOPICS}/{name}/partitions/{partition}/state"
+
+
+def deletion_path(topic: TopicIdentity, partition: int) -> str:
+    """Give the path of a deletion that is not complete."""
+    return f"{DELETIONS}/{topic.topic_id}-{partition}"
 
 
 def parse_controller(data: bytes) -> int | None:
@@ -202,3 +212,49 @@ def parse_config(data: bytes | None, path: str) -> dict[str, str]:
     document = ZnodeDocument(data, path)
     document.number("version", CONFIG_VERSION, ID_MAX)
     return document.texts("config")
+
+
+class NamedDeletion(NamedTuple):
+    """The replicas of a deleted partition that brokers may still have, and its topic's name."""
+
+    name: str
+    deletion: Deletion
+
+
+def encode_deletion(named: NamedDeletion) -> bytes:
+    """Write a deletion."""
+    deletion = named.deletion
+    document = {
+        "version": DELETION_VERSION,
+        "name": named.name,
+        "topic_id": deletion.topic.topic_id,
+        "created": deletion.topic.created,
+        "partition": deletion.partition,
+        "state_version": deletion.version,
+        "brokers": sorted(deletion.brokers),
+    }
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def parse_deletion(data: bytes | None, path: str) -> NamedDeletion:
+    """Read a deletion.
+
+    Raises:
+        BadZnodeError: the data is no deletion.
+    """
+    document = ZnodeDocument(data, path)
+    document.number("version", DELETION_VERSION, ID_MAX)
+    topic_id = document.text("topic_id")
+    try:
+        bytes_of(topic_id)
+    except ValueError as error:
+        raise document.error(str(error)) from error
+    return NamedDeletion(
+        document.text("name"),
+        Deletion(
+            TopicIdentity(topic_id, document.number("created", 0, EPOCH_MAX)),
+            document.number("partition", 0, PARTITIONS_MAX),
+            document.number("state_version", 0, ID_MAX),
+            frozenset(document.brokers("brokers")),
+        ),
+    )

@@ -14,7 +14,7 @@ from broker.coordination.verbs import Session
 from cluster import znodes
 from cluster.control.controller_store import ControllerStore, Reign, StateNode
 from cluster.errors import BadZnodeError
-from cluster.pure.control_exchange import Deposed, WriteFailed, WriteState, Written
+from cluster.pure.control_exchange import Deletion, Deposed, WriteFailed, WriteState, Written
 from cluster.registration import NO_VERSION, TopicIdentity
 from cluster.state import State
 from cluster.wire.topic_ids import text_of
@@ -118,9 +118,25 @@ def test_what_cannot_be_read_is_left_out(
     assert list(one.topics()) == ["orders"]
     for path in ("/brokers/ids/2", "/brokers/topics/bad", "'x'"):
         assert path in caplog.text
-    assert one.settings("orders") == {}
-    one.session.create(znodes.config_path("orders"), znodes.encode_config({"a": "b"}))
-    assert one.settings("orders") == {"a": "b"}
+    assert one.settings("orders") == ({}, 0)
+    made = one.session.create(znodes.config_path("orders"), znodes.encode_config({"a": "b"}))
+    assert one.settings("orders") == ({"a": "b"}, made.mzxid)
+
+
+def test_a_deletion_is_kept_until_it_is_complete(
+    one: ControllerStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The next controller reads it; what cannot be read is logged."""
+    topic = TopicIdentity(TOPIC_ID, 1)
+    kept = znodes.NamedDeletion("orders", Deletion(topic, 0, 7, frozenset({1, 2})))
+    one.keep(kept)
+    one.keep(kept)
+    one.session.create(f"{znodes.DELETIONS}/other", b"{}")
+    assert one.deletions() == [kept]
+    assert "/admin/replica_deletions/other" in caplog.text
+    one.forget(topic, 0)
+    one.forget(topic, 0)
+    assert one.deletions() == []
 
 
 @pytest.mark.parametrize("data", [b"", b"-1", b"x", b"99999999999"])

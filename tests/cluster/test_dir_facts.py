@@ -23,7 +23,7 @@ from logstore import LogStore
 from logstore.disk import files
 from support.inside import abandon
 
-ENTRY = DirEntry("boot", "mount", 5, 3)
+ENTRY = DirEntry("boot", "mount", 5, 3, failed=frozenset({"other"}))
 ENDPOINTS = [Endpoint("PLAINTEXT", "b1", 9092)]
 
 
@@ -70,8 +70,10 @@ def test_an_entry_comes_back(tmp_path: Path) -> None:
         assert dir_facts.read_entry(store, path) is None
         dir_facts.write_entry(store, path, ENTRY)
         assert dir_facts.read_entry(store, path) == ENTRY
-        for bad in (5, [], ["b", "m", 1, 2], ["b", "m", 1, -2, False], ["b", "m", "1", 2, False]):
-            store.facts(path)[dir_facts.ENTRY] = bad
+        good = ["b", "m", 1, 2, False, []]
+        changes: list[tuple[int, object]] = [(3, -2), (2, "1"), (5, [1]), (5, {}), (4, 0)]
+        for bad in (5, [], good[:4], *({**dict(enumerate(good)), n: v} for n, v in changes)):
+            store.facts(path)[dir_facts.ENTRY] = [*bad.values()] if isinstance(bad, dict) else bad
             assert dir_facts.read_entry(store, path) is None
 
 

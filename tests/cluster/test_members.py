@@ -146,16 +146,50 @@ def test_a_deleted_topic_is_deleted_everywhere(members: Members) -> None:
     """And a topic that is created again under its name is another one."""
     members.create("orders", {0: [1, 2, 3]})
     members.produce("orders", *values(10))
-    for path in (
-        znodes.state_path("orders", 0), "/brokers/topics/orders/partitions/0",
-        "/brokers/topics/orders/partitions", "/brokers/topics/orders", "/config/topics/orders",
-    ):  # fmt: skip
-        members.admin.delete(path)
+    members.delete("orders")
     wait_until(lambda: all(len(one.store) == 0 for one in members.members.values()))
     members.create("orders", {0: [2, 3]})
     members.produce("orders", b"new")
     assert found_in(members, 2) == [b"new"]
     assert len(members.members[1].store) == 0
+
+
+def test_a_deletion_reaches_a_broker_that_was_away(members: Members) -> None:
+    """It is asked until it answers, also by the next controller (P19)."""
+    members.create("orders", {0: [1, 2, 3]})
+    members.produce("orders", *values(10))
+    members.members[3].kill()
+    members.delete("orders")
+    wait_until(lambda: all(len(members.members[one].store) == 0 for one in (1, 2)))
+    wait_until(lambda: len(members.admin.children(znodes.DELETIONS)) == 1)
+    controller = json.loads(members.admin.get(znodes.CONTROLLER).data)["brokerid"]
+    if controller != 3:
+        members.members[controller].kill()
+        members.start(controller)
+    three = members.start(3)
+    wait_until(lambda: len(three.store) == 0)
+    wait_until(lambda: members.admin.children(znodes.DELETIONS) == [])
+
+
+def test_an_unclean_election_keeps_what_is_lost(members: Members) -> None:
+    """If the settings allow it: the last in-sync replica is gone, another one leads (P16)."""
+    members.create(
+        "orders", {0: [1, 2]}, min_insync_replicas="1", unclean_leader_election_enable="true"
+    )
+    members.produce("orders", *values(10))
+    members.members[2].kill()
+    wait_until(lambda: set(state_of(members).isr) == {1})
+    members.produce("orders", b"only on 1")
+    wait_until(lambda: state_of(members).is_lease_kept)
+    members.members[1].kill()
+    members.start(2)
+    leader = members.wait_for_leader("orders", other_than=1)
+    assert leader.broker == 2 and state_of(members).unclean_epoch >= 0
+    members.produce("orders", b"after")
+    one = members.start(1)
+    wait_until(lambda: found_in(members, 1) == [*values(10), b"after"])
+    (path,) = [path for log_dir in one.paths for path in log_dir.glob("*.lost")]
+    assert b"only on 1" in path.read_bytes()
 
 
 def test_a_broker_leaves_in_order(members: Members) -> None:

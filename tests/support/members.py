@@ -99,6 +99,15 @@ class Members:
         topic_id = text_of(f"{name}-{self.admin.zxid()}".encode().ljust(16, b".")[:16])
         self.admin.create(znodes.topic_path(name), znodes.encode_topic(topic_id, partitions))
 
+    def delete(self, name: str) -> None:
+        """Delete a topic from the store, as an administrator's request does."""
+        parent = f"{znodes.topic_path(name)}/partitions"
+        for number in self.admin.children(parent):
+            self.admin.delete(f"{parent}/{number}/state")
+            self.admin.delete(f"{parent}/{number}")
+        for path in (parent, znodes.topic_path(name), znodes.config_path(name)):
+            self.admin.delete(path)
+
     def leader(self, name: str, number: int = 0) -> Member | None:
         """Find the member that leads a partition now."""
         for member in self.members.values():

@@ -131,4 +131,6 @@ class BrokerSender:
     def _send_stops(self, stopping: list[NamedStop]) -> None:
         if stopping:
             message = stops.encode_stops(self._sender, stopping)
-            self._connection.ask(stops.API, stops.VERSION, message, ANSWER_SECONDS)
+            answer = self._connection.ask(stops.API, stops.VERSION, message, ANSWER_SECONDS)
+            for one in stops.decode_stop_answers(answer, stopping, self._broker):
+                self._post(one)

@@ -27,6 +27,7 @@ from cluster.control.topic_rules import rules_of
 from cluster.errors import BadZnodeError
 from cluster.pure import control_exchange as ce
 from cluster.pure.controller import Controller
+from cluster.registration import NO_BROKER
 from cluster.requests import AlterPartition, AlterRefused, LeaderAndIsr, StopReplica
 from cluster.run.peer_connection import PeerConnection
 from cluster.wire.roles import Controlling
@@ -82,7 +83,7 @@ class ControllerHost:
         self._room = Controller(0)
         self.brokers: dict[int, BrokerNode] = {}
         self.topics: dict[str, TopicNode] = {}
-        self._names: dict[str, str] = {}  # of topics, by id
+        self._names: dict[str, str] = {}  # of topics, by id; also of deleted ones
         self._senders: dict[int, BrokerSender] = {}
         self._refused: list[AlterRefused] = []
         self._thread = threading.Thread(target=self._run, name="controller", daemon=True)
@@ -173,6 +174,7 @@ class ControllerHost:
         with self._armed_lock:
             self._armed.clear()
         self._read_brokers()
+        self._read_deletions()
         self._read_topics()
         self._read_log_dir_events()
         for key in [*self._room.entries]:
@@ -216,8 +218,11 @@ class ControllerHost:
             self._read_log_dir_events()
 
     def _look(self) -> None:
-        for key in [*self._room.entries]:
+        for key, entry in [*self._room.entries.items()]:
             self._tell(ce.Look(key))
+            if entry.state.leader == NO_BROKER and entry.state.is_unclean_allowed:
+                self._tell(ce.ElectUncleanly(key))
+        self._tell(ce.StopsDue())
 
     def _tell(self, event: Any) -> None:
         """Let the rules decide about an event, and carry out what they say."""
@@ -233,6 +238,11 @@ class ControllerHost:
                     self._refused.append(refused)
                 case ce.SendRequest(broker, LeaderAndIsr() | StopReplica() as request):
                     self._send(broker, request)
+                case ce.KeepDeletion(deletion):
+                    name = self._names[deletion.topic.topic_id]
+                    self._store.keep(znodes.NamedDeletion(name, deletion))
+                case ce.ForgetDeletion(topic, partition):
+                    self._store.forget(topic, partition)
                 case ce.ReportLoss(key, reason):
                     LOG.error("%s-%d may have lost acknowledged records: %s", *key, reason)
                     self._on_loss(*key, reason)
@@ -293,6 +303,12 @@ class ControllerHost:
         for broker in self._senders.keys() - self.brokers.keys():
             self._senders.pop(broker).end()
 
+    def _read_deletions(self) -> None:
+        """Read what an earlier controller has not deleted everywhere."""
+        found = self._store.deletions()
+        self._names |= {one.deletion.topic.topic_id: one.name for one in found}
+        self._tell(ce.DeletionsRead(tuple(one.deletion for one in found)))
+
     def _read_log_dir_events(self) -> None:
         """Ask the replicas of the brokers that announced a change of a log dir (P14, KIP-112)."""
         self._arm(znodes.LOG_DIR_EVENTS, _Changed.LOG_DIRS, children=True)
@@ -312,7 +328,7 @@ class ControllerHost:
             topic = self.topics.get(key[0])
             if topic is None or not topic.identity.is_same(entry.topic):
                 self._tell(ce.DeleteTopic(key))
-        self._names = {node.identity.topic_id: name for name, node in self.topics.items()}
+        self._names |= {node.identity.topic_id: name for name, node in self.topics.items()}
         for name, topic in self.topics.items():
             for partition in topic.partitions:
                 self._read_state((name, partition))
@@ -331,7 +347,8 @@ class ControllerHost:
             return
         replicas = topic.partitions[key[1]]
         try:
-            rules = rules_of(self._store.settings(key[0]), len(replicas))
+            settings, version = self._store.settings(key[0])
+            rules = rules_of(settings, len(replicas), version)
             found = self._store.state(key)
         except (BadZnodeError, NoNodeError) as error:
             LOG.error("%s-%d is left alone: %s", *key, error)

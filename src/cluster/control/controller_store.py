@@ -23,9 +23,9 @@ from broker.coordination.verbs import Check, Create, Operation, Session, Set
 from cluster import znodes
 from cluster.errors import BadZnodeError
 from cluster.pure.control_exchange import Deposed, PartitionKey, WriteFailed, WriteState, Written
-from cluster.registration import NO_VERSION
+from cluster.registration import NO_VERSION, TopicIdentity
 from cluster.state import State, encode_state, parse_state
-from cluster.znodes import BrokerNode, TopicNode
+from cluster.znodes import BrokerNode, NamedDeletion, TopicNode
 
 LOG = logging.getLogger("cluster")
 
@@ -135,13 +135,38 @@ class ControllerStore:
                 LOG.error("a topic cannot be used: %s", error)
         return found
 
-    def settings(self, name: str) -> dict[str, str]:
-        """Read the settings of a topic; none if there is no such znode."""
+    def settings(self, name: str) -> tuple[dict[str, str], int]:
+        """Read the settings of a topic, and the zxid of their last write; none and 0 if none."""
         path = znodes.config_path(name)
         try:
-            return znodes.parse_config(self.session.get(path).data, path)
+            znode = self.session.get(path)
         except NoNodeError:
-            return {}
+            return {}, 0
+        return znodes.parse_config(znode.data, path), znode.mzxid
+
+    def deletions(self) -> list[NamedDeletion]:
+        """Read the deletions that are not complete."""
+        found = []
+        for name in self.session.children(znodes.DELETIONS):
+            path = f"{znodes.DELETIONS}/{name}"
+            try:
+                found.append(znodes.parse_deletion(self.session.get(path).data, path))
+            except NoNodeError:
+                continue
+            except BadZnodeError as error:
+                LOG.error("a deletion cannot be read: %s", error)
+        return found
+
+    def keep(self, named: NamedDeletion) -> None:
+        """Write what has to be deleted, before anything is."""
+        deletion = named.deletion
+        path = znodes.deletion_path(deletion.topic, deletion.partition)
+        self._create(path, znodes.encode_deletion(named))
+
+    def forget(self, topic: TopicIdentity, partition: int) -> None:
+        """Remove a deletion that is complete."""
+        with suppress(NoNodeError):
+            self.session.delete(znodes.deletion_path(topic, partition))
 
     def state(self, key: PartitionKey) -> StateNode | None:
         """Read the state of a partition; None if it has none yet.

@@ -17,13 +17,18 @@ def default_min_isr(replica_count: int) -> int:
     return replica_count // 2 + 1
 
 
-def rules_of(settings: Mapping[str, str], replica_count: int) -> TopicConfig:
-    """Read the settings; one that cannot be read is logged, and has its default."""
+def rules_of(settings: Mapping[str, str], replica_count: int, version: int = 0) -> TopicConfig:
+    """Read the settings; one that cannot be read is logged, and has its default.
+
+    Args:
+        version: the zxid at which the settings were written last.
+    """
     return TopicConfig(
         _number(settings, MIN_ISR, default_min_isr(replica_count)),
         settings.get(UNCLEAN, "").lower() == "true",
         settings.get(FLUSH_BEFORE_ACK, "").lower() == "true"
         or settings.get(FLUSH_MESSAGES, "") == "1",
+        version,
     )
 
 

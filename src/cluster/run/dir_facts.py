@@ -13,29 +13,36 @@ from contextlib import suppress
 
 from cluster.pure.attest import DirEntry, DirFound, FailureRecord
 from cluster.run import boots
-from logstore import LogStore, LogStoreError
+from logstore import LogStore
 from logstore.disk import files
 
 LOG = logging.getLogger("cluster")
 ENTRY = "cluster.dir_entry"
+ENTRY_TYPES = [str, str, int, int, bool, list]
 WHOLE, FAILED = b"0", b"1"
 RECORDS = {WHOLE: FailureRecord.NONE, FAILED: FailureRecord.RECORDED}
 RECORD_BYTES_MAX = 64
 
 
 def read_entry(store: LogStore, log_dir: str) -> DirEntry | None:
-    """Read the entry of a log dir; None if it has none that can be read."""
+    """Read the entry of a log dir; None if it has none that can be read.
+
+    In the entry on the disk, and here, log dirs that have failed are named by their directory ids.
+    """
     fact = store.facts(log_dir).get(ENTRY)
-    if not isinstance(fact, list) or len(fact) != 5:
+    if not isinstance(fact, list) or len(fact) != len(ENTRY_TYPES):
         return None
-    if [type(one) for one in fact] != [str, str, int, int, bool] or min(fact[2], fact[3]) < 0:
+    if [type(one) for one in fact] != ENTRY_TYPES or min(fact[2], fact[3]) < 0:
         return None
-    return DirEntry(*fact)
+    if not all(isinstance(one, str) for one in fact[5]):
+        return None
+    boot, mount, whole_since, flushed_since, is_stopped, failed = fact
+    return DirEntry(boot, mount, whole_since, flushed_since, is_stopped, frozenset(failed))
 
 
 def write_entry(store: LogStore, log_dir: str, entry: DirEntry) -> None:
     """Write the entry of a log dir, durably; raises LogStoreError."""
-    store.facts(log_dir)[ENTRY] = list(entry)
+    store.facts(log_dir)[ENTRY] = [*entry[:5], sorted(entry.failed)]
 
 
 class FailureRecords:
@@ -73,20 +80,13 @@ class FailureRecords:
                 files.remove_if_there(path)
 
 
-def find(store: LogStore, log_dir: str, directory_id: str, records: FailureRecords) -> DirFound:
-    """Describe a log dir that works, at a start.
-
-    Raises:
-        LogStoreError: the log dir does not serve.
-    """
-    try:
-        entry = read_entry(store, log_dir)
-    except (LogStoreError, ValueError) as error:
-        LOG.warning("the entry of %s cannot be read: %s", log_dir, error)
-        entry = None
-    record = records.read(directory_id)
+def find(
+    log_dir: str, entry: DirEntry | None, record: FailureRecord, *, is_noted: bool
+) -> DirFound:
+    """Describe a log dir that works, at a start."""
     boot, mount = boots.boot_id(), boots.mount_id(log_dir)
-    return DirFound(log_dir, entry, record, boot, mount, is_synced=_is_synced(log_dir))
+    is_synced = _is_synced(log_dir)
+    return DirFound(log_dir, entry, record, boot, mount, is_synced=is_synced, is_noted=is_noted)
 
 
 def _is_synced(log_dir: str) -> bool:

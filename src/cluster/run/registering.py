@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 
@@ -10,10 +11,12 @@ from broker.coordination.errors import NoNodeError
 from broker.coordination.verbs import Session
 from cluster import znodes
 from cluster.pure import attest
-from cluster.pure.attest import Host
+from cluster.pure.attest import DirEntry, Host
 from cluster.run import dir_facts
 from cluster.run.dir_facts import FailureRecords
 from logstore import LogStore, LogStoreError
+
+LOG = logging.getLogger("cluster")
 
 
 class Registering:
@@ -53,8 +56,10 @@ class Registering:
         path = znodes.broker_path(self._host.broker_id)
         made = self._session.create(path, self._data({}), ephemeral=True)
         self._tell(attest.SessionBegan(made.czxid))
-        for log_dir in self._store.log_dirs:
-            self._attest(log_dir)
+        entries = {log_dir: self._read_entry(log_dir) for log_dir in self._store.log_dirs}
+        noted = attest.noted_failures(entries.values())
+        for log_dir, entry in entries.items():
+            self._attest(log_dir, entry, is_noted=log_dir in noted)
 
     def failed(self, log_dir: str) -> None:
         """Record that a log dir failed, and end its roles."""
@@ -71,22 +76,37 @@ class Registering:
         for log_dir, one in self._host.dirs.items():
             if one.is_good:
                 entry = one.entry(is_stopped_cleanly=True)
-                dir_facts.write_entry(self._store, log_dir, entry)
+                self._write_entry(log_dir, entry)
         try:
             self._session.delete(znodes.broker_path(self._host.broker_id))
         except NoNodeError:
             return
 
-    def _attest(self, log_dir: str) -> None:
+    def _attest(self, log_dir: str, entry: DirEntry | None, *, is_noted: bool) -> None:
         try:
-            found = dir_facts.find(
-                self._store, log_dir, self._directory_ids[log_dir], self._records
-            )
             self._store.facts(log_dir)  # raises if the log dir does not serve
         except LogStoreError:
             self._tell(attest.DirMissing(log_dir))
         else:
-            self._tell(found)
+            record = self._records.read(self._directory_ids[log_dir])
+            self._tell(dir_facts.find(log_dir, entry, record, is_noted=is_noted))
+
+    def _read_entry(self, log_dir: str) -> DirEntry | None:
+        """Read an entry; the log dirs that it notes are named by their present paths."""
+        try:
+            entry = dir_facts.read_entry(self._store, log_dir)
+        except (LogStoreError, ValueError) as error:
+            LOG.warning("the entry of %s cannot be read: %s", log_dir, error)
+            return None
+        if entry is None:
+            return None
+        paths = {directory_id: path for path, directory_id in self._directory_ids.items()}
+        return entry._replace(failed=frozenset(paths.get(one, one) for one in entry.failed))
+
+    def _write_entry(self, log_dir: str, entry: DirEntry) -> None:
+        """Write an entry; the log dirs that it notes are named by ids, which a mount keeps."""
+        ids = frozenset(self._directory_ids.get(one, one) for one in entry.failed)
+        dir_facts.write_entry(self._store, log_dir, entry._replace(failed=ids))
 
     def _tell(self, event: attest.Event) -> None:
         for effect in self._host.handle(event, time.monotonic()):
@@ -98,7 +118,7 @@ class Registering:
                 case attest.EndRoles(log_dir):
                     self._end_roles(log_dir)
                 case attest.WriteEntry(log_dir, entry):
-                    dir_facts.write_entry(self._store, log_dir, entry)
+                    self._write_entry(log_dir, entry)
                 case attest.WriteRegistration(log_dir):
                     self._write_again(log_dir)
 
