@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
 import xxhash
 
 from broker.coordination import journal
+from broker.coordination.embedded import EmbeddedStore
 from broker.coordination.errors import CopyDamagedError, CopyVersionError
 from broker.coordination.tree import Draft, Tree
 from broker.coordination.verbs import Create, Delete, Operation, Set
+from logstore import LogStore
 
 STORE_ID = "0" * 32
 CHANGES: list[list[Operation]] = [
@@ -227,3 +230,17 @@ def test_a_second_reader_finds_the_same_znodes() -> None:
             else:
                 znodes[path] = fields[0]
     assert znodes == {path: node.data.decode("latin-1") for path, node in tree.nodes.items()}
+
+
+def test_regression_the_journal_is_not_foreign_in_a_log_dir(tmp_path: Path) -> None:
+    """A start leaves it alone without a warning, and removes a new one that a crash left."""
+    path, log_dir = tmp_path / "a" / journal.JOURNAL_NAME, tmp_path / "a"
+    with LogStore.open([log_dir], admin_socket=False), EmbeddedStore([str(log_dir)]):
+        pass
+    unfinished = path.with_name(f"{path.name}.0123abcd.tmp")
+    unfinished.write_bytes(b"x")
+    before = path.read_bytes()
+    with LogStore.open([log_dir], admin_socket=False) as store:
+        assert store.recovery_report.warnings == []
+    assert path.read_bytes() == before
+    assert not unfinished.exists()

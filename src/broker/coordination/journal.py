@@ -28,8 +28,9 @@ import xxhash
 from broker.coordination.errors import CopyDamagedError, CopyVersionError, ZnodeError
 from broker.coordination.paths import ROOT, check_path, parent_of
 from broker.coordination.tree import Draft, Node, Row, Tree
+from logstore.store.start.listing import COORDINATION_NAME
 
-JOURNAL_NAME = "coordination-journal"
+JOURNAL_NAME = COORDINATION_NAME
 KIND = "coordination-journal"
 VERSION = 1
 BLOCK_BYTES = 512
