@@ -55,7 +55,7 @@ def test_regression_a_full_disk_prevents_no_open(dirs: list[str], count: int) ->
         assert not store.failures
         assert session.children("/") == ["new", "stays"]
     for path in dirs:
-        with EmbeddedStore([path]) as store, store.connect() as session:
+        with EmbeddedStore([path], accept_incomplete=True) as store, store.connect() as session:
             assert session.children("/") == ["new", "stays"]
 
 

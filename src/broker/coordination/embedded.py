@@ -60,16 +60,20 @@ class EmbeddedStore(Store):
         log_dirs: Sequence[str],
         settings: EmbeddedSettings = DEFAULTS,
         on_failure: FailureCallback = lambda path, error: None,
+        *,
+        accept_incomplete: bool = False,
     ) -> None:
         """Open the copies in the log dirs, whose locks the caller holds.
 
         Args:
             on_failure: called with a log dir and its error when its disk fails. It must not call
                 the store.
+            accept_incomplete: open the store although copies are missing that may be newer than
+                the others. Only an operator can decide that they are lost for ever.
 
         Raises:
             ValueError: no log dir is given.
-            CopyError, CopiesOfflineError: see `Copies`.
+            CopyError, CopiesOfflineError, CopiesIncompleteError: see `Copies`.
         """
         if not log_dirs:
             raise ValueError("a coordination store needs at least one log dir")
@@ -78,7 +82,8 @@ class EmbeddedStore(Store):
         self._is_closed = False
         self._watches = Watches()
         self._sessions: dict[int, _State] = {}
-        self._copies = Copies([str(path) for path in log_dirs], settings, on_failure)
+        paths = [str(path) for path in log_dirs]
+        self._copies = Copies(paths, settings, on_failure, accept_incomplete=accept_incomplete)
         self._tree = self._copies.tree
         self.is_new = self._copies.is_new
         try:
