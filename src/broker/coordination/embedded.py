@@ -103,14 +103,21 @@ class EmbeddedStore(Store):
             raise StoreClosedError
         if key is None:
             key = SessionKey(secrets.randbits(SESSION_ID_BITS) + 1, secrets.token_bytes(16))
-            state = self._sessions[key.session_id] = _State(key)
+            state = _State(key)
+            with self._lock:
+                if not self._is_closed:
+                    self._sessions[key.session_id] = state
         else:
             known = self._sessions.get(key.session_id)
             if known is None or not secrets.compare_digest(known.key.password, key.password):
                 raise SessionExpiredError(key.session_id)
             state = known
         session = EmbeddedSession(self, state)
-        state.holders.append(session)
+        if not state.add(session):
+            raise SessionExpiredError(key.session_id)
+        if self._is_closed:
+            state.end(None)
+            raise StoreClosedError
         return session
 
     def close(self) -> None:
@@ -118,7 +125,8 @@ class EmbeddedStore(Store):
 
         If the last disk hangs in a change, the close does not wait for it.
         """
-        self._is_closed = True
+        with self._lock:  # from now on, no session begins
+            self._is_closed = True
         is_idle = self._writing.acquire(timeout=CALLBACK_SECONDS_MAX)
         try:
             states = list(self._sessions.values())
@@ -228,18 +236,28 @@ class _State:
     """A session, which one or several holders use.
 
     Attributes:
-        holders: the objects that `connect` gave for this session.
         callbacks: the thread that calls the callbacks of all holders.
     """
 
     def __init__(self, key: SessionKey) -> None:
         self.key = key
-        self.holders: list[EmbeddedSession] = []
+        self._lock = threading.Lock()  # a holder is added before the end, or refused
+        self._holders: list[EmbeddedSession] = []
+        self._is_over = False
         self.callbacks = Callbacks(f"coordination-{key.session_id:x}")
+
+    def add(self, holder: EmbeddedSession) -> bool:
+        """Add an object that `connect` gives for this session; False if the session has ended."""
+        with self._lock:
+            if not self._is_over:
+                self._holders.append(holder)
+            return not self._is_over
 
     def end(self, closed_by: EmbeddedSession | None) -> None:
         """Inform all holders, and end the thread after the queued callbacks."""
-        for holder in self.holders:
+        with self._lock:
+            self._is_over = True
+        for holder in self._holders:
             is_closed = closed_by in (holder, None)
             holder.ended(SessionState.CLOSED if is_closed else SessionState.EXPIRED)
         self.callbacks.close()
