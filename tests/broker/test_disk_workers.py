@@ -148,7 +148,7 @@ def test_regression_a_disk_that_hangs_at_an_open_is_left_out(
     dirs: list[str], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whichever call hangs. When it ends at last, it damages nothing."""
-    settings = EmbeddedSettings(disk_seconds_max=0.1)
+    settings = EmbeddedSettings(disk_seconds_max=0.5)
     with EmbeddedStore(dirs) as store, store.connect() as session:
         session.create("/a")
     with monkeypatch.context() as patch:
@@ -169,7 +169,7 @@ def test_regression_a_write_that_hangs_over_a_close_damages_no_later_store(
     dirs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next store of the process leaves the log dir out until the call has ended."""
-    settings = EmbeddedSettings(disk_seconds_max=0.1)
+    settings = EmbeddedSettings(disk_seconds_max=0.5)
     with EmbeddedStore(dirs) as store, store.connect() as session:
         session.create("/a")
     with monkeypatch.context() as patch:

@@ -25,6 +25,7 @@ from broker.coordination.errors import CopiesOfflineError, CopyDamagedError, Cop
 from broker.coordination.found_copies import is_up_to_date, newest_of
 from broker.coordination.journal import JOURNAL_NAME, Journal, decode_journal, encode_znodes
 from broker.coordination.journal_file import JournalFile, read_bytes, read_size
+from broker.coordination.late_copies import LateCopies
 from broker.coordination.members import Membership, new_id
 from broker.coordination.tree import Draft, EmbeddedSettings, Tree
 from logstore.disk import files
@@ -44,7 +45,7 @@ class Copies:
     Attributes:
         tree: the znodes as the newest copy has them.
         is_new: no log dir had a copy.
-        failures: the log dirs that are left out, with their errors.
+        failures: the log dirs that are left out, with their errors. `take_in` lets some return.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class Copies:
         self.failures: dict[str, OSError] = {}
         self._workers: dict[str, DiskWorker] = {}
         self._copies: dict[str, JournalFile] = {}
+        self._late = LateCopies(settings.return_seconds)
         self._is_undecided, self._is_epoch_due = False, True
         try:
             self._start_workers(log_dirs)
@@ -191,6 +193,7 @@ class Copies:
         if self._settle(draft.zxid):
             raise self._unknown("no disk has space to note which log dirs are left")
         self._check_working()
+        self._late.follow(draft)
 
     def _refuse(self, full: Mapping[str, OSError]) -> None:
         """Raise CopyFullError if there are full disks; no log dir has the change."""
@@ -214,6 +217,19 @@ class Copies:
                 long_one.long_bytes = long_one.size_bytes + least  # a full disk: try again later
         self._settle(self.tree.zxid)
         self._is_undecided = False
+
+    def take_in(self) -> None:
+        """Let log dirs that were left out catch up, and use those again that have caught up.
+
+        It is called from time to time, but never at the same time as `append` or `confirm`.
+        """
+        if self._is_undecided or not self._copies:
+            return
+        level = self._late.advance(self.failures, self._membership, self._znodes)
+        for path, late in level.items():
+            self._workers[path], self._copies[path] = late.worker, late.file
+            del self.failures[path]
+        self._settle(self.tree.zxid)
 
     def _settle(self, zxid: int) -> dict[str, OSError]:
         """Let all copies note which of them are members, if this has changed.
@@ -279,6 +295,7 @@ class Copies:
         """Leave a log dir out."""
         self._end(path, error.call if isinstance(error, HangingError) else None)
         self.failures[path] = error
+        self._late.left_out(path)
         try:
             self._on_failure(path, error)
         except Exception:  # noqa: BLE001 - the callback is a caller's; the change must go on
@@ -313,7 +330,7 @@ class Copies:
     def close(self) -> None:
         """Close the files; a second close does nothing."""
         deadline = time.monotonic() + self._settings.disk_seconds_max
-        for call in [self._end(path) for path in list(self._workers)]:
+        for call in [*self._late.end(), *(self._end(path) for path in list(self._workers))]:
             if call is not None:
                 call.is_over.wait(max(0.0, deadline - time.monotonic()))
 

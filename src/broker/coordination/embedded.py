@@ -9,10 +9,13 @@ Sessions end with their process, so an open deletes the ephemeral znodes that it
 Locks, the outermost first: `_writing` is held while a change is checked, written to the disks and
 made. `_lock` is held for a moment: while the tree is read, and while it is changed together with
 the watches. So a read does not wait for a disk.
+
+A thread of the store, `coordination-return`, lets log dirs return that were left out.
 """
 
 from __future__ import annotations
 
+import logging
 import secrets
 import threading
 from collections.abc import Callable, Sequence
@@ -42,9 +45,13 @@ from broker.coordination.verbs import (
     Znode,
 )
 from broker.coordination.watches import Watch, Watches
+from logstore.disk.threads import Thread, start
 
 SESSION_ID_BITS = 62
+_log = logging.getLogger(__name__)
+
 DEFAULTS = EmbeddedSettings()
+RETURN_STEP_SECONDS_MAX = 1.0
 CALLBACK_SECONDS_MAX = 5.0  # a close waits this long for a change, and for queued callbacks
 
 
@@ -83,19 +90,42 @@ class EmbeddedStore(Store):
         self._watches = Watches()
         self._sessions: dict[int, _State] = {}
         paths = [str(path) for path in log_dirs]
-        self._copies = Copies(paths, settings, on_failure, accept_incomplete=accept_incomplete)
+        self._is_closing, self._wake = threading.Event(), threading.Event()
+        self._copies = Copies(
+            paths, settings, partial(self._left_out, on_failure),
+            accept_incomplete=accept_incomplete,
+        )  # fmt: skip
         self._tree = self._copies.tree
         self.is_new = self._copies.is_new
+        self._returns = Thread(target=self._let_return, name="coordination-return", daemon=True)
         try:
             self._delete_owned(lambda owner: True)
+            start(self._returns)
         except BaseException:
             self._copies.close()
             raise
 
     @property
     def failures(self) -> dict[str, OSError]:
-        """The log dirs that failed since the open, with their errors."""
+        """The log dirs that are left out, with their errors."""
         return dict(self._copies.failures)
+
+    def _left_out(self, on_failure: FailureCallback, path: str, error: OSError) -> None:
+        self._wake.set()
+        on_failure(path, error)
+
+    def _let_return(self) -> None:
+        """Let log dirs return from time to time, as long as some are left out."""
+        while self._wake.wait() and not self._is_closing.is_set():
+            self._wake.clear()
+            seconds = min(self._settings.return_seconds, RETURN_STEP_SECONDS_MAX)
+            while self._copies.failures and not self._is_closing.wait(seconds):
+                try:
+                    with self._writing:
+                        self._copies.take_in()
+                except Exception:  # noqa: BLE001 - it is tried again; a close may cause it
+                    if not self._is_closed:
+                        _log.exception("no log dir of a coordination store could return")
 
     def connect(self, key: SessionKey | None = None) -> EmbeddedSession:
         """Begin a session, or get a second hold of a living one."""
@@ -127,6 +157,8 @@ class EmbeddedStore(Store):
         """
         with self._lock:  # from now on, no session begins
             self._is_closed = True
+        self._is_closing.set()
+        self._wake.set()
         is_idle = self._writing.acquire(timeout=CALLBACK_SECONDS_MAX)
         try:
             states = list(self._sessions.values())
@@ -137,6 +169,8 @@ class EmbeddedStore(Store):
                 self._writing.release()
         for state in states:
             state.end(None)
+        if is_idle:
+            self._returns.join(CALLBACK_SECONDS_MAX)
 
     def __enter__(self) -> Self:
         return self
