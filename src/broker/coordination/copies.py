@@ -178,6 +178,7 @@ class Copies:
             raise CopiesOfflineError(self.failures, what)
         self._check_working()
         self._is_undecided = True
+        self._rewrite([path for path, copy in self._copies.items() if copy.is_at_bound()])
         self._refuse(self._settle(self.tree.zxid))
         self._check_working()
         before = len(self._copies)
@@ -208,15 +209,19 @@ class Copies:
     def confirm(self) -> None:
         """Take note that the tree has the change of `append`; a long journal is written anew."""
         least = self._settings.rewrite_bytes_min
-        long = [path for path, copy in self._copies.items() if copy.is_long(least)]
-        if long:
-            znodes = self._znodes()
-            seconds = len(znodes[0]) / BYTES_PER_SECOND
-            for path in self._on_each(lambda copy: copy.replace(znodes), long, seconds):
-                long_one = self._copies[path]
-                long_one.long_bytes = long_one.size_bytes + least  # a full disk: try again later
+        self._rewrite([path for path, copy in self._copies.items() if copy.is_long(least)])
         self._settle(self.tree.zxid)
         self._is_undecided = False
+
+    def _rewrite(self, paths: Sequence[str]) -> None:
+        """Write journals anew; if a disk has no space for that, its journal is kept."""
+        if paths:
+            znodes = self._znodes()
+            seconds = len(znodes[0]) / BYTES_PER_SECOND
+            least = self._settings.rewrite_bytes_min
+            for path in self._on_each(lambda copy: copy.replace(znodes), paths, seconds):
+                copy = self._copies[path]
+                copy.long_bytes = copy.size_bytes + least  # try again after more changes
 
     def take_in(self) -> None:
         """Let log dirs that were left out catch up, and use those again that have caught up.

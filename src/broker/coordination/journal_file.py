@@ -20,6 +20,7 @@ from logstore.disk import files
 from logstore.disk.failures import DISK_IS_FULL, PROCESS_IS_FULL
 
 JOURNAL_BYTES_MAX = 1 << 30
+LINE_BYTES_MAX = 8 << 20  # a request of 1 MiB, each byte of which takes at most 6 characters
 NOT_OF_THE_DISK = DISK_IS_FULL | PROCESS_IS_FULL
 
 
@@ -117,6 +118,10 @@ class JournalFile:
         return self.size_bytes >= self.long_bytes and changes_bytes > max(
             bytes_min, self.written_bytes
         )
+
+    def is_at_bound(self) -> bool:
+        """Decide whether the next line may not fit, because there was no space for a new file."""
+        return self.size_bytes + LINE_BYTES_MAX > JOURNAL_BYTES_MAX
 
     def close(self) -> None:
         """Close the file. Every change that counts was synced, so an error says nothing."""
