@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
-import random
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -22,7 +20,6 @@ from support.places import fast_directory
 
 SETTINGS = EmbeddedSettings(rewrite_bytes_min=600)
 EIO = Fault("EIO", errno.EIO, frozenset({"pwrite", "pwritev"}), is_sticky=True)
-ROUNDS = int(os.environ.get("LOGSTORE_COORDINATION_ROUNDS", "150"))
 
 
 @pytest.fixture
@@ -215,90 +212,3 @@ def test_where_two_copies_parted(
 ) -> None:
     """A copy may be one change ahead in the last epoch that both know, and no more."""
     assert is_older(old, old_zxid, new) is expected
-
-
-class History:
-    """Log dirs that fail, go away and come back, in a random order.
-
-    At most half of the log dirs that work fail at once: what happens beyond that is documented.
-    """
-
-    def __init__(self, dirs: list[str], seed: int) -> None:
-        self.dirs, self.rng = dirs, random.Random(seed)
-        self.acknowledged: list[str] = []
-        self.members: list[str] = []
-        self.opens = self.refusals = 0
-
-    def round(self) -> None:
-        """Open the store with some of the log dirs, and make changes while others fail."""
-        readable = sorted(self.rng.sample(self.dirs, self.rng.randint(1, len(self.dirs))))
-        try:
-            store = EmbeddedStore(readable, SETTINGS)
-        except CopiesIncompleteError:
-            self.refusals += 1
-            assert not self.members or not set(self.members) <= set(readable)
-            return
-        except CopyForkedError as error:
-            raise AssertionError(f"a fork: {error}") from error
-        self.opens += 1
-        with store, store.connect() as session, ExitStack() as stack:
-            if not store.is_new:
-                assert session.children("/") == sorted(self.acknowledged)
-            elif self.members:
-                return  # none of the log dirs had a copy yet
-            self.members = readable
-            for _ in range(self.rng.randint(0, 3)):
-                working = [path for path in readable if path not in store.failures]
-                failing = self.rng.sample(working, self.rng.randint(0, len(working) // 2))
-                for path in failing:
-                    stack.enter_context(FaultyFiles(path, EIO, 1))
-                name = f"n{len(self.acknowledged):04d}"
-                session.create(f"/{name}")
-                self.acknowledged.append(name)
-                self.members = [path for path in working if path not in failing]
-
-
-def play(dirs: list[str], seed: int) -> History:
-    """Play a history, in log dirs that all have a copy at its begin."""
-    create(dirs)
-    history = History(dirs, seed)
-    for _ in range(20):
-        history.round()
-    return history
-
-
-def test_no_history_loses_a_change(dirs: list[str]) -> None:
-    """Every open shows all changes, or is refused; with all members it is never refused."""
-    seed, done = int(os.environ.get("LOGSTORE_SEED", random.randrange(10**6))), 0
-    opens = refusals = 0
-    while done < ROUNDS:
-        for path in dirs:
-            Path(path, JOURNAL_NAME).unlink(missing_ok=True)
-        try:
-            history = play(dirs[: 2 + seed % 3], seed)
-        except AssertionError as error:
-            pytest.fail(f"LOGSTORE_SEED={seed}: {error}")
-        opens, refusals = opens + history.opens, refusals + history.refusals
-        done, seed = done + 20, seed + 1
-    assert opens > refusals / 10 > 0
-    print(f"coordination: {opens} opens, {refusals} refused, last seed {seed - 1}")
-
-
-@pytest.mark.parametrize("share", [0.0, 0.49])
-def test_a_smaller_share_is_noticed(
-    dirs: list[str], share: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Mutants that believe any copy, or half of the copies, lose changes."""
-
-    def is_enough(self: Membership, found: set[str]) -> bool:
-        return len(self.members) - len(self.missing(found)) > share * len(self.members)
-
-    monkeypatch.setattr(Membership, "is_enough", is_enough)
-    for seed in range(100):
-        for path in dirs:
-            Path(path, JOURNAL_NAME).unlink(missing_ok=True)
-        try:
-            play(dirs[: 2 + seed % 3], seed)
-        except AssertionError:
-            return
-    pytest.fail("not noticed in any history")

@@ -194,7 +194,7 @@ class Copies:
         if self._settle(draft.zxid):
             raise self._unknown("no disk has space to note which log dirs are left")
         self._check_working()
-        self._late.follow(draft)
+        self._late.follow(draft, self._membership)
 
     def _refuse(self, full: Mapping[str, OSError]) -> None:
         """Raise CopyFullError if there are full disks; no log dir has the change."""

@@ -32,7 +32,8 @@ def newest_of(journals: Mapping[str, Journal], accept_incomplete: bool) -> Journ
         names = [os.path.join(one, JOURNAL_NAME) for one in (other_path, path)]
         if other.store_id != newest.store_id:
             raise CopyForeignError(names[0], other.store_id, names[1], newest.store_id)
-        if not is_older(other.membership, other.tree.zxid, newest.membership):
+        is_other = _age(other) == _age(newest) and other.tree.nodes != newest.tree.nodes
+        if is_other or not is_older(other.membership, other.tree.zxid, newest.membership):
             raise CopyForkedError(names[0], other.tree.zxid, names[1], newest.tree.zxid)
     found = {journal.copy_id for journal in journals.values()}
     if not (accept_incomplete or newest.membership.is_enough(found)):

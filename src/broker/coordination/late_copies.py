@@ -94,10 +94,21 @@ class LateCopies:
         tries = self._tries[path] = self._tries.get(path, -1) + 1
         self._due[path] = time.monotonic() + self._seconds * 2 ** min(tries, DOUBLINGS_MAX)
 
-    def follow(self, draft: Draft) -> None:
-        """Give a change that counts to the copies that catch up."""
-        for late in self._late.values():
-            late.follow(draft)
+    def follow(self, draft: Draft, membership: Membership) -> None:
+        """Give a change that counts to the copies that catch up.
+
+        If the members have changed, a copy is given up. It lacks the begin of their epoch, so with
+        more changes it would look like a fork.
+        """
+        for path, late in list(self._late.items()):
+            if late.membership == membership:
+                late.follow(draft)
+            else:
+                self._give_up(path)
+
+    def _give_up(self, path: str) -> None:
+        self._late.pop(path).end()
+        self.left_out(path)
 
     def advance(
         self,
@@ -115,8 +126,7 @@ class LateCopies:
             if late.has_failed() or late.membership != membership:
                 if isinstance(late.error, OSError):
                     failures[path] = late.error
-                self._late.pop(path).end()
-                self.left_out(path)
+                self._give_up(path)
         for path, error in failures.items():
             is_due = path not in self._late and self._due[path] <= time.monotonic()
             if is_due and _may_pass(error) and is_free(path):
