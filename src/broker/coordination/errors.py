@@ -276,10 +276,10 @@ class CopiesIncompleteError(CoordinationError):
 
     def __init__(self, found: Sequence[str], missing: Mapping[str, str]) -> None:
         super().__init__(
-            f"the copies in {', '.join(sorted(found))} may be old, because those of"
-            f" {', '.join(sorted(missing.values()))} cannot be read, and may have changes that are"
-            " in no other. Make their disks readable. Only if they are lost for ever, open the"
-            " store once with accept_incomplete=True"
+            f"the copies in {', '.join(sorted(found))} may be old: those of"
+            f" {', '.join(sorted(missing.values()))} are missing, and may have changes that are in"
+            " no other. Make their disks readable, or bring their files back. Only if they are lost"
+            " for ever, open the store once with accept_incomplete=True"
         )
         self.found, self.missing = list(found), dict(missing)
 

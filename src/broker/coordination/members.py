@@ -1,13 +1,13 @@
 """Decide which copies of an embedded store can be believed at an open, without I/O.
 
 Each copy has an id, and notes which copies are *members*: they have every change that counts. A log
-dir that fails is no member any more, and the others note that before the next change counts. So
-their copies can be believed without it, and it cannot be believed without them: more than half of
-the members that it names are missing, or half.
+dir that fails is no member any more, and the others note that before the next change counts. An
+open needs more than half of the members that the newest copy names. So the others are believed
+without the log dir that failed. Its copy alone is not believed, because it still names the others.
 
 The members change by one copy at a time, so more than half of the members before such a change, and
 more than half of those after it, have a copy in common. Each such change begins a new *epoch*, and
-so does the first change after an open. From their epochs it is known where two copies parted.
+so does each open. The epochs of two copies show where they parted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def new_id() -> str:
 
 
 class Epoch(NamedTuple):
-    """A time during which the members did not change.
+    """A part of the life of a store, in which the members did not change.
 
     Attributes:
         number: one more than the number of the epoch before.
