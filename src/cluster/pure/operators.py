@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from cluster.pure.control_exchange import CreateTopic, TopicConfig
-from cluster.state import ID_MAX, State
+from cluster.state import State
+from cluster.znode_document import ID_MAX
 
 
 def fault_of_min(min_isr: int) -> str:

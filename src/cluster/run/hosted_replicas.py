@@ -60,6 +60,13 @@ class HostedReplicas:
         for place in places:
             self._replica(place).open()
 
+    def open_new(self, places: Iterable[Place]) -> None:
+        """Read the replicas that have no log yet; the others keep their roles."""
+        for place in places:
+            replica = self._replica(place)
+            if replica.log is None:
+                self._workers.submit(replica.dir_id, replica.open)
+
     def at(self, name: str, number: int) -> HostedReplica | None:
         """Find a replica by its topic's name."""
         return self._replicas.get((name, number))
