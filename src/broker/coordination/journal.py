@@ -5,7 +5,7 @@
               "epochs": [[1, <id>, 0]], "members": {<id>: "/disk1/logs"}}
     <16 hex> ["/a", "data", 3, 7, 2, 0, 1]              a znode as of that zxid; as many as it says
     <16 hex> ["/a/b", "", 6, 6, 0, 0, 0]
-    <16 hex> {"copy_id": <id>}                          the only line that differs between copies
+    <16 hex> {"copy_id": <id>}                          the id of the copy in this log dir
     <16 hex> [8, [["set", "/a", "new data"]]]           a change, and so on
     <16 hex> {"epoch": [2, <id>, 8], "members": {}}     the members from then on
 
