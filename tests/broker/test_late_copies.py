@@ -20,7 +20,7 @@ from support.faulty import Fault, FaultyFiles
 from support.places import fast_directory
 
 SETTINGS = EmbeddedSettings(return_seconds=0.02)
-IMPATIENT = SETTINGS._replace(disk_seconds_max=0.5)
+IMPATIENT = SETTINGS._replace(disk_seconds_max=1.0)
 WRITES = frozenset({"pwrite", "pwritev"})
 EIO = Fault("EIO", errno.EIO, WRITES, is_sticky=True)
 FULL = Fault("ENOSPC", errno.ENOSPC, WRITES, is_sticky=True)
