@@ -15,7 +15,9 @@ from broker.coordination import late_copies
 from broker.coordination.embedded import EmbeddedStore
 from broker.coordination.journal import JOURNAL_NAME
 from broker.coordination.tree import EmbeddedSettings
+from logstore import LogStore
 from logstore.disk import files
+from logstore.disk.gates import LetGoError
 from support.faulty import Fault, FaultyFiles
 from support.places import fast_directory
 
@@ -100,6 +102,23 @@ def test_a_full_disk_is_used_again_when_it_has_space(dirs: list[str]) -> None:
         assert session.children("/") == ["new"]
 
 
+def test_a_copy_whose_unfinished_file_is_removed_is_begun_again(
+    dirs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner of the log dir removes such files when it opens the log dir again."""
+    with EmbeddedStore(dirs, IMPATIENT) as store, store.connect() as session:
+        first = Hang(dirs[1], monkeypatch)
+        session.create("/a")
+        second = Hang(dirs[1], monkeypatch, "sync_file")
+        first.may_end.set()
+        assert second.hangs.wait(SECONDS_MAX)
+        (unfinished,) = Path(dirs[1]).glob("*.tmp")
+        unfinished.unlink()
+        second.may_end.set()
+        wait_until(lambda: not store.failures)
+    assert names(dirs) == ["a"]
+
+
 def test_a_disk_with_an_error_is_not_used_again(dirs: list[str]) -> None:
     """Only an open uses it again, after somebody has looked at it."""
     with EmbeddedStore(dirs, SETTINGS) as store, store.connect() as session:
@@ -151,3 +170,19 @@ def test_a_copy_that_is_too_far_behind_is_begun_again(
         second.may_end.set()
         wait_until(lambda: not store.failures)
     assert len(names(dirs)) == 21
+
+
+def test_a_log_dir_that_its_owner_takes_again_is_used_again(dirs: list[str]) -> None:
+    """While the owner has released it, nothing is written there."""
+    with LogStore.open(dirs, admin_socket=False) as owner, EmbeddedStore(dirs, SETTINGS) as store:
+        session = store.connect()
+        owner.take_offline(dirs[1])
+        before = Path(dirs[1], JOURNAL_NAME).read_bytes()
+        session.create("/while")
+        assert isinstance(store.failures[dirs[1]], LetGoError)
+        assert Path(dirs[1], JOURNAL_NAME).read_bytes() == before
+        owner.reopen_dir(dirs[1])
+        wait_until(lambda: not store.failures)
+    Path(dirs[0], JOURNAL_NAME).unlink()
+    with EmbeddedStore(dirs, accept_incomplete=True) as store, store.connect() as session:
+        assert session.children("/") == ["while"]

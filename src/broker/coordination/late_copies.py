@@ -6,6 +6,7 @@ changes since, while nobody waits for it. When it has all changes, the log dir i
 
 from __future__ import annotations
 
+import errno
 import time
 from collections import deque
 from collections.abc import Callable
@@ -124,7 +125,8 @@ class LateCopies:
         """
         for path, late in list(self._late.items()):
             if late.has_failed() or late.membership != membership:
-                if isinstance(late.error, OSError):
+                # an owner that opens a log dir again removes unfinished files: this passes, too
+                if isinstance(late.error, OSError) and late.error.errno != errno.ENOENT:
                     failures[path] = late.error
                 self._give_up(path)
         for path, error in failures.items():
