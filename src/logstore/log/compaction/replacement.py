@@ -87,7 +87,8 @@ def is_current(state: LogState, replacement: Replacement) -> bool:
     """Check whether the log still has the replaced segments; `flush_lock` is held."""
     old, now = replacement.old, state.segments
     return (
-        state.cut_offset >= replacement.noted_end
+        state.config.is_compacted  # `set_config` may have changed it
+        and state.cut_offset >= replacement.noted_end
         and state.directory == replacement.new.directory
         and any(list(now[at : at + len(old)]) == list(old) for at in range(len(now) - len(old)))
     )
