@@ -148,3 +148,20 @@ def test_threads_of_one_name_lose_and_double_nothing(log: Log) -> None:
     expected = sorted(b"%d.%d" % (number, at) for number in range(3) for at in range(40))
     assert sorted(map(bytes, values_of(log))) == expected  # type: ignore[arg-type]
     assert log.idempotent_producer("import").next_sequence == 120
+
+
+def test_regression_columns_that_can_be_read_once_survive_a_retry(log: Log) -> None:
+    """Another thread appended under the name meanwhile, so the records were encoded twice."""
+    one, other = log.idempotent_producer("name"), log.idempotent_producer("name")
+
+    def times() -> Iterator[int]:
+        other.append(b"other")
+        yield 5
+
+    def headers() -> Iterator[tuple[str, bytes]]:
+        other.append(b"other")
+        yield "h", b"1"
+
+    assert one.extend([b"one"], timestamps=times()) == range(1, 2)
+    assert one.extend([b"two"], headers=[headers()]) == range(3, 4)
+    assert log[1].timestamp == 5 and log[3].headers == (("h", b"1"),)

@@ -207,7 +207,9 @@ class ReplicatedLog:
         from logstore.log.read.transactions import decided_now
 
         offset, end_offset = whole(offset, "offset"), whole(end_offset, "end_offset")
-        if not self._state.producers.are_known:  # without producers there are no transactions
+        state = self._state
+        # Without producers there are no transactions. Nobody looks for producers in a corrupt log.
+        if not state.producers.are_known and not state.refusal:
             return []
         found = [
             (row.first_offset, producer_id)
