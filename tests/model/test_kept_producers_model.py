@@ -180,7 +180,9 @@ class KeptProducers(RuleBasedStateMachine):
         """Leave out the batches that are deleted, and that the snapshot does not have."""
         start = self.log.log_start_offset
         self.model.entries = [
-            e if e.offset < snapshot or e.last >= start else e._replace(producer_id=-1, commit=None)
+            e
+            if e.offset < snapshot or e.last >= start
+            else e._replace(producer_id=-1, commit=None, is_transactional=False)
             for e in self.model.entries
         ]
 
