@@ -49,7 +49,8 @@ class ReplicatedLog:
             ValueError: the bytes are not whole, undamaged batches.
             RecordExpansionError: a batch needs more memory than the store allows.
             OffsetOutOfRangeError: the batches do not begin at the log end offset. An empty log
-                accepts batches that begin later.
+                accepts batches that begin later. If `cleanup_policy` includes "compact", offsets
+                may be missing before batches of Kafka's layout: the leader removed them.
             FencedLeaderEpochError: the log has a higher leader epoch.
         """
         from logstore.log.encoded import follower_appends
