@@ -206,3 +206,19 @@ def test_regression_damage_does_not_stop_a_deletion(log: Log) -> None:
     log.delete_records_before(9)
     assert log.log_start_offset == 9 and producer.next_sequence == 10
     path.write_bytes(data)
+
+
+def test_regression_a_truncation_knows_who_appended_only_deleted_records(
+    log: Log, open_log: Open
+) -> None:
+    """No snapshot was before the cut, and the replay began at the log start."""
+    log.idempotent_producer("one").extend([b"1"] * 5)
+    log.idempotent_producer("two").extend([b"2"] * 5)
+    log.flush()
+    log.delete_records_before(6)
+    log.truncate_to(8)
+    for _ in range(2):
+        expected = [log.idempotent_producer(name).next_sequence for name in ("one", "two")]
+        assert expected == [5, 3]
+        assert log.idempotent_producer("one").extend([b"1"] * 5, sequence=0) == range(5)
+        log = open_log()

@@ -85,7 +85,7 @@ def put_before_start(state: LogState, offset: int) -> None:
         return
     try:
         with call(state.directory, SYNCING):
-            found, cut = rebuild.until(state, offset, state.recovery_point)
+            found, cut = rebuild.before(state, offset)
             snapshot = found.snapshot(offset if cut is None else cut.base_offset)
             if snapshots[-1:] != (snapshot.offset,):
                 state.log_dir.ballast.use(partial(_put, state, snapshot))
@@ -103,7 +103,7 @@ def put_before(state: LogState, offset: int) -> Producers | None:
     """
     if not state.producers.are_known:
         return None
-    producers, cut = rebuild.until(state, offset, state.recovery_point)
+    producers, cut = rebuild.before(state, offset)
     snapshot = producers.snapshot(offset if cut is None else cut.base_offset)
     snapshot_files.write(state.directory, snapshot, state.metadata, state.log_dir.replacing)
     state.producers.snapshots = tuple(sorted({*state.producers.snapshots, snapshot.offset}))
