@@ -306,6 +306,11 @@ class Copies:
         except Exception:  # noqa: BLE001 - the callback is a caller's; the change must go on
             _log.exception("the callback for the failure of %s failed", path)
 
+    def leave_out(self, path: str, error: OSError) -> None:
+        """Leave out a log dir that its owner releases; if it is not used, do nothing."""
+        if path in self._copies:
+            self._fail(path, error)
+
     def _leave_out(self, full: dict[str, OSError]) -> None:
         """Leave out log dirs whose disk is full, without the part of a change that they have."""
         self._on_each(_Copy.take_back, list(full))
