@@ -68,6 +68,14 @@ def test_a_topic_whose_disks_are_lost_is_there_again_empty(
         assert "gone" not in caplog.text
 
 
+def test_the_store_knows_the_journal_as_its_own_file(dirs: list[Path]) -> None:
+    """A start that warns about unknown files does not warn about it."""
+    made(dirs)
+    with LogStore.open(dirs) as store:
+        assert all((path / "coordination-journal").is_file() for path in dirs)
+        assert not store.recovery_report.warnings
+
+
 def test_a_partition_of_a_lost_disk_is_there_again_empty(
     dirs: list[Path], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -145,6 +145,26 @@ def test_too_many_topics_are_refused(store: LogStore, monkeypatch: pytest.Monkey
     catalog.close()
 
 
+def test_a_topic_that_is_too_large_keeps_no_other_from_being_recorded(
+    store: LogStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is served nevertheless, as in earlier versions."""
+    store.create_topic("large", 300, config=KAFKA_LOG_CONFIG)
+    store.create_topic("small", 1, config=KAFKA_LOG_CONFIG)
+    monkeypatch.setattr(
+        hosted_znodes, "SETTINGS", EmbeddedSettings(store_bytes_max=4000, disk_seconds_max=30.0)
+    )
+    catalog = TopicCatalog(store)
+    catalog.start()
+    topics = TopicStore.of(store)
+    assert list(topics.records) == ["small"]
+    assert {name: len(one.partitions) for name, one in catalog.current().by_name.items()} == {
+        "large": 300, "small": 1,
+    }  # fmt: skip
+    topics.release()
+    catalog.close()
+
+
 @pytest.fixture
 def full(monkeypatch: pytest.MonkeyPatch, dirs: list[Path]) -> list[bool]:
     """Make journals unable to grow while a log dir has its ballast; [False] gives space."""

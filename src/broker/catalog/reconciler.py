@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 
 from broker.catalog.reconciliation import Plan, adopted, decide
-from broker.catalog.topic_store import TopicStore
+from broker.catalog.topic_store import TopicLimitError, TopicStore
 from broker.catalog.topic_znodes import TopicRecord
 from logstore import (
     LogConfig,
@@ -153,11 +153,16 @@ class Reconciler:
         return is_new and not plan.delete and not plan.ended
 
     def _record_new(self, records: list[TopicRecord]) -> None:
-        self._topics.put_all(records)
-        if records:
-            names = ", ".join(one.name for one in records[:NAMES_MAX])
-            more = f" and {len(records) - NAMES_MAX} more" if len(records) > NAMES_MAX else ""
-            LOG.info("%d topics of the log dirs were recorded: %s%s", len(records), names, more)
+        try:
+            self._topics.put_all(records)
+        except TopicLimitError:  # one topic may be too large: record each one that fits
+            for record in records:
+                self._try(self._topics.put, record)
+        names = [one.name for one in records if one.name in self._topics.records]
+        if names:
+            more = f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""
+            shown = ", ".join(names[:NAMES_MAX])
+            LOG.info("%d topics of the log dirs were recorded: %s%s", len(names), shown, more)
 
     def _record_settings(self, found: Mapping[str, Found]) -> None:
         """Record the settings of topics, which programs may have changed in the log dirs."""

@@ -254,7 +254,8 @@ class TopicStore:
             self._put_batch(batch, wanted)
 
     def _put_batch(self, batch: list[TopicRecord], wanted: Znodes) -> None:
-        self._change(wanted)
+        if wanted:
+            self._change(wanted)
         for record in batch:
             self._remember(record, self.unfinished.get(record.name))
 
