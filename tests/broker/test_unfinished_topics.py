@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
+from broker.catalog import dir_facts
+from broker.catalog.old_notes import CREATED, DELETED
+from broker.catalog.topic_store import TopicStore
 from broker.catalog.topics import TopicCatalog
-from broker.catalog.unfinished_topic import CREATED, DELETED
 from broker.config import KAFKA_LOG_CONFIG
+from broker.coordination.embedded import EmbeddedSession
 from logstore import LogDirFullError, LogStore
 from support.inside import abandon
 
@@ -37,16 +40,28 @@ def dying_after(store: LogStore, count: int, error: BaseException) -> Any:
     return create_some
 
 
+def recorded(store: LogStore) -> tuple[list[str], list[str], list[str]]:
+    """List the recorded topics, those that are being created, and those that are being deleted."""
+    topics = TopicStore.of(store)
+    deleted = [one.name for one in topics.deleted.values()]
+    found = (list(topics.records), list(topics.unfinished), deleted)
+    topics.release()
+    return found
+
+
 def partitions_of(store: LogStore, name: str) -> list[int]:
     """List the partitions that a store has of a topic."""
     return sorted(number for topic, number in store if topic == name)
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 4])
-def test_a_crash_leaves_a_whole_topic_or_none(
-    dirs: list[Path], monkeypatch: pytest.MonkeyPatch, count: int
+def test_a_crash_leaves_a_whole_topic(
+    dirs: list[Path],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    count: int,
 ) -> None:
-    """The next start creates what is missing, with the same id and settings."""
+    """The next start creates what is missing, with the same id and settings, and without alarm."""
     store = LogStore.open(dirs)
     catalog = TopicCatalog(store)
     with monkeypatch.context() as patch:
@@ -55,15 +70,77 @@ def test_a_crash_leaves_a_whole_topic_or_none(
         )
         with pytest.raises(DeathError):
             catalog.create("t", 4, CONFIG)
+    (topic,) = TopicStore.of(store).records.values()
     abandon(store)
     with LogStore.open(dirs) as store:
         catalog = TopicCatalog(store)
-        catalog.finish()
-        assert partitions_of(store, "t") == ([0, 1, 2, 3] if count else [])
+        assert recorded(store) == (["t"], ["t"], [])
+        catalog.start()
+        assert partitions_of(store, "t") == [0, 1, 2, 3]
         logs = [store.log("t", number) for number in partitions_of(store, "t")]
-        assert len({log.topic_id for log in logs}) <= 1
+        assert {log.topic_id for log in logs} == {topic.id}
         assert all(log.config == CONFIG for log in logs)
-        assert {tuple(store.facts(path)[CREATED]) for path in store.log_dirs} == {()}
+        assert recorded(store) == (["t"], [], [])
+        assert "records" not in caplog.text
+        catalog.close()
+
+
+def test_a_crash_before_the_creation_leaves_no_topic(
+    dirs: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is on the disks before the coordination store has the topic."""
+    store = LogStore.open(dirs)
+    catalog = TopicCatalog(store)
+    monkeypatch.setattr(EmbeddedSession, "multi", staticmethod(dying))
+    with pytest.raises(DeathError):
+        catalog.create("t", 4, CONFIG)
+    monkeypatch.undo()
+    abandon(store)
+    with LogStore.open(dirs) as store:
+        catalog = TopicCatalog(store)
+        catalog.start()
+        assert not list(store) and catalog.get("t") is None
+        catalog.close()
+
+
+def dying(*_: Any) -> None:
+    """End the process in a change of the coordination store."""
+    raise DeathError
+
+
+@pytest.mark.parametrize("count", [0, 2, 3])
+def test_added_partitions_are_all_there_after_a_crash(
+    dirs: list[Path],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    count: int,
+) -> None:
+    """Their records are not reported as gone."""
+    store = LogStore.open(dirs)
+    catalog = TopicCatalog(store)
+    topic = catalog.create("t", 2, CONFIG)
+    create, left = store.create, [count]
+
+    def create_some(*arguments: Any, **options: Any) -> Any:
+        left[0] -= 1
+        if left[0] < 0:
+            raise DeathError
+        return create(*arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LogStore, "create", staticmethod(create_some))
+        if count < 3:
+            with pytest.raises(DeathError):
+                catalog.add_partitions(topic, 5)
+        else:
+            catalog.add_partitions(topic, 5)
+    abandon(store)
+    with LogStore.open(dirs) as store:
+        catalog = TopicCatalog(store)
+        catalog.start()
+        assert partitions_of(store, "t") == [0, 1, 2, 3, 4]
+        assert {store.log("t", number).topic_id for number in range(5)} == {topic.id}
+        assert recorded(store) == (["t"], [], []) and "records" not in caplog.text
         catalog.close()
 
 
@@ -76,7 +153,7 @@ def test_a_failure_leaves_no_partition(dirs: list[Path], monkeypatch: pytest.Mon
             patch.setattr(LogStore, "create_topic", staticmethod(dying_after(store, 2, full)))
             with pytest.raises(LogDirFullError):
                 catalog.create("t", 4, CONFIG)
-        assert partitions_of(store, "t") == []
+        assert partitions_of(store, "t") == [] and recorded(store) == ([], [], [])
         topic = catalog.create("t", 4, CONFIG)
         with pytest.raises(Exception, match="exists"):
             catalog.create("t", 4, CONFIG)
@@ -96,9 +173,9 @@ def test_an_old_note_does_no_harm(dirs: list[Path]) -> None:
             store.facts(store.log_dirs[0])[CREATED] = [note]
             if note != ["t", 2, topic.id.hex()]:
                 store.facts(store.log_dirs[1])[DELETED] = [note]
-            catalog.finish()
+            catalog.start()
             store.facts(store.log_dirs[0])[DELETED] = note
-            catalog.finish()
+            catalog.start()
             assert partitions_of(store, "t") == [0, 1] and partitions_of(store, "gone") == []
         catalog.close()
 
@@ -129,11 +206,41 @@ def test_a_crash_leaves_no_part_of_a_deleted_topic(
     abandon(store)
     with LogStore.open(dirs) as store:
         catalog = TopicCatalog(store)
-        note = [path for path in store.log_dirs if store.facts(path)[DELETED]]
-        assert bool(note) == (count < 4)
-        catalog.finish()
-        assert partitions_of(store, "t") == []
+        assert recorded(store) == ([], [], ["t"] if count < 4 else [])
+        catalog.start()
+        assert partitions_of(store, "t") == [] and recorded(store) == ([], [], [])
         catalog.create("t", 4, CONFIG)
-        catalog.finish()
+        catalog.start()
         assert partitions_of(store, "t") == [0, 1, 2, 3]
+        catalog.close()
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_creation_of_an_earlier_version_is_finished(dirs: list[Path], count: int) -> None:
+    """Its note is in every log dir, and is removed."""
+    topic_id = b"i" * 16
+    with LogStore.open(dirs) as store:
+        store.create_topic("t", count, config=CONFIG, topic_id=topic_id)
+        dir_facts.remember(store, CREATED, [["t", 4, topic_id.hex()]])
+        catalog = TopicCatalog(store)
+        catalog.start()
+        assert partitions_of(store, "t") == [0, 1, 2, 3]
+        assert {store.log("t", number).topic_id for number in range(4)} == {topic_id}
+        assert recorded(store) == (["t"], [], [])
+        assert [store.facts(path)[CREATED] for path in store.log_dirs] == [[], []]
+        catalog.close()
+
+
+def test_a_deletion_of_an_earlier_version_is_finished(dirs: list[Path]) -> None:
+    """Only the partitions with the id of the note are deleted."""
+    topic_id = b"i" * 16
+    with LogStore.open(dirs) as store:
+        store.create_topic("t", 4, config=CONFIG, topic_id=topic_id)
+        store.delete("t", 1)
+        dir_facts.remember(store, DELETED, [["t", 4, topic_id.hex()], ["u", 1, topic_id.hex()]])
+        store.create("u", 0, config=CONFIG)
+        catalog = TopicCatalog(store)
+        catalog.start()
+        assert list(store) == [("u", 0)] and recorded(store) == (["u"], [], [])
+        assert [store.facts(path)[DELETED] for path in store.log_dirs] == [[], []]
         catalog.close()

@@ -1,36 +1,39 @@
 """Keep a list of all topics, in which requests find a topic by its name or by its id.
 
-The store lists partitions, each with a topic id, but Kafka's clients ask for topics. The id of a
-topic is the topic id of its first partition that serves. The list is made again after partitions
-were created or deleted, or after a log dir returned. Until such a change, requests use the same
-list of topics.
+The coordination store records the topics (`topic_store`), and the log dirs have their replicas. A
+topic whose log dir is away, or whose disk is lost, is in the list with its id and its partitions. A
+topic that a program has just created in the store is in the list, too, although it is not recorded
+yet. The list is made again after topics were changed, or after a log dir returned. Until such a
+change, requests use the same list of topics.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from broker.catalog.unfinished_topic import (
-    CREATED,
-    DELETED,
-    UnfinishedTopic,
-    UnfinishedTopics,
-    logs_of,
-)
+from broker.catalog import old_notes
+from broker.catalog.reconciler import Reconciler
+from broker.catalog.topic_store import TopicStore
+from broker.catalog.topic_znodes import TopicRecord, record_of
 from logstore import (
     Log,
     LogConfig,
     LogStore,
     LogStoreError,
+    PartitionExistsError,
+    ReplicaOfflineError,
     StoreEvent,
     StoreEventKind,
     UnknownPartitionError,
 )
+from logstore.names import validate_topic
 
+LOG = logging.getLogger("broker")
 NO_ID = bytes(16)
 CHANGE_SECONDS = 1.0  # how long a thread waits for another thread that changes the same topic
 # Kafka stores the state of groups and transactions in the topics with these names.
@@ -70,21 +73,42 @@ class TopicCatalog:
     Threads: any thread may call any method. A change sets `_is_stale`. A reader clears `_is_stale`
     before it makes the list, so the list misses no change. While a topic is created, extended or
     deleted, its name is in `_changing`. If a disk hangs during a change, only other changes of the
-    same topic wait.
+    same topic wait. The reconciler has a listener of its own, because it may wait for a disk.
     """
 
     def __init__(self, store: LogStore) -> None:
+        """Open the coordination store.
+
+        Raises:
+            LogStoreError: a copy of it is damaged, or belongs elsewhere.
+        """
         self.store = store
         self._topics = Topics({}, {})
         self._is_stale = True
-        self._notes = UnfinishedTopics(store)
         self._changing: set[str] = set()
+        self._creating: set[str] = set()
         self._changed = threading.Condition()
+        self._recorded = TopicStore.of(store)
+        self._reconciler = Reconciler(store, self._recorded, self._change)
         store.add_listener(self._on_event)
+        store.add_listener(self._reconcile)
 
     def close(self) -> None:
-        """Stop listening to the store."""
+        """Stop listening to the store, and close the coordination store."""
+        self.store.remove_listener(self._reconcile)
         self.store.remove_listener(self._on_event)
+        self._recorded.release()
+
+    def start(self) -> None:
+        """Make log dirs and coordination store agree, and finish what a crash interrupted."""
+        try:
+            old_notes.take_over(self.store, self._recorded)
+        except LogStoreError as error:
+            LOG.warning("a topic that a crash left unfinished cannot be finished now: %s", error)
+        self._reconciler.run(is_start=True)
+        self._is_stale = True
+
+    # --- reading ----------------------------------------------------------------------------------
 
     def current(self) -> Topics:
         """Return the topics as they are now."""
@@ -96,6 +120,10 @@ class TopicCatalog:
     def get(self, name: str) -> Topic | None:
         """Find a topic by its name, even if the store has not reported a change yet."""
         topic = self.current().by_name.get(name)
+        record = self._recorded.records.get(name)
+        if record is not None and topic is not None:
+            is_found = (name, topic.partitions[0]) in self.store
+            return topic if is_found or not self._reconciler.is_gone(record) else None
         first = 0 if topic is None else topic.partitions[0]
         if ((name, first) in self.store) is (topic is None):
             self._is_stale = True
@@ -111,41 +139,91 @@ class TopicCatalog:
         """Find the log of a partition.
 
         Raises:
-            LogStoreError: there is no such partition, or its log dir does not serve.
+            LogStoreError: there is no such partition, or no log dir that serves has it.
         """
         try:
-            return self.store.log(name, partition)
+            log = self.store.log(name, partition)
         except ValueError as error:  # no partition can have this name or number
             raise UnknownPartitionError(topic=name, partition=partition) from error
+        except UnknownPartitionError:
+            record = self._recorded.records.get(name)
+            if record is None or partition not in record.ids or self._reconciler.is_all():
+                raise  # if all log dirs serve, a program has just deleted it, or it comes at once
+            reason = "no log dir that serves has its replica"
+            raise ReplicaOfflineError(topic=name, partition=partition, reason=reason) from None
+        if self._reconciler.refused and (name, partition) in self._reconciler.refused:
+            reason = f"the replica in {log.log_dir} belongs to another topic with this name"
+            raise ReplicaOfflineError(topic=name, partition=partition, reason=reason)
+        return log
+
+    def config_of(self, topic: Topic) -> LogConfig:
+        """Return the settings of the first partition that serves, or else the recorded ones.
+
+        Raises:
+            LogStoreError: no partition serves, and the topic is not recorded.
+        """
+        failure: LogStoreError | None = None
+        for partition in topic.partitions:
+            try:
+                return self.log(topic.name, partition).config
+            except LogStoreError as error:
+                failure = failure or error
+        record = self._recorded.records.get(topic.name)
+        if record is None:
+            raise failure or UnknownPartitionError(topic=topic.name, partition=0)
+        return record.config
+
+    # --- changes ----------------------------------------------------------------------------------
 
     def create(self, name: str, partitions: int, config: LogConfig) -> Topic:
         """Create a topic; its partitions share a random id.
 
         Raises:
             PartitionExistsError: the topic exists.
+            TopicLimitError: there would be too many topics, or partitions.
             LogStoreError: no log dir takes the topic.
         """
-        topic = UnfinishedTopic(name, partitions, os.urandom(16))
-        with self._change(name), self._notes.noting(CREATED, topic):
-            self._create(topic, config)
-        return Topic(name, topic.id, tuple(range(partitions)))
+        record = record_of(validate_topic(name), os.urandom(16), partitions, config)
+        with self._change(name):
+            self._reconciler.forget_gone(name)
+            if self.get(name) is not None:
+                raise PartitionExistsError(topic=name, partition=0)
+            self._creating.add(name)
+            try:
+                self._recorded.put(record, unfinished_from=0)
+                self._create(record)
+            finally:
+                self._creating.discard(name)
+            self._finish(record)
+        return Topic(name, record.id, tuple(record.ids))
 
-    def _create(self, topic: UnfinishedTopic, config: LogConfig) -> None:
+    def _create(self, record: TopicRecord) -> None:
         """Create all partitions of a topic; if one cannot be created, delete the others."""
-        name, partitions, topic_id = topic
+        name, count = record.name, len(record.ids)
         try:
             # `is_new` permits the creation also while a log dir is offline. The store has a record
             # of the partitions of that log dir, so it refuses a topic that exists there.
-            self.store.create_topic(name, partitions, config=config, is_new=True, topic_id=topic_id)
+            self.store.create_topic(
+                name, count, config=record.config, is_new=True, topic_id=record.id
+            )
         except LogStoreError:
-            for log in logs_of(self.store, topic):
-                self._delete(name, log.partition)
+            self._undo(record)
             raise
 
-    def finish(self) -> None:
-        """Finish the creations and deletions of topics that a crash has interrupted."""
-        self._notes.finish()
-        self._is_stale = True
+    def _undo(self, record: TopicRecord) -> None:
+        """Delete the partitions of a topic that could not be created as a whole."""
+        try:
+            self._recorded.begin_deletion(record)
+            self._reconciler.delete_replicas(record)
+        except LogStoreError as error:
+            LOG.warning("topic %r is created later: %s", record.name, error)
+
+    def _finish(self, record: TopicRecord) -> None:
+        """Remove the mark of an unfinished creation; if that fails, the next start removes it."""
+        try:
+            self._recorded.put(record)
+        except LogStoreError as error:
+            LOG.warning("topic %r is still recorded as unfinished: %s", record.name, error)
 
     def add_partitions(self, topic: Topic, count: int) -> None:
         """Add partitions to a topic until it has `count`; copy the settings of its first partition.
@@ -154,26 +232,59 @@ class TopicCatalog:
             LogStoreError: no log dir takes a partition; some partitions may have been added.
         """
         with self._change(topic.name):
-            now = self.get(topic.name)
-            if now is None or now.id != topic.id:  # another caller has deleted the topic
-                raise UnknownPartitionError(topic=topic.name, partition=0)
-            config = self.log(now.name, now.partitions[0]).config
-            for number in range(now.partitions[-1] + 1, count):
-                self.store.create(now.name, number, config=config, topic_id=now.id)
+            old = self._record_now(topic)
+            first = max(old.ids) + 1
+            wanted = old._replace(
+                ids={**old.ids, **dict.fromkeys(range(first, count), old.id)},
+                config=self.config_of(topic),
+            )
+            self._recorded.put(wanted, unfinished_from=first)
+            try:
+                for number in range(first, count):
+                    self.store.create(
+                        old.name, number, config=wanted.config, topic_id=wanted.ids[number]
+                    )
+            except LogStoreError:
+                kept = {key: one for key, one in wanted.ids.items() if key in old.ids}
+                made = [key for key in range(first, count) if (old.name, key) in self.store]
+                self._finish(wanted._replace(ids=kept | dict.fromkeys(made, old.id)))
+                raise
+            self._finish(wanted)
 
     def delete(self, topic: Topic) -> None:
-        """Delete all partitions of a topic.
+        """Delete a topic; replicas in a log dir that is away are deleted when it comes back.
 
         Raises:
-            LogStoreError: a partition could not be deleted; other partitions may be deleted.
+            LogStoreError: no log dir could record the deletion.
         """
-        note = UnfinishedTopic(topic.name, topic.partitions[-1] + 1, topic.id)
-        with self._change(topic.name), self._notes.noting(DELETED, note):
-            failure: LogStoreError | None = None
-            for partition in topic.partitions:
-                failure = self._delete(topic.name, partition) or failure
-            if failure is not None:
-                raise failure
+        with self._change(topic.name):
+            record = self._record_now(topic)
+            self._recorded.begin_deletion(record)
+            self._reconciler.delete_replicas(record)
+
+    def _record_now(self, topic: Topic) -> TopicRecord:
+        """Return the record of a topic; if it has none yet, make it.
+
+        Raises:
+            UnknownPartitionError: another caller has deleted the topic.
+            LogStoreError: no partition of a topic without a record serves.
+        """
+        now = self.get(topic.name)
+        if now is None or now.id != topic.id:
+            raise UnknownPartitionError(topic=topic.name, partition=0)
+        record = self._recorded.records.get(topic.name)
+        record = record or self._reconciler.record(topic.name, topic.partitions)
+        if record is None:
+            self.log(topic.name, topic.partitions[0])  # raises why
+            raise UnknownPartitionError(topic=topic.name, partition=topic.partitions[0])
+        return record
+
+    def settings_changed(self, topic: Topic) -> None:
+        """Record the settings of a topic after its logs got new ones."""
+        with self._change(topic.name):
+            record = self._recorded.records.get(topic.name)
+            if record is not None:
+                self._finish(record._replace(config=self.config_of(topic)))
 
     @contextmanager
     def _change(self, name: str) -> Iterator[None]:
@@ -190,25 +301,31 @@ class TopicCatalog:
                 self._changing.remove(name)
                 self._changed.notify_all()
 
-    def _delete(self, name: str, partition: int) -> LogStoreError | None:
-        try:
-            self.store.delete(name, partition)
-        except UnknownPartitionError:  # another caller was faster
-            return None
-        except LogStoreError as error:
-            return error
-        return None
+    # --- the list ---------------------------------------------------------------------------------
 
     def _listed(self) -> Topics:
-        numbers: dict[str, list[int]] = {}
+        records = {
+            name: record
+            for name, record in list(self._recorded.records.items())
+            if name not in self._creating
+        }
+        found: dict[str, list[int]] = {}
         for name, partition in self.store:
-            numbers.setdefault(name, []).append(partition)
+            record = records.get(name)
+            is_recorded = record is not None and partition in record.ids
+            if not is_recorded and not self._reconciler.is_hidden(name, partition):
+                found.setdefault(name, []).append(partition)
         known = self._topics.by_name
         by_name: dict[str, Topic] = {}
-        for name, partitions in numbers.items():
-            before = known.get(name)
-            topic_id = self._id_of(name, partitions) or (NO_ID if before is None else before.id)
-            by_name[name] = Topic(name, topic_id, tuple(partitions))
+        for name in sorted({*records, *found}):
+            record, more = records.get(name), found.get(name, [])
+            if record is not None:
+                numbers = tuple(sorted([*record.ids, *more]) if more else record.ids)
+                by_name[name] = Topic(name, record.id, numbers)
+            else:
+                before = known.get(name)
+                topic_id = self._id_of(name, more) or (NO_ID if before is None else before.id)
+                by_name[name] = Topic(name, topic_id, tuple(more))
         by_id = {topic.id: topic for topic in by_name.values() if topic.id != NO_ID}
         return Topics(by_name, by_id)
 
@@ -224,3 +341,7 @@ class TopicCatalog:
     def _on_event(self, event: StoreEvent) -> None:
         if event.kind in CHANGES:
             self._is_stale = True
+
+    def _reconcile(self, event: StoreEvent) -> None:
+        self._reconciler.heard(event)
+        self._is_stale = True

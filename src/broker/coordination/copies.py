@@ -71,6 +71,7 @@ class Copies:
         """
         self._settings, self._on_failure = settings, on_failure
         self.failures: dict[str, OSError] = {}
+        self._released: set[str] = set()  # log dirs that `leave_out` named
         self._workers: dict[str, DiskWorker] = {}
         self._copies: dict[str, JournalFile] = {}
         self._late = LateCopies(settings.return_seconds)
@@ -230,7 +231,9 @@ class Copies:
         """
         if self._is_undecided or not self._copies:
             return
-        level = self._late.advance(self.failures, self._membership, self._znodes)
+        waiting = {path: one for path, one in self.failures.items() if path not in self._released}
+        level = self._late.advance(waiting, self._membership, self._znodes)
+        self.failures.update(waiting)
         for path, late in level.items():
             self._workers[path], self._copies[path] = late.worker, late.file
             del self.failures[path]
@@ -305,6 +308,12 @@ class Copies:
             self._on_failure(path, error)
         except Exception:  # noqa: BLE001 - the callback is a caller's; the change must go on
             _log.exception("the callback for the failure of %s failed", path)
+
+    def leave_out(self, path: str, error: OSError) -> None:
+        """Leave out a log dir that its owner releases, until the next open."""
+        self._released.add(path)
+        if path in self._copies:
+            self._fail(path, error)
 
     def _leave_out(self, full: Mapping[str, OSError]) -> None:
         """Leave out log dirs whose disk is full, without the part of a line that they have."""

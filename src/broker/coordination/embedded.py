@@ -150,6 +150,15 @@ class EmbeddedStore(Store):
             raise StoreClosedError
         return session
 
+    def leave_out(self, log_dir: str, error: OSError) -> None:
+        """Close the journal of a log dir that is to be released; it is used again after an open.
+
+        Args:
+            error: why the log dir is left out, for `failures`.
+        """
+        with self._writing:
+            self._copies.leave_out(log_dir, error)
+
     def close(self) -> None:
         """End all sessions and close the files; the next open deletes ephemeral znodes.
 

@@ -110,7 +110,7 @@ def _topic_rows(services: Services, name: str) -> Iterator[_Row]:
     topic = services.topics.get(name)
     if topic is None:
         raise UnknownPartitionError(topic=name, partition=0)
-    config = services.topics.log(name, topic.partitions[0]).config
+    config = services.topics.config_of(topic)
     defaults = services.config.log_config
     for key, setting in KEYS.items():
         synonyms = synonyms_of(key, config, defaults)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 
+from broker.catalog.topic_store import TopicLimitError
 from broker.wire.error_codes import ErrorCode
 from logstore import (
     CorruptRecordBatchError,
@@ -47,6 +48,7 @@ CODES: tuple[tuple[type[Exception], ErrorCode], ...] = (
     (UnsupportedFormatError, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
     (CorruptRecordBatchError, ErrorCode.CORRUPT_MESSAGE),
     (LogClosedError, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    (TopicLimitError, ErrorCode.POLICY_VIOLATION),
     (LogDirError, ErrorCode.KAFKA_STORAGE_ERROR),
     (ReplicaError, ErrorCode.KAFKA_STORAGE_ERROR),
     (LogStoreError, ErrorCode.KAFKA_STORAGE_ERROR),

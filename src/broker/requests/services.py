@@ -68,7 +68,7 @@ class Services:
 
     def start(self, scheduler: Scheduler) -> None:
         """Begin the work that needs no request, such as moves and the loading of groups."""
-        self.topics.finish()
+        self.topics.start()
         self.settings.start()
         self.groups.start(scheduler)
         self.upkeep.start(scheduler)

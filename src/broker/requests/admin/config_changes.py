@@ -116,16 +116,18 @@ def _alter_topic(services: Services, name: str, changes: Sequence[Change], is_dr
     topic = services.topics.get(name)
     if topic is None:
         raise UnknownPartitionError(topic=name, partition=0)
-    config = services.topics.log(name, topic.partitions[0]).config
+    config = services.topics.config_of(topic)
     fields = altered(changes, config, services.config.log_config)
     if is_dry or not fields:
         return
     failure: LogStoreError | None = None
     for partition in topic.partitions:
         try:
+            services.topics.log(name, partition)  # raises if the replica is not the topic's
             services.store.set_config(name, partition, fields)
         except LogStoreError as error:  # change the other partitions; the client tries again
             failure = error
+    services.topics.settings_changed(topic)
     if failure is not None:
         raise failure
 

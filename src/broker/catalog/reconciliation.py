@@ -1,0 +1,155 @@
+"""Decide what to do if the coordination store and the log dirs know different topics.
+
+For each partition of one topic. The first row that fits counts. "All" means that no log dir is
+missing, OFFLINE, SUSPECT or an old copy, and that none is just being opened.
+
+| the coordination store | in the log dirs | log dirs | do |
+|---|---|---|---|
+| a topic is being deleted | a replica of that topic | any | delete the replica |
+| anything | a replica that cannot be read now | any | wait |
+| has the partition | nothing | not all | wait: error 56 |
+| has it, and it is being created | nothing | all | create it |
+| has it | nothing | all | create it again, empty, with a warning |
+| has it | a replica with its id | any | serve it |
+| has it; its topic may have several ids | a replica with another id | all | adopt it |
+| has it | a replica with another id | any | refuse the replica: error 56 |
+| lacks it, and lacks the topic | a replica | any | adopt it |
+| lacks it | a replica with the topic's id | any | adopt it |
+| lacks it; the topic may have several ids | a replica | any | adopt it |
+| lacks it | a replica with another id | any | refuse the replica |
+
+If all log dirs serve, and there are replicas, but none with an id of the topic, then the topic is
+gone, and the replicas are those of another topic with its name. The store then lacks the topic, for
+this table. The record of a deletion ends when all log dirs serve and no replica of its topic is
+left.
+
+So the word of the coordination store alone deletes nothing, but a topic whose deletion it records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from broker.catalog.topic_znodes import TopicRecord
+
+
+class Known(NamedTuple):
+    """What the coordination store knows about the topics of one name.
+
+    Attributes:
+        unfinished_from: the partitions from this number on are being created; None if none is.
+        deleted: earlier topics of this name that are being deleted.
+    """
+
+    record: TopicRecord | None
+    unfinished_from: int | None = None
+    deleted: Sequence[TopicRecord] = ()
+
+
+class Plan(NamedTuple):
+    """What is to be done about one topic; each list has numbers of partitions.
+
+    Attributes:
+        adopt, refuse: the partitions, with the topic ids of their replicas.
+        is_replaced: the replicas belong to another topic, and the topic of the record is gone.
+        is_created: the creation that was under way has ended.
+        ended: the topics whose deletion has ended.
+    """
+
+    delete: list[int]
+    create: list[int]
+    create_again: list[int]
+    adopt: dict[int, bytes]
+    refuse: dict[int, bytes]
+    is_replaced: bool
+    is_created: bool
+    ended: list[TopicRecord]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is to be changed."""
+        changes = (self.delete, self.create, self.create_again, self.adopt, self.ended)
+        return not (any(changes) or self.is_created)
+
+
+def decide(known: Known, found: Mapping[int, bytes | None], *, is_all: bool) -> Plan:
+    """Decide about the partitions of one topic.
+
+    Args:
+        found: the topic id of each replica in the log dirs; None if it cannot be read now.
+        is_all: whether all log dirs serve.
+    """
+    record = known.record
+    doomed = [number for number, one in found.items() if _is_deleted(known, number, one)]
+    living = {number: one for number, one in found.items() if number not in doomed}
+    is_replaced = is_all and record is not None and _is_other_topic(record, living)
+    if is_replaced:
+        record = None
+    plan = Plan(sorted(doomed), [], [], {}, {}, is_replaced, False, [])
+    for number in sorted({*living, *(record.ids if record else ())} - {*doomed}):
+        if number in living:
+            _decide_found(plan, record, number, living[number], is_all)
+        elif is_all:
+            is_new = known.unfinished_from is not None and number >= known.unfinished_from
+            (plan.create if is_new else plan.create_again).append(number)
+    ended = [one for one in known.deleted if is_all and not _is_any_left(one, found)]
+    is_created = (
+        known.unfinished_from is not None
+        and is_all
+        and not (plan.create or plan.create_again or doomed)
+    )
+    return plan._replace(ended=ended, is_created=is_created)
+
+
+def _is_deleted(known: Known, number: int, topic_id: bytes | None) -> bool:
+    return topic_id is not None and any(one.ids.get(number) == topic_id for one in known.deleted)
+
+
+def _is_other_topic(record: TopicRecord, living: Mapping[int, bytes | None]) -> bool:
+    """Check that there are replicas, and that each one is known to belong to another topic."""
+    return bool(living) and all(
+        one is not None and one not in (record.id, record.ids.get(number))
+        for number, one in living.items()
+    )
+
+
+def _decide_found(
+    plan: Plan, record: TopicRecord | None, number: int, topic_id: bytes | None, is_all: bool
+) -> None:
+    """Decide about a replica that belongs to no topic whose deletion is under way."""
+    wanted = None if record is None else record.ids.get(number)
+    if topic_id is None or topic_id == wanted:
+        return
+    is_lenient = record is None or record.is_mixed
+    if wanted is None:
+        is_ours = is_lenient or (record is not None and topic_id == record.id)
+    else:
+        is_ours = is_lenient and is_all
+    (plan.adopt if is_ours else plan.refuse)[number] = topic_id
+
+
+def _is_any_left(deleted: TopicRecord, found: Mapping[int, bytes | None]) -> bool:
+    """Check whether a log dir has, or may have, a replica of a topic that is being deleted."""
+    return any(
+        number in found and found[number] in (topic_id, None)
+        for number, topic_id in deleted.ids.items()
+    )
+
+
+def adopted(
+    record: TopicRecord | None, found: Mapping[int, bytes | None], replicas: Mapping[int, bytes]
+) -> Mapping[int, bytes]:
+    """Return the ids of a topic's partitions after replicas were adopted.
+
+    If the topic was not known, a replica that cannot be read now is taken for a part of it.
+
+    Args:
+        found: all replicas of the topic's name.
+        replicas: the replicas that are adopted.
+    """
+    if record is not None:
+        return dict(sorted({**record.ids, **replicas}.items()))
+    topic_id = replicas[min(replicas)]
+    away = {number: topic_id for number, one in found.items() if one is None}
+    return dict(sorted({**away, **replicas}.items()))

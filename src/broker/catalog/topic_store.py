@@ -1,0 +1,316 @@
+"""Keep the topics of a store in memory and in its embedded coordination store.
+
+The coordination store has a journal in each log dir that serves. If it cannot be opened because no
+disk can be read or has room, the broker serves the topics that it finds in the log dirs, and
+refuses changes of topics. While the process lives, its memory counts: if the coordination store is
+opened again with other log dirs, it gets what it lacks.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+
+from broker.catalog.hosted_znodes import HostedZnodes, Znodes
+from broker.catalog.reconciliation import Known
+from broker.catalog.topic_znodes import (
+    CONFIGS,
+    DELETED,
+    PARENTS,
+    TOPICS,
+    UNFINISHED,
+    TopicRecord,
+    config_path,
+    deleted_path,
+    encode_config,
+    encode_topic,
+    parse_config,
+    parse_topic,
+    topic_path,
+    unfinished_path,
+)
+from broker.config import KAFKA_LOG_CONFIG
+from broker.coordination.errors import (
+    CoordinationError,
+    CopiesOfflineError,
+    CopyFullError,
+    LimitError,
+    StoreClosedError,
+)
+from broker.coordination.tree import EmbeddedSettings
+from broker.coordination.verbs import (
+    OPERATION_BYTES,
+    REQUEST_BYTES_MAX,
+)
+from logstore import LogStore, LogStoreError
+
+LOG = logging.getLogger("broker")
+SETTINGS = EmbeddedSettings(disk_seconds_max=2.0)
+BUSY_SECONDS = 1.0  # how long a change waits for another one, whose disk may hang
+BATCH_BYTES = REQUEST_BYTES_MAX // 2  # several topics share a change up to this size
+
+
+class TopicLimitError(LogStoreError):
+    """Report that the coordination store would get too many topics, or too large a topic."""
+
+
+class TopicStore:
+    """The topics of one store, which all brokers of a process share.
+
+    Threads: any thread may call any method. `_writing` is held while the coordination store is
+    changed or opened. Two changes of one topic exclude each other in the caller. The dicts are
+    changed entry by entry after the change is durable, and readers copy them before they iterate.
+
+    Attributes:
+        records: the topics by name.
+        unfinished: for a topic with partitions that are being created, the number of the first one.
+        deleted: the topics that are being deleted, by id.
+    """
+
+    def __init__(self, store: LogStore) -> None:
+        """Use `TopicStore.of`."""
+        self._store = store
+        self._writing = threading.Lock()
+        self._is_open = False
+        self._is_read = False  # the memory has what the coordination store has
+        self._hosted = HostedZnodes(store)
+        self.records: dict[str, TopicRecord] = {}
+        self.unfinished: dict[str, int] = {}
+        self.deleted: dict[bytes, TopicRecord] = {}
+        self.users = 0
+        self.leave_out = self._hosted.leave_out
+        self.withdraw = store.on_close(self._close)
+
+    @classmethod
+    def of(cls, store: LogStore) -> TopicStore:
+        """Return the topics of a store; the caller must call `release`.
+
+        Raises:
+            LogStoreError: a copy of the coordination store is damaged, or belongs elsewhere.
+        """
+        with _sharing:
+            topics = _shared.get(store) or _shared.setdefault(store, cls(store))
+            topics.users += 1
+        try:
+            topics.open()
+        except BaseException:
+            topics.release()
+            raise
+        return topics
+
+    def release(self) -> None:
+        """Close the coordination store, if no other broker uses it."""
+        with _sharing:
+            self.users -= 1
+            is_last = self.users == 0
+            if is_last:
+                _shared.pop(self._store, None)
+        if is_last:
+            self.withdraw()
+            self._close()
+
+    def open(self) -> None:
+        """Read the topics; a second call does nothing."""
+        with self._locked():
+            if not self._is_open:
+                self._connect(is_start=True)
+                self._is_open = True
+
+    def _close(self) -> None:
+        """Close the files; a change that hangs in the last disk is not waited for."""
+        self._is_open = False
+        is_idle = self._writing.acquire(timeout=BUSY_SECONDS)
+        try:
+            self._hosted.disconnect()
+        finally:
+            if is_idle:
+                self._writing.release()
+
+    # --- the coordination store -------------------------------------------------------------------
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Let one thread change the coordination store; the others wait for a moment."""
+        if not self._writing.acquire(timeout=BUSY_SECONDS):
+            raise LogStoreError(
+                "another change of topics has not ended: a disk may hang; try again"
+            )
+        try:
+            yield
+        finally:
+            self._writing.release()
+
+    def refresh(self) -> None:
+        """Use the log dirs that serve now, also those that came back."""
+        with self._locked():
+            if self._is_open and not self._hosted.is_complete:
+                self._hosted.disconnect()
+                self._connect()
+
+    def _connect(self, *, is_start: bool = False) -> None:
+        """Open the coordination store in the log dirs that serve, and read or complete it."""
+        try:
+            self._hosted.connect()
+            self._hosted.write(dict.fromkeys(PARENTS, b""), is_new=True)
+            self._complete() if self._is_read else self._read()
+            self._is_read = True
+        except CoordinationError as error:
+            self._hosted.disconnect()
+            if is_start and not isinstance(error, CopyFullError | CopiesOfflineError):
+                raise LogStoreError(f"the coordination store cannot be opened: {error}") from error
+            LOG.warning("topics cannot be changed now: the coordination store: %s", error)
+
+    def _read(self) -> None:
+        """Read all topics into the memory."""
+        for name in self._hosted.names(TOPICS):
+            path, data = config_path(name), self._hosted.data(config_path(name))
+            config = KAFKA_LOG_CONFIG if data is None else parse_config(data, path)
+            path = topic_path(name)
+            self.records[name] = parse_topic(self._hosted.data(path) or b"", path, config, name)
+        for name in self._hosted.names(UNFINISHED):
+            self.unfinished[name] = int(self._hosted.data(unfinished_path(name)) or 0)
+        for name in self._hosted.names(DELETED):
+            path = f"{DELETED}/{name}"
+            record = parse_topic(self._hosted.data(path) or b"", path, KAFKA_LOG_CONFIG)
+            self.deleted[record.id] = record
+
+    def _complete(self) -> None:
+        """Make the coordination store have what is in the memory, topic by topic."""
+        names = {name for one in (TOPICS, CONFIGS, UNFINISHED) for name in self._hosted.names(one)}
+        for record in list(self.deleted.values()):
+            gone = {} if record.name in self.records else _gone(record.name)
+            self._hosted.write({**gone, deleted_path(record.id): self._encode_deleted(record)})
+        for name in names - self.records.keys():
+            self._hosted.write(_gone(name))
+        for record in list(self.records.values()):
+            self._hosted.write(self._znodes(record, self.unfinished.get(record.name)))
+        kept = {deleted_path(topic_id) for topic_id in list(self.deleted)}
+        for name in self._hosted.names(DELETED):
+            if f"{DELETED}/{name}" not in kept:
+                self._hosted.write({f"{DELETED}/{name}": None})
+
+    def _change(self, wanted: Znodes) -> None:
+        """Make a change durable; if no journal works any more, open the store again.
+
+        Raises:
+            TopicLimitError: it would be too large.
+            LogStoreError: no log dir can take it.
+        """
+        try:
+            if self._hosted.is_connected:
+                with suppress(CopiesOfflineError, StoreClosedError):
+                    return self._hosted.write(wanted)
+            if not self._is_open:
+                raise LogStoreError("no broker serves the store any more, so topics do not change")
+            was_read = self._is_read
+            self._hosted.disconnect()
+            self._connect()
+            if not self._hosted.is_connected:
+                raise LogStoreError("no log dir can take a change of the topics; try again")
+            if not was_read:  # the caller has decided without them
+                raise LogStoreError("the topics could only be read now; try again")
+            return self._hosted.write(wanted)
+        except LimitError as error:
+            raise TopicLimitError(f"the coordination store is too small: {error}") from error
+        except CoordinationError as error:
+            raise LogStoreError(f"the coordination store refused a change: {error}") from error
+
+    # --- topics -----------------------------------------------------------------------------------
+
+    def known(self, name: str) -> Known:
+        """Return what is known about the topics of a name."""
+        deleted = [one for one in list(self.deleted.values()) if one.name == name]
+        return Known(self.records.get(name), self.unfinished.get(name), deleted)
+
+    def put(self, record: TopicRecord, unfinished_from: int | None = None) -> None:
+        """Write a topic; raises LogStoreError.
+
+        Args:
+            unfinished_from: the partitions from this number on will be created next.
+        """
+        with self._locked():
+            self._change(self._znodes(record, unfinished_from))
+            self._remember(record, unfinished_from)
+
+    def put_all(self, records: Iterable[TopicRecord]) -> None:
+        """Write several topics; many of them share a change. Raises LogStoreError."""
+        with self._locked():
+            batch: list[TopicRecord] = []
+            wanted: dict[str, bytes | None] = {}
+            size_bytes = 0
+            for record in records:
+                znodes = self._znodes(record, self.unfinished.get(record.name))
+                more = sum(
+                    OPERATION_BYTES + len(path) + len(data or b"") for path, data in znodes.items()
+                )
+                if batch and size_bytes + more > BATCH_BYTES:
+                    self._put_batch(batch, wanted)
+                    batch, wanted, size_bytes = [], {}, 0
+                batch.append(record)
+                wanted |= znodes
+                size_bytes += more
+            self._put_batch(batch, wanted)
+
+    def _put_batch(self, batch: list[TopicRecord], wanted: Znodes) -> None:
+        if wanted:
+            self._change(wanted)
+        for record in batch:
+            self._remember(record, self.unfinished.get(record.name))
+
+    def _remember(self, record: TopicRecord, unfinished_from: int | None) -> None:
+        self.records[record.name] = record
+        if unfinished_from is None:
+            self.unfinished.pop(record.name, None)
+        else:
+            self.unfinished[record.name] = unfinished_from
+
+    def _znodes(self, record: TopicRecord, unfinished_from: int | None) -> dict[str, bytes | None]:
+        mark = None if unfinished_from is None else b"%d" % unfinished_from
+        return {
+            topic_path(record.name): encode_topic(record, self._store.broker_id),
+            config_path(record.name): encode_config(record.config),
+            unfinished_path(record.name): mark,
+        }
+
+    def _encode_deleted(self, record: TopicRecord) -> bytes:
+        return encode_topic(record, self._store.broker_id, name=record.name)
+
+    def forget(self, name: str) -> None:
+        """Remove a topic that has no replicas any more; raises LogStoreError."""
+        with self._locked():
+            self._change(_gone(name))
+            self._drop(name)
+
+    def begin_deletion(self, record: TopicRecord) -> None:
+        """Remove a topic, and remember that its replicas are being deleted; raises LogStoreError.
+
+        An older topic of the record's name may be deleted while the name belongs to another topic.
+        """
+        with self._locked():
+            now = self.records.get(record.name)
+            is_current = now is None or now.id == record.id
+            gone = _gone(record.name) if is_current else {}
+            self._change({**gone, deleted_path(record.id): self._encode_deleted(record)})
+            self.deleted[record.id] = record
+            if is_current:
+                self._drop(record.name)
+
+    def end_deletion(self, record: TopicRecord) -> None:
+        """Forget a topic whose replicas are all deleted; raises LogStoreError."""
+        with self._locked():
+            self._change({deleted_path(record.id): None})
+            self.deleted.pop(record.id, None)
+
+    def _drop(self, name: str) -> None:
+        self.records.pop(name, None)
+        self.unfinished.pop(name, None)
+
+
+_sharing = threading.Lock()  # guards `_shared` and `TopicStore.users`
+_shared: dict[LogStore, TopicStore] = {}
+
+
+def _gone(name: str) -> dict[str, bytes | None]:
+    return dict.fromkeys((unfinished_path(name), config_path(name), topic_path(name)))

@@ -1,0 +1,167 @@
+"""Read and write the znodes of topics: Kafka's paths and JSON, and two paths of this library.
+
+    /brokers/topics/T                 {"version":3,"topic_id":"<22 letters>","partitions":{"0":[1]},
+                                       "adding_replicas":{},"removing_replicas":{}}
+    /config/topics/T                  {"version":1,"config":{"retention.ms":"1000"}}
+    /logstore/unfinished_topics/T     3: the partitions from 3 on are being created
+    /logstore/deleted_topics/ID       as /brokers/topics/T, with a "name": T is being deleted
+
+The config has the settings that differ from Kafka's defaults. A program that uses the store
+without this broker may give each partition an id of its own. Then "partition_ids" has the ids that
+are not the topic's. The key is present also if it is empty: such a topic may get other ids.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from broker.catalog.settings import KEYS, field_of, text_of, value_of
+from broker.config import KAFKA_LOG_CONFIG
+from broker.coordination.errors import BadZnodeError
+from logstore import LogConfig
+
+TOPICS, CONFIGS = "/brokers/topics", "/config/topics"
+UNFINISHED, DELETED = "/logstore/unfinished_topics", "/logstore/deleted_topics"
+PARENTS = ("/brokers", TOPICS, "/config", CONFIGS, "/logstore", UNFINISHED, DELETED)
+TOPIC_VERSION, CONFIG_VERSION = 3, 1
+ID_BYTES = 16
+CONFIGS_KEPT = 256
+
+
+class TopicRecord(NamedTuple):
+    """A topic, as the coordination store has it. It is never changed.
+
+    Attributes:
+        ids: the topic id of each partition.
+        is_mixed: whether the partitions may have different ids.
+    """
+
+    name: str
+    id: bytes
+    ids: Mapping[int, bytes]
+    config: LogConfig
+    is_mixed: bool = False
+
+
+def record_of(name: str, topic_id: bytes, partitions: int, config: LogConfig) -> TopicRecord:
+    """Return the record of a new topic, whose partitions share one id."""
+    return TopicRecord(name, topic_id, dict.fromkeys(range(partitions), topic_id), config)
+
+
+def topic_path(name: str) -> str:
+    """Return the path of a topic's partitions."""
+    return f"{TOPICS}/{name}"
+
+
+def config_path(name: str) -> str:
+    """Return the path of a topic's settings."""
+    return f"{CONFIGS}/{name}"
+
+
+def unfinished_path(name: str) -> str:
+    """Return the path of the mark that partitions of a topic are being created."""
+    return f"{UNFINISHED}/{name}"
+
+
+def deleted_path(topic_id: bytes) -> str:
+    """Return the path of a topic that is being deleted."""
+    return f"{DELETED}/{_text_of_id(topic_id)}"
+
+
+def encode_topic(record: TopicRecord, broker_id: int, **more: object) -> bytes:
+    """Write the partitions of a topic; `more` are further keys."""
+    document: dict[str, object] = {
+        "version": TOPIC_VERSION,
+        "topic_id": _text_of_id(record.id),
+        "partitions": {str(number): [broker_id] for number in record.ids},
+        "adding_replicas": {},
+        "removing_replicas": {},
+    }
+    if record.is_mixed:
+        document["partition_ids"] = {
+            str(number): _text_of_id(one) for number, one in record.ids.items() if one != record.id
+        }
+    return _encoded(document | more)
+
+
+def encode_config(config: LogConfig) -> bytes:
+    """Write the settings of a topic that differ from Kafka's defaults."""
+    usual = KAFKA_LOG_CONFIG.to_dict()
+    changed = [field for field, value in config.to_dict().items() if value != usual[field]]
+    return _encoded({"version": CONFIG_VERSION, "config": _texts_of(config, changed)})
+
+
+def _texts_of(config: LogConfig, fields: list[str]) -> dict[str, str]:
+    texts = {}
+    for field in sorted(fields):
+        key = field.replace("_", ".")
+        value = getattr(config, field)
+        texts[key] = text_of(key, config) if key in KEYS else str(value).lower()
+    return texts
+
+
+def _encoded(document: object) -> bytes:
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def _text_of_id(topic_id: bytes) -> str:
+    return urlsafe_b64encode(topic_id).rstrip(b"=").decode()
+
+
+def parse_topic(data: bytes, path: str, config: LogConfig, name: str = "") -> TopicRecord:
+    """Read the partitions of a topic.
+
+    Args:
+        name: the name of the topic; if it is "", the JSON has the name.
+
+    Raises:
+        BadZnodeError: the znode is not what `encode_topic` writes.
+    """
+    try:
+        document = json.loads(data)
+        topic_id = _id_of_text(document["topic_id"])
+        own = document.get("partition_ids")
+        own_ids = {int(number): _id_of_text(text) for number, text in (own or {}).items()}
+        numbers = sorted(int(number) for number in document["partitions"])
+        ids = {number: own_ids.get(number, topic_id) for number in numbers}
+        return TopicRecord(name or document["name"], topic_id, ids, config, own is not None)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise BadZnodeError(path, f"it is not the JSON of a topic: {error!r}") from None
+
+
+def _id_of_text(text: str) -> bytes:
+    topic_id = urlsafe_b64decode(text + "==")
+    if len(topic_id) != ID_BYTES:
+        raise ValueError(f"{text!r} is not a topic id")
+    return topic_id
+
+
+@lru_cache(CONFIGS_KEPT)
+def parse_config(data: bytes, path: str) -> LogConfig:
+    """Read the settings of a topic; settings that are not known here are left out.
+
+    Raises:
+        BadZnodeError: the znode is not what `encode_config` or Kafka writes.
+    """
+    try:
+        texts = json.loads(data)["config"]
+        changes = {field_of(key): _value_of(key, text) for key, text in texts.items()}
+        known = KAFKA_LOG_CONFIG.to_dict()
+        return KAFKA_LOG_CONFIG.replace(
+            **{field: value for field, value in changes.items() if field in known}
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise BadZnodeError(path, f"it is not the JSON of settings: {error!r}") from None
+
+
+def _value_of(key: str, text: str) -> Any:
+    """Convert the text of a setting; a log of another program may also have a codec."""
+    if key == "compression.type":
+        return "none" if text == "producer" else text
+    if key in KEYS:
+        return value_of(key, text)
+    return {"true": True, "false": False}.get(text, text)
