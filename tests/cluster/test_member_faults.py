@@ -97,6 +97,10 @@ def state_of(members: Members, number: int) -> State:
     return parse_state(members.admin.get(path).data, path)
 
 
+def is_in_sync(members: Members, number: int) -> bool:
+    return set(state_of(members, number).isr) == {1, 2, 3}
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 def test_nothing_acknowledged_is_lost(seed: int) -> None:
     """Every replica has every acknowledged record at its offset, after all faults have ended."""
@@ -114,7 +118,7 @@ def test_nothing_acknowledged_is_lost(seed: int) -> None:
             for producer in producers:
                 producer.stop()
         for number in range(PARTITIONS):
-            wait_until(lambda one=number: set(state_of(members, one).isr) == {1, 2, 3})  # type: ignore[misc]
+            wait_until(lambda one=number: is_in_sync(members, one))  # type: ignore[misc]
             members.produce("orders", b"last", number=number)
         for producer in producers:
             assert producer.acknowledged

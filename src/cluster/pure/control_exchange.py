@@ -17,7 +17,7 @@ class TopicConfig(NamedTuple):
 
     Attributes:
         version: the zxid at which the settings were written last; 0 if they never were. A late read
-            of older settings is told from a newer one by it.
+            of older settings is recognised by it.
     """
 
     min_isr: int
