@@ -149,6 +149,15 @@ def test_regression_a_late_read_brings_no_older_version_back() -> None:
     assert (entry.version, entry.state, entry.config) == (VERSION, STATE, CONFIG)
 
 
+def test_regression_a_late_read_brings_no_older_settings_back() -> None:
+    """Also with the same version of the state: the settings have a version of their own (P2)."""
+    controller = controller_of()
+    newer = ce.TopicConfig(2, flushes=True, version=40)
+    controller.handle(ce.StateRead(KEY, TOPIC, VERSION, STATE, newer), 0)
+    controller.handle(ce.StateRead(KEY, TOPIC, VERSION, STATE, CONFIG), 0)
+    assert controller.entries[KEY].config == newer
+
+
 def test_an_answer_about_an_older_topic_is_too_late() -> None:
     """It says nothing about the state of the topic that was created again."""
     controller = controller_of()

@@ -160,6 +160,19 @@ class ControlSteps(StepsBase):
     def do_slow(self) -> None:
         self.world.is_slow = True
 
+    def do_slow_read(self) -> None:
+        self.world.is_read_late = True
+
+    find_slow_read = find_unheard
+
+    def find_hear_read(self) -> Iterator[Step]:
+        if self.world.reads:
+            yield ()
+
+    def do_hear_read(self) -> None:
+        if self.world.reads:
+            self.world.hear_read()
+
     def find_hear(self) -> Iterator[Step]:
         if self.world.answers:
             yield ()
@@ -186,6 +199,7 @@ class ControlSteps(StepsBase):
     def do_flushing(self, flushes: bool) -> None:
         """Change whether only flushed records count."""
         self.world.flushes = flushes
+        self.world.settings_version = self.world.next_zxid()
 
     def find_allow(self) -> Iterator[Step]:
         yield (not self.world.is_unclean_allowed,)
@@ -193,6 +207,7 @@ class ControlSteps(StepsBase):
     def do_allow(self, is_allowed: bool) -> None:
         """Change whether the topics may elect uncleanly."""
         self.world.is_unclean_allowed = is_allowed
+        self.world.settings_version = self.world.next_zxid()
 
     def find_unclean(self) -> Iterator[Step]:
         if self._current() is not None:

@@ -15,7 +15,7 @@ WEIGHTS = {
     "deliver": 10, "decide": 2, "ask": 1, "refresh": 5, "fetch": 7, "produce": 4, "read": 1,
     "checkpoint": 1, "flush": 1, "start": 3, "rejoin": 2, "return": 2, "heal": 1, "expire": 2,
     "again": 1, "succeed": 2, "refused": 1, "accepted": 2, "mend": 1, "hear": 3,
-    "finish": 3, "stops": 1,
+    "finish": 3, "stops": 1, "hear_read": 1,
 }  # fmt: skip
 TURNS_MAX = 60
 
@@ -161,6 +161,7 @@ def heal(steps: Steps) -> None:
     world.cut.clear()
     world.net.clear()
     world.is_slow = world.loses_answer = world.is_disk_late = False
+    world.is_read_late = False
     end_faults(steps)
     epochs = [one.room.controller_epoch for one in world.controllers]
     if world.controller_epoch not in epochs or world.zxid % 2:
@@ -183,6 +184,8 @@ def end_faults(steps: Steps) -> None:
     world = steps.world
     while world.answers:
         steps.take(("hear",))
+    while world.reads:
+        steps.take(("hear_read",))
     for m, broker in world.brokers.items():
         while broker.results:
             steps.take(("finish", m))

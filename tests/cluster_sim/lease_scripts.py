@@ -53,3 +53,14 @@ def a_setting_that_is_not_heard(scene: Scene) -> None:
     need(scene.part.state.is_unclean_allowed, "the setting should be in the state")
     scene.produce(1)
     need(scene.part.state.leader == -1, "no unclean election should be possible")
+
+
+def a_late_read_of_settings(scene: Scene) -> None:
+    """Settings are read before their change, and the read arrives after the change (P2)."""
+    scene.do("slow_read")
+    scene.do("refresh", 0)
+    scene.do("flushing", True)
+    scene.do("refresh", 0)
+    scene.do("hear_read")
+    scene.do("decide", 0, 0)
+    need(scene.part.state.flushes, "P2 the older settings are used")

@@ -210,6 +210,7 @@ _ALL = (
         "a new controller does not know what was to be deleted",
         c.DELETION_FORGOTTEN,
     ),
+    Mutant("any_settings", "a late read brings older settings back", c.ANY_SETTINGS),
     Mutant("no_elr", "members that leave an ISR below min are forgotten", c.NO_ELR),
 )
 

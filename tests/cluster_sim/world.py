@@ -66,6 +66,9 @@ class World:
         self.min_isr = self.min_isr_smallest = min_isr
         self.set_min_isr(min_isr)
         self.flushes, self.is_unclean_allowed = flushes, is_unclean_allowed
+        self.settings_version = 0
+        self.reads: list[tuple[SimController, ce.StateRead]] = []  # on their way
+        self.is_read_late = False
         self.used: Counter[str] = Counter()
         self.net: list[Message] = []
         self.cut: set[Any] = set()  # a broker: from the store and the controller; a pair: both
@@ -99,6 +102,7 @@ class World:
     def set_min_isr(self, min_isr: int) -> None:
         """Change the settings of the topics; the states still have the old number."""
         self.min_isr = min_isr
+        self.settings_version = self.next_zxid()
         self.min_isr_smallest = min(min_isr, self.min_isr_smallest)
 
     # --- network ---
@@ -154,12 +158,24 @@ class World:
         if part.version != NO_VERSION:
             config = self.config
             read = ce.StateRead(part.key, part.topic, part.version, part.state, config)
+            if self.is_read_late:
+                self.is_read_late = False
+                self.reads.append((controller, read))
+            else:
+                self.tell(controller, read)
+
+    def hear_read(self) -> None:
+        """Let a read of the store arrive that was slow."""
+        controller, read = self.reads.pop(0)
+        if controller in self.controllers:
             self.tell(controller, read)
 
     @property
     def config(self) -> ce.TopicConfig:
         """The settings of every topic."""
-        return ce.TopicConfig(self.min_isr, self.is_unclean_allowed, self.flushes)
+        return ce.TopicConfig(
+            self.min_isr, self.is_unclean_allowed, self.flushes, self.settings_version
+        )
 
     def tell(self, controller: SimController, event: Any) -> None:
         """Run the room of a controller, and carry out its effects."""

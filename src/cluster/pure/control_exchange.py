@@ -13,11 +13,17 @@ PartitionKey = tuple[str, int]  # topic name and partition
 
 
 class TopicConfig(NamedTuple):
-    """The settings of a topic that elections and roles depend on."""
+    """The settings of a topic that elections and roles depend on.
+
+    Attributes:
+        version: the zxid at which the settings were written last; 0 if they never were. A read
+            with a smaller one is late.
+    """
 
     min_isr: int
     is_unclean_allowed: bool = False
     flushes: bool = False
+    version: int = 0
 
 
 class Deletion(NamedTuple):

@@ -168,7 +168,8 @@ class Controller:
             return
         if read.version < entry.version:
             return
-        entry.topic, entry.config = read.topic, read.config
+        entry.topic = read.topic
+        entry.use(read.config)
         self._created[read.key] = read.topic.created
         if entry.pending is None:
             entry.version, entry.state = read.version, read.state

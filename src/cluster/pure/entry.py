@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from cluster.pure.control_exchange import StateRead, WriteFailed, Written
+from cluster.pure.control_exchange import StateRead, TopicConfig, WriteFailed, Written
 from cluster.requests import RoleAnswer
 from cluster.state import State
 
@@ -41,6 +41,11 @@ class Entry:
         self.stopped: dict[int, int] = {}
         self.is_new = False
         self.pending: PendingWrite | None = None
+
+    def use(self, config: TopicConfig) -> None:
+        """Take over settings, unless newer ones are known: a read may come late."""
+        if config.version >= self.config.version:
+            self.config = config
 
     def awaits(self, answer: Written | WriteFailed) -> bool:
         """Check that an answer is for the write that is under way, not for an earlier one."""
