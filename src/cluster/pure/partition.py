@@ -342,7 +342,7 @@ def _move(replica: Replica, dir_id: str, flushed: int) -> None:
     assert is_counted or not replica.counts_flushed, "the copy lacks flushed records"
     numbers = moved_since(replica), replica.host.dirs[dir_id].whole_since
     replica.dir_id = dir_id
-    replica.log.flushed = flushed
+    replica.log.flushed = min(flushed, replica.log.end)
     replica.copy += 1
     if numbers != (replica.own_since, replica.placed_since):
         replica.own_since, replica.placed_since = numbers
