@@ -211,6 +211,12 @@ _ALL = (
         c.DELETION_FORGOTTEN,
     ),
     Mutant("any_settings", "a late read brings older settings back", c.ANY_SETTINGS),
+    Mutant(
+        "back_too_early",
+        "a cancelled reassignment ends with one original replica in sync",
+        c.BACK_TOO_EARLY,
+        brokers=4,
+    ),
     Mutant("no_elr", "members that leave an ISR below min are forgotten", c.NO_ELR),
 )
 

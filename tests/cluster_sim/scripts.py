@@ -368,6 +368,8 @@ SCRIPTS = (
     Script(stops.a_topic_again_at_once, {}, ("other_id_ignored",)),
     Script(stops.a_topic_again_while_a_broker_is_down, {}, ("adopt_unwritten",)),
     Script(leases.a_late_read_of_settings, {}, ("any_settings",)),
+    Script(stops.a_cancelled_reassignment, {"brokers": 4, "spare": 1}, ("back_too_early",)),
+    Script(stops.a_min_above_the_number_of_replicas, {"brokers": 4, "spare": 1}, ()),
     Script(stops.a_lost_deletion, {"brokers": 4}, ("delete_once",)),
     Script(stops.a_deletion_without_a_controller, {"brokers": 4}, ("deletion_forgotten",)),
     Script(a_proposal_of_the_old_topic, {}, ("requests_by_name",)),

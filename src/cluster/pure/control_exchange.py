@@ -109,6 +109,12 @@ class Reassign(NamedTuple):
     target: tuple[int, ...]
 
 
+class CancelReassignment(NamedTuple):
+    """Event: an operator wants the replicas back that there were before a reassignment."""
+
+    key: PartitionKey
+
+
 class ElectUncleanly(NamedTuple):
     """Event: an operator, or the topic's settings, accept the loss of records.
 
@@ -177,7 +183,7 @@ class Reject(NamedTuple):
     For a StateRead it means that the settings have a bad min: the state's own min is used.
     """
 
-    event: Reassign | CreateTopic | StateRead
+    event: Reassign | CancelReassignment | CreateTopic | StateRead
     reason: str
 
 
