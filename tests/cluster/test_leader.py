@@ -9,9 +9,11 @@ import pytest
 from cluster.pure.exchange import (
     Acknowledge,
     AnswerFetch,
+    AppendAsLeader,
     Appended,
     Flush,
     Flushed,
+    GaveUp,
     Lagged,
     Produced,
     ProduceError,
@@ -169,6 +171,34 @@ def test_a_duplicate_waits_like_its_original() -> None:
     assert handle(replica, Appended(replica.log_life, (), "again", 4, 4), 0) == [
         Acknowledge("again", 4)
     ]
+
+
+def test_the_number_of_waiting_produces_is_bounded() -> None:
+    """Without a controller the ISR does not shrink; what is refused was not appended (P20)."""
+    replica = leading()
+    replica.waiting_max = 3
+    assert len(replica.waiting) == 1
+    for waiter in ("second", "third"):
+        (append,) = handle(replica, Produced(waiter, -1), 0)
+        assert isinstance(append, AppendAsLeader)
+    refused = [Refuse("fourth", ProduceError.NOT_ENOUGH_REPLICAS)]
+    assert handle(replica, Produced("fourth", -1), 0) == refused
+    handle(replica, Appended(replica.log_life, ((4, 5),), "second", 5, 4), 0)
+    assert handle(replica, Produced("fourth", -1), 0) == refused
+    assert len(handle(replica, Produced("any", 1), 0)) == 1
+    handle(replica, Appended(replica.log_life, ((4, 6),), "third", 6, 4), 0)
+    handle(replica, Appended(replica.log_life, ((4, 7),), None, 7, 4), 0)
+    fetch(replica, 2, 7)
+    assert len(handle(replica, Produced("fourth", -1), 0)) == 1
+
+
+def test_a_produce_gives_up() -> None:
+    """The error does not claim that nothing was written; it is not acknowledged later (P20)."""
+    replica = leading()
+    timed_out = [Refuse("client", ProduceError.TIMED_OUT)]
+    assert handle(replica, GaveUp("client"), 0) == timed_out
+    assert handle(replica, GaveUp("client"), 0) == []
+    assert Acknowledge("client", 4) not in fetch(replica, 2, 4)
 
 
 def test_only_flushed_records_count_if_the_topic_flushes() -> None:

@@ -27,6 +27,7 @@ from cluster.pure.exchange import (
     CreateReplica,
     FetchDue,
     Flushed,
+    GaveUp,
     Lagged,
     LeaseEnded,
     LeaseRenewed,
@@ -96,6 +97,8 @@ def _on_rare(replica: Replica, event: Any) -> None:
             replica.end_role()
             replica.begin_life()
             replica.answer(is_offline=True)
+        case GaveUp(waiter):
+            leader.on_give_up(replica, waiter)
         case LeaseEnded():
             on_lease_end(replica)
         case LeaseRenewed():
