@@ -163,6 +163,17 @@ def test_a_diverging_follower_gets_the_end_of_its_epoch() -> None:
     assert effect.request.diverging == (2, 3)
 
 
+def test_regression_a_follower_may_have_records_whose_append_has_not_ended() -> None:
+    """A late answer that it diverges would cut what is replicated meanwhile (P25)."""
+    replica = leading()
+    handle(replica, Produced("next", 1), 0)
+    assert fetch(replica, 2, 5) == []
+    (effect,) = fetch(replica, 2, 4, last_epoch=2)
+    assert effect.request.diverging == (2, 3)
+    handle(replica, Appended(replica.log_life, ((4, 5),), None, 5, 4), 0)
+    assert isinstance(fetch(replica, 2, 5)[-1], AnswerFetch)
+
+
 def test_a_duplicate_waits_like_its_original() -> None:
     """That the leader has a record does not mean that it is replicated (P20)."""
     replica = leading()

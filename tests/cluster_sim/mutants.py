@@ -194,6 +194,11 @@ _ALL = (
         r.FETCH_WHILE_APPENDING,
     ),
     Mutant(
+        "diverge_while_appending",
+        "a leader answers where its log ends before its append has ended",
+        r.DIVERGE_WHILE_APPENDING,
+    ),
+    Mutant(
         "read_of_any_log",
         "a follower appends records of a later epoch than its leader's",
         r.READ_OF_ANY_LOG,

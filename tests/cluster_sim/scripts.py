@@ -363,6 +363,7 @@ SCRIPTS = (
     Script(late.a_late_append, {}, ("append_of_any_log",)),
     Script(late.a_late_flush, {"flushes": True}, ("flush_of_any_log",)),
     Script(late.an_append_under_way, {}, ("fetch_while_appending",)),
+    Script(late.a_fetch_beyond_the_known_end, {}, ("diverge_while_appending",)),
     Script(late.a_late_read, {}, ("read_of_any_log",)),
     Script(stops.a_lost_stop, {"brokers": 4, "spare": 1}, ("stop_once",)),
     Script(stops.a_topic_again_at_once, {}, ("other_id_ignored",)),

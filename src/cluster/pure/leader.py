@@ -91,6 +91,8 @@ def on_fetch(replica: Replica, fetch: FollowerFetch, now: float) -> None:
         return
     diverging = divergence(replica, fetch)
     if diverging is not None:
+        if not is_end_known(replica, fetch.last_epoch):
+            return
         answer = FetchAnswer(fetch, replica.high_watermark, None, diverging)
         replica.emit(SendToBroker(fetch.follower, answer))
         return
@@ -98,6 +100,14 @@ def on_fetch(replica: Replica, fetch: FollowerFetch, now: float) -> None:
     advance(replica)
     expand(replica, fetch.follower, now)
     replica.emit(AnswerFetch(fetch, replica.high_watermark))
+
+
+def is_end_known(replica: Replica, epoch: int) -> bool:
+    """Check that no append is under way which may extend an epoch (P25).
+
+    A follower may have read records of that append already. Its log does not diverge.
+    """
+    return not replica.appending or epoch < replica.log.last_epoch
 
 
 def divergence(replica: Replica, fetch: FollowerFetch) -> tuple[int, int] | None:
