@@ -1,4 +1,4 @@
-"""Run work that needs a new process: an end without a close, memory of an open, an import's time.
+"""Run work that needs a new process: a crash, the memory of an open or a move, an import's time.
 
 Run as `python -m benchmarks.children COMMAND ARGUMENTS`; the answer is one line of JSON.
 """

@@ -82,7 +82,7 @@ class Lmdb:
         self._offsets = count()
 
     def extend(self, pool: Batches, batches: int) -> None:
-        """Append batches,, each in a transaction of its own."""
+        """Append batches, each in a transaction of its own."""
         for base, values in each_batch(pool, batches):
             with self.env.begin(write=True) as transaction:
                 keys = map(pack_key, range(base, base + len(values)))
@@ -113,7 +113,7 @@ class Lmdb:
             consume(transaction.cursor().iternext(keys=False, values=True))
 
     def get_in_one(self, offsets: list[int]) -> None:
-        """Look up offsets in one read transaction; it does not see later changes."""
+        """Look up offsets in one read transaction, which does not see later changes."""
         with self.env.begin() as transaction:
             get = transaction.get
             for offset in offsets:
@@ -131,7 +131,7 @@ class Lmdb:
         self.env.close()
 
     def drop(self) -> None:
-        """Close it and remove the data."""
+        """Close the peer, and remove its data."""
         self.close()
         remove(self.path)
 
@@ -149,7 +149,7 @@ class Sqlite:
         )
 
     def extend(self, pool: Batches, batches: int) -> None:
-        """Append batches,, each in a transaction of its own."""
+        """Append batches, each in a transaction of its own."""
         for base, values in each_batch(pool, batches):
             self.db.execute("BEGIN")
             self.db.executemany(
@@ -158,7 +158,7 @@ class Sqlite:
             self.db.execute("COMMIT")
 
     def append(self, value: bytes, records: int) -> None:
-        """Append records,, each in a transaction of its own."""
+        """Append records, each in a transaction of its own."""
         execute = self.db.execute
         for offset in range(records):
             execute("INSERT INTO records VALUES (?, ?)", (offset, value))
@@ -172,7 +172,7 @@ class Sqlite:
         self.db.close()
 
     def drop(self) -> None:
-        """Close it and remove the data."""
+        """Close the peer, and remove its data."""
         self.close()
         remove(self.path)
 
@@ -214,7 +214,7 @@ class RocksDb:
         self.db.close()
 
     def drop(self) -> None:
-        """Close it and remove the data."""
+        """Close the peer, and remove its data."""
         self.close()
         remove(self.path)
 

@@ -19,7 +19,7 @@ class Goal:
     is_at_most: bool = False
 
     def shortfall(self, value: float) -> float:
-        """Return by how much `value` misses the bound, as a part of it, or 0 if it is met."""
+        """Return by what part of the bound `value` misses the bound; 0 if the bound is met."""
         miss = value / self.bound - 1 if self.is_at_most else 1 - value / self.bound
         return max(miss, 0.0)
 
@@ -58,7 +58,7 @@ class Row:
 
     @property
     def shortfall(self) -> float:
-        """By how much the goal is missed, as a part of its bound, or 0 if it is met or not set."""
+        """By what part of its bound the goal is missed; 0 if no goal is missed."""
         if self.goal is None:
             return 0.0
         return self.goal.shortfall(self.figure if self.ratio is None else self.ratio)

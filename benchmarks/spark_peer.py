@@ -1,7 +1,7 @@
 """Provide a plain data source to compare with: it maps files of rows, and yields Arrow or tuples.
 
-The source checks nothing, follows no changes and has no options to select records. So it shows
-about the least cost of any data source that reads its own files. A file has records back to back. A
+The source checks nothing, follows no changes and has no options to select records. So
+hardly any data source that reads its own files can be faster. A file has records back to back. A
 record is `crc, offset, timestamp, size` and the value. A second file has the position of each
 record.
 """

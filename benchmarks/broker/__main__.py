@@ -1,7 +1,7 @@
 """Compare `logstore broker` with Apache Kafka 4.1 on this machine: `make bench-broker`.
 
-Run as `python -m benchmarks.broker [--scale small|full] [--bench-dir DIR] [--only CASE]`. Both have
-the same clients, on the same file system, in turn.
+Run as `python -m benchmarks.broker [--scale small|full] [--bench-dir DIR] [--only CASE]`. The two
+brokers take turns. They have the same clients, and use the same file system.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ from benchmarks.report import REPOSITORY, machine, table
 
 
 def raise_limit() -> None:
-    """Allow this process and its children as many open files as the system permits."""
+    """Let this process and its children open as many files as the system permits."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def make_ours(log_dirs: list[str]) -> Server:
-    """Make this broker; its output goes to a file beside its log dir."""
+    """Make a `logstore broker`; its output goes to a file beside its log dir."""
     return BrokerProcess(log_dirs, os.path.join(os.path.dirname(log_dirs[0]), "output"))
 
 
 def kafka_of(home: Path) -> Callable[[list[str]], Server]:
-    """Give the function that makes a Kafka broker, formatted and not started."""
+    """Return a function that formats log dirs for Kafka, and makes a broker that is not started."""
     return partial(KafkaBroker, home, is_started=False)
 
 
 def stop(number: int, frame: FrameType | None) -> None:
-    """End in order, so that the brokers are ended too."""
+    """End this process in order, so that the brokers end, too."""
     raise KeyboardInterrupt
 
 
 def main() -> int:
-    """Compare, print the table, and say by the exit code whether it could be done."""
+    """Compare and print the table; return exit code 2 if Java or Maven is missing."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.broker", description=__doc__)
     parser.add_argument("--scale", choices=sorted(SCALES), default="full")
     parser.add_argument("--bench-dir", default=os.path.dirname(REPOSITORY))
@@ -76,7 +76,7 @@ def main() -> int:
 
         try:
             measure_all(bench, chosen.only or NAMES, show)
-        finally:  # a case that fails does not take the figures of the others
+        finally:  # if a case fails, print the figures of the other cases
             print(machine(base))
             print(f"{time.strftime('%Y-%m-%d')}, load {load:.1f} before, medians of", end=" ")
             print(f"{bench.scale.rounds} rounds, records of 100 bytes\n")

@@ -24,17 +24,17 @@ START_SECONDS_MAX = 180.0
 
 
 class Server(Protocol):
-    """What both brokers have."""
+    """Declare the members that this broker and Kafka's broker both have."""
 
     address: str
     log_dirs: list[str]
 
     @property
     def pid(self) -> int:
-        """The process that runs."""
+        """The id of the running process."""
 
     def spawn(self) -> float:
-        """Start a process, and give the time of that."""
+        """Start a process, and return the time of its start."""
 
     def is_alive(self) -> bool:
         """Report whether the process runs."""
@@ -45,19 +45,19 @@ class Server(Protocol):
 
 @dataclass(frozen=True)
 class Scale:
-    """Say how much is done; the warm rounds are dropped."""
+    """Define how much work is done; the figures of the warm rounds are dropped."""
 
     warm_rounds: int
     rounds: int
-    small_records: int  # of a round with batches of 16 KiB
-    large_records: int  # of a round with batches of 1 MB, and of a round of fetches
+    small_records: int  # in a round with batches of 16 KiB
+    large_records: int  # in a round with batches of 1 MB, and in a round of fetches
     spread_records: int
     spread_partitions: int
     paced_seconds: float
     flood_seconds: float
     producers: int
     waiting: int
-    partitions: int  # how many partitions there are when the start is measured
+    partitions: int  # how many partitions the store has when a start is measured
 
 
 SCALES = {
@@ -68,23 +68,23 @@ SCALES = {
 
 
 def first_record(server: Server, topic: str = "first") -> float:
-    """Start a server; give the seconds until it acknowledged a first record."""
+    """Start a server; return the seconds until it acknowledged its first record."""
     started = server.spawn()
     return raw.acknowledge_first(server.address, topic, started, START_SECONDS_MAX, server.is_alive)
 
 
 def words_of(command: str, facts: dict[str, Any]) -> list[str]:
-    """Word the call of a client process."""
+    """Build the command line of a client process."""
     return [sys.executable, "-m", "benchmarks.broker.clients", command, json.dumps(facts)]
 
 
 def client_environment() -> dict[str, str]:
-    """Give a client process the import path of this process."""
+    """Return the environment of a client process, with the import path of this process."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join([REPOSITORY, *filter(None, sys.path)])}
 
 
 def client(command: str, server: Server, **facts: Any) -> dict[str, float]:
-    """Run a client process to its end, and give its answer."""
+    """Run a client process to its end, and return its answer."""
     done = subprocess.run(
         words_of(command, {"address": server.address, **facts}), env=client_environment(),
         capture_output=True, text=True, check=False, timeout=CLIENT_SECONDS_MAX,
@@ -97,7 +97,7 @@ def client(command: str, server: Server, **facts: Any) -> dict[str, float]:
 
 @contextmanager
 def topic_of(server: Server, name: str, partitions: int = 1) -> Iterator[None]:
-    """Make a topic for the length of a block."""
+    """Create a topic, and delete it after the block."""
     with raw.RawClient(server.address) as control:
         raw.create_topic(control, name, partitions)
         try:
@@ -107,10 +107,10 @@ def topic_of(server: Server, name: str, partitions: int = 1) -> Iterator[None]:
 
 
 class Bench:
-    """Two brokers that run, and the rows that were measured.
+    """Hold two running brokers, and the rows that were measured.
 
     Attributes:
-        make_ours, make_peer: make a server over new log dirs, which does not run yet.
+        make_ours, make_peer: each makes a server over new log dirs; the server does not run yet.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Bench:
         make_peer: Callable[[list[str]], Server],
         peer_name: str,
     ) -> None:
-        """Start nothing yet; use `running`."""
+        """Start no broker; `running` starts both."""
         self._base = base
         self.scale = scale
         self.make_ours, self.make_peer = make_ours, make_peer
@@ -130,7 +130,7 @@ class Bench:
 
     @contextmanager
     def server(self, make: Callable[[list[str]], Server]) -> Iterator[Server]:
-        """Make a server over a new log dir; at the end it is stopped and its files are removed."""
+        """Make a server over a new log dir; after the block, stop it and remove its files."""
         directory = tempfile.mkdtemp(prefix="run-", dir=self._base)
         try:
             log_dir = os.path.join(directory, "logs")
@@ -145,7 +145,7 @@ class Bench:
 
     @contextmanager
     def running(self) -> Iterator[tuple[Server, Server]]:
-        """Run both servers for the length of a block."""
+        """Run both servers during a block."""
         with self.server(self.make_ours) as ours, self.server(self.make_peer) as peer:
             for server in (ours, peer):
                 first_record(server)
@@ -175,7 +175,7 @@ class Bench:
         """Add a row: the medians of both brokers, and the median of the ratios of the rounds.
 
         Args:
-            is_absolute: the goal is for our figure, and no ratio is shown.
+            is_absolute: whether the goal is for our figure alone; if so, no ratio is shown.
         """
         ours, peers = [one[key] for one, _ in rounds], [other[key] for _, other in rounds]
         ratios = tuple(
@@ -189,13 +189,13 @@ class Bench:
         )  # fmt: skip
 
     def note(self, question: str, unit: str, figure: float, goal: Goal | None = None) -> None:
-        """Add a row of this broker alone."""
+        """Add a row with a figure of this broker alone."""
         self.rows.append(Row(question, unit, figure, goal=goal))
 
 
 @contextmanager
 def used_by(server: Server, found: dict[str, float], amount_bytes: float) -> Iterator[None]:
-    """Record the processor seconds of a server during a block, for each GB of an amount."""
+    """Record how many processor seconds a server uses in a block, per GB of `amount_bytes`."""
     before: Usage = usage_of(server.pid)
     yield
     seconds = usage_of(server.pid).cpu_seconds - before.cpu_seconds

@@ -1,4 +1,4 @@
-"""Measure the cases of `make bench-broker`; each function is a case, and makes some rows."""
+"""Measure the cases of `make bench-broker`; each function measures one case."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ from benchmarks.report import at_least, at_most
 from benchmarks.workload import RECORD_BYTES
 
 Pair = tuple[Server, Server]
-RATE = 2000  # records a second, of the case about latency
-# A topic's largest batch is 1 MiB and 12 bytes; librdkafka estimates sizes, so it gets some room.
+RATE = 2000  # records per second in the case that measures latency
+# A topic accepts batches of at most 1 MiB and 12 bytes. librdkafka only estimates the size of a
+# batch, so the limit that it gets is somewhat lower.
 LARGE_BATCH_BYTES = 1_000_000
 SMALL_BATCH_BYTES = 16 << 10
 
@@ -105,7 +106,7 @@ def latency(bench: Bench, pair: Pair) -> None:
 
 
 def connections(bench: Bench, pair: Pair) -> None:
-    """Measure the ceilings, and many connections that each have one small request under way."""
+    """Measure the ceilings, and the rate of many connections that send small requests."""
     scale = bench.scale
 
     def measure(
@@ -149,7 +150,7 @@ def connections(bench: Bench, pair: Pair) -> None:
 
 
 def memory(bench: Bench, pair: Pair) -> None:
-    """Weigh both processes after all that was done before."""
+    """Measure the memory of both processes after all earlier cases."""
     found = [{"resident": usage_of(server.pid).resident_mib} for server in pair]
     bench.compare(
         "resident memory after the load", "MiB", [(found[0], found[1])], "resident", at_most(0.15)
@@ -157,7 +158,7 @@ def memory(bench: Bench, pair: Pair) -> None:
 
 
 def waiting(bench: Bench, pair: Pair) -> None:
-    """Let many consumers wait for a record at this broker, then write one."""
+    """Let many consumers wait for a record at this broker, then write this record."""
     ours, count = pair[0], bench.scale.waiting
     with topic_of(ours, "awaited"), raw.RawClient(ours.address) as control:
         before = usage_of(ours.pid)
@@ -170,7 +171,7 @@ def waiting(bench: Bench, pair: Pair) -> None:
             assert child.stdin is not None and child.stdout is not None
             if child.stdout.readline() != "waiting\n":
                 raise RuntimeError("the waiting consumers could not connect: see `ulimit -n`")
-            time.sleep(1)  # until the broker has parked the last of them
+            time.sleep(1)  # until the broker has parked all of them
             added = usage_of(ours.pid).resident_mib - before.resident_mib
             batch = raw.batch_of([b"what they wait for"])
             control.call("Produce", **raw.produce_fields("awaited", 0, batch))
@@ -190,7 +191,7 @@ PARTITIONS_PER_TOPIC = 2000
 
 
 def start(bench: Bench) -> None:
-    """Start to the first acknowledged record: without partitions, and with many."""
+    """Measure the time from a start to the first record: without partitions, and with many."""
 
     def fresh(make: Callable[[list[str]], Server]) -> dict[str, float]:
         with bench.server(make) as server:
@@ -232,7 +233,7 @@ NAMES = (*LOADED, "start")
 def measure_all(
     bench: Bench, names: Sequence[str] = NAMES, show: Callable[[str], object] = str
 ) -> None:
-    """Measure the cases of some names; call `show` with the name before each case."""
+    """Measure the named cases; before each case, call `show` with its name."""
     loaded = [name for name in LOADED if name in names]
     if loaded:
         with bench.running() as pair:

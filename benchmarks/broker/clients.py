@@ -1,4 +1,4 @@
-"""Run one client process of confluent-kafka, which produces, produces at a rate, or consumes.
+"""Run one client of confluent-kafka in a process: it produces, produces at a rate, or consumes.
 
 Run as `python -m benchmarks.broker.clients COMMAND '{"address": ..., ...}'`; the answer is one line
 of JSON. Clients measure their own time, so their start is not part of a figure.
@@ -22,7 +22,7 @@ WARM_SHARE = 0.2
 
 
 def settings(address: str) -> dict[str, Any]:
-    """Give what all clients have in common."""
+    """Return the settings that all clients have in common."""
     return {"bootstrap.servers": address, "broker.address.family": "v4", "log_level": 0}
 
 
@@ -41,7 +41,7 @@ class Counter:
             self.seconds.append(message.latency())
 
     def check(self) -> None:
-        """Make sure that each record was acknowledged."""
+        """Raise an error unless each record was acknowledged."""
         if self.failed:
             raise RuntimeError(f"{len(self.failed):,} records failed: {self.failed[0]}")
 
@@ -83,7 +83,7 @@ def produce(
 
 
 def produce_paced(address: str, topic: str, rate: int, seconds: float) -> dict[str, float]:
-    """Produce at a rate with acks=all and without linger; give latencies in ms."""
+    """Produce at a rate with acks=all and without linger; return latencies in ms."""
     from confluent_kafka import Producer
 
     producer = Producer(settings(address) | {"acks": "all", "linger.ms": 0})

@@ -1,6 +1,6 @@
-"""Speak Kafka's protocol over a bare socket, for what the clients' libraries have no call for.
+"""Speak Kafka's protocol over a bare socket, for requests that the clients' libraries cannot send.
 
-The encoder is the broker's own (`broker.wire`). Every version here is also one of Kafka 4.1.
+The encoder is the broker's own (`broker.wire`). Kafka 4.1 accepts all versions that are used here.
 """
 
 from __future__ import annotations
@@ -80,10 +80,10 @@ def frame_of(name: str, number: int, **fields: Any) -> bytes:
 
 
 def checked(*codes: int) -> None:
-    """Raise if a code is not 0.
+    """Raise an error if a code is not 0.
 
     Raises:
-        RequestError: with the code.
+        RequestError: a code is not 0; the message contains the code.
     """
     for code in codes:
         if code:
@@ -118,7 +118,7 @@ def batch_of(values: Iterable[bytes]) -> bytes:
 
 
 def produce_fields(topic: str, partition: int, batch: bytes) -> dict[str, Any]:
-    """Give the fields of a Produce request with acks=all."""
+    """Return the fields of a Produce request with acks=all."""
     request = messages.ProduceRequest
     data = [request.PartitionProduceData(partition, batch)]
     rows = [request.TopicProduceData(name=topic, partition_data=data)]
@@ -126,7 +126,7 @@ def produce_fields(topic: str, partition: int, batch: bytes) -> dict[str, Any]:
 
 
 def fetch_fields(topic: str, partition: int, offset: int, **fields: Any) -> dict[str, Any]:
-    """Give the fields of a Fetch request for one partition."""
+    """Return the fields of a Fetch request for one partition."""
     request = messages.FetchRequest
     place = request.FetchPartition(
         partition=partition, fetch_offset=offset, partition_max_bytes=1 << 20
@@ -138,7 +138,7 @@ def fetch_fields(topic: str, partition: int, offset: int, **fields: Any) -> dict
 def acknowledge_first(
     address: str, topic: str, started: float, give_up: float, is_alive: Callable[[], bool]
 ) -> float:
-    """Produce one record as soon as the broker takes it; give the seconds since `started`.
+    """Produce one record as soon as the broker accepts it; return the seconds since `started`.
 
     The topic is created if it is missing.
 
@@ -154,7 +154,7 @@ def acknowledge_first(
                     return time.perf_counter() - started
                 create_topic(client, topic)
         except (OSError, RequestError):
-            pass  # it does not listen yet, or does not lead the partition yet
+            pass  # the broker does not listen yet, or does not lead the partition yet
         time.sleep(TRY_SECONDS)
     raise RequestError(f"no record was acknowledged within {give_up:g} s")
 

@@ -19,7 +19,7 @@ TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 class Usage(NamedTuple):
-    """Hold what a process used so far: processor time, memory now, and memory at most."""
+    """Hold what a process has used so far: processor time, present memory and peak memory."""
 
     cpu_seconds: float
     resident_mib: float
@@ -27,7 +27,7 @@ class Usage(NamedTuple):
 
 
 def usage_of(pid: int) -> Usage:
-    """Read what a process used, all its threads together."""
+    """Read what all threads of a process have used together."""
     # The name in the second field may contain spaces and brackets; the fields after it cannot.
     fields = Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()
     sizes = dict(
@@ -45,13 +45,13 @@ class BrokerProcess:
 
     Attributes:
         address: where clients connect.
-        exit_code: of the last process that ended, None before.
+        exit_code: the exit code of the last process; None if no process has ended yet.
     """
 
     name = "logstore"
 
     def __init__(self, log_dirs: list[str], output: str) -> None:
-        """Start nothing yet; what the processes print goes to the file `output`."""
+        """Start no process; the file `output` will get what the processes print."""
         self.log_dirs = log_dirs
         self.address = f"127.0.0.1:{free_port()}"
         self.exit_code: int | None = None
@@ -60,7 +60,7 @@ class BrokerProcess:
 
     @property
     def pid(self) -> int:
-        """The process that runs."""
+        """The id of the running process."""
         assert self._child is not None
         return self._child.pid
 
@@ -72,14 +72,15 @@ class BrokerProcess:
     def spawn(self) -> float:
         """Start a process, and return the time of its start; the broker does not serve yet."""
         environment = dict(os.environ)
-        # A user's installation has its bytecode.
+        # Installed packages have bytecode. So the broker may write bytecode, too.
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         command = [sys.executable, "-m", "logstore.cli", "broker"]
         command += ["--log-dirs", ",".join(self.log_dirs)]
         command += ["--listeners", f"PLAINTEXT://{self.address}"]
         with open(self._output, "ab") as output:
             started = time.perf_counter()
-            # In a session of its own, Ctrl-C does not reach it: this process ends it.
+            # The child is in a session of its own, so Ctrl-C does not reach the child. This process
+            # ends the child.
             self._child = subprocess.Popen(
                 command, env=environment, stdin=subprocess.DEVNULL, stdout=output,
                 stderr=subprocess.STDOUT, start_new_session=True,
@@ -87,7 +88,7 @@ class BrokerProcess:
         return started
 
     def start(self, topic: str = "first") -> float:
-        """Start a process; give the seconds until it acknowledged a first record."""
+        """Start a process; return the seconds until it acknowledged its first record."""
         started = self.spawn()
         try:
             return raw.acknowledge_first(
@@ -117,7 +118,7 @@ class BrokerProcess:
             child.send_signal(number)
             child.wait(STOP_SECONDS_MAX)
         except BaseException:
-            child.kill()  # it hangs, or Ctrl-C came while it was ending
+            child.kill()  # the child hangs, or Ctrl-C came during the wait
             child.wait()
             raise
         finally:

@@ -1,7 +1,7 @@
 """Drive a broker over many bare sockets from one thread, with requests that were encoded before.
 
-Such a client needs much less processor time than a broker does. So it finds the broker's ceiling,
-and can hold thousands of connections.
+Such a client needs much less processor time than a broker does. So it can measure the broker's
+ceiling, and can hold thousands of connections.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from broker.wire.frames import decode_response
 
 READ_BYTES = 1 << 18
 FRAME_HEAD = struct.Struct(">i")
-RECORD_HEAD_BYTES = 10  # at most, of what a batch holds for each record of 100 bytes
+RECORD_HEAD_BYTES = 10  # a batch adds at most this to each record of 100 bytes
 NUMBER = 7  # the correlation id of every request
 
 
@@ -38,7 +38,7 @@ class Connection:
         self.socket.setblocking(False)
 
     def fileno(self) -> int:
-        """Name the socket to epoll."""
+        """Return the descriptor of the socket; epoll calls this method."""
         return self.socket.fileno()
 
     def ask(self) -> None:
@@ -127,7 +127,7 @@ def flood(
     batch_bytes: int,
     seconds: float,
 ) -> dict[str, float]:
-    """Produce the same batch over and over with acks=all; give records and requests a second."""
+    """Produce a batch again and again with acks=all; return records and requests per second."""
     pool = [value for values in equal_values() for value in values]
     count = max(batch_bytes // (RECORD_BYTES + RECORD_HEAD_BYTES), 1)
     batch = raw.batch_of(pool[:count])
@@ -155,7 +155,7 @@ def flood(
 
 
 def drain(address: str, topic: str, connections: int, seconds: float) -> dict[str, float]:
-    """Fetch the beginning of a partition over and over; give bytes a second."""
+    """Fetch the beginning of a partition again and again; return bytes per second."""
     fields = raw.fetch_fields(topic, 0, 0, max_wait_ms=0)
     request = raw.frame_of("Fetch", NUMBER, **fields)
     clients = [Connection(address, request) for _ in range(connections)]
@@ -166,7 +166,7 @@ def drain(address: str, topic: str, connections: int, seconds: float) -> dict[st
 
 
 def wait(address: str, topic: str, offset: int, connections: int) -> dict[str, float]:
-    """Let many consumers wait for a record; print a line when all wait, and end when all got it."""
+    """Let many consumers wait for a record; print a line when all wait; end when all got it."""
     fields = raw.fetch_fields(topic, 0, offset, max_wait_ms=300_000)
     request = raw.frame_of("Fetch", NUMBER, **fields)
     clients = []

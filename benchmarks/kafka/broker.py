@@ -65,7 +65,7 @@ class Broker:
 
     @property
     def pid(self) -> int:
-        """The process that runs."""
+        """The id of the running process."""
         assert self._child is not None
         return self._child.pid
 
@@ -181,7 +181,7 @@ class Broker:
         return time.perf_counter() - started
 
     def wait_purged(self) -> None:
-        """Wait until the old copy is removed, because its space and an idle disk are needed."""
+        """Wait until the old copy is removed: the next move needs its space and an idle disk."""
         wait_purged(self.log_dirs, "-delete")
 
     def _ask(self, topic: str, throttle: int) -> subprocess.Popen[bytes]:

@@ -78,7 +78,7 @@ def run_rows(store: LogStore, records: int) -> tuple[float, float]:
 
 
 def run_verify(place: str) -> float:
-    """Verify a Kafka log dir and its indexes in one thread, as `kafka verify` does; give GB/s."""
+    """Verify a Kafka log dir and its indexes in one thread, as `kafka verify` does; return GB/s."""
     with LogStore.open_kafka(place) as store:
         (log,) = [store[key] for key in store]
         started = time.perf_counter()

@@ -71,7 +71,7 @@ class Troubles:
         self._device, self._place = devices[0], places[0]
 
     def of(self, what: str) -> Callable[[], Callable[[], None]]:
-        """Return a function that changes the disk, and that returns a function to undo this."""
+        """Return a function that changes the disk; its result is a function to undo the change."""
         return {
             "healthy": lambda: lambda: None,
             "slow": self._slow,

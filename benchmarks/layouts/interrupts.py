@@ -19,7 +19,7 @@ _asked: list[int] = []
 
 
 def obey() -> None:
-    """From now on, raise KeyboardInterrupt for each of the signals, even if it was ignored."""
+    """From now on, raise KeyboardInterrupt for each of the signals, even an ignored signal."""
     for number in SIGNALS:
         signal.signal(number, _interrupt)
 

@@ -63,8 +63,8 @@ class BrokerConfig:
 
     Attributes:
         listeners: the addresses at which clients connect.
-        advertised_listeners: the addresses that clients are given for the same listeners; "" means
-            the addresses of `listeners`.
+        advertised_listeners: for each listener, the address that the broker sends to clients; ""
+            means the addresses of `listeners`.
         num_partitions: the number of partitions of a new topic, if its creator gives no number.
         auto_create_topics_enable: whether a client that asks for an unknown topic creates it.
         delete_topic_enable: whether clients are allowed to delete topics.
@@ -76,8 +76,8 @@ class BrokerConfig:
         queued_max_request_bytes: the most memory that all requests larger than 64 KiB use together.
         request_arrival_ms: how long a request may take to arrive after its first byte. For each
             64 KiB of its size, a request gets one second more.
-        response_progress_ms: a connection that takes no byte of an answer for this time is closed.
-            So a client that stopped reading does not keep deleted segments on the disk.
+        response_progress_ms: if a client takes no byte of an answer for this time, its connection
+            is closed. So a client that stopped reading does not keep deleted segments on the disk.
         request_stuck_ms: if a request runs longer than this, the broker assumes that a disk hangs,
             and closes the request's connection.
         slow_request_ms: a request that takes longer than this is logged. The time in which the

@@ -12,16 +12,14 @@ the JSON: it counts the writes of the state, and each write names the version th
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
-from cluster.errors import BadZnodeError
 from cluster.registration import NO_BROKER
+from cluster.znode_document import EPOCH_MAX, ID_MAX, ZnodeDocument
 
 STATE_VERSION = 1
 NEVER_UNCLEAN = -1
-ID_MAX = 2**31 - 1
-EPOCH_MAX = 2**63 - 1
 
 
 class State(NamedTuple):
@@ -130,7 +128,7 @@ def parse_state(data: bytes | None, path: str) -> State:
     Raises:
         BadZnodeError: the data is no state. A key that is not known is ignored.
     """
-    document = _Document(data, path)
+    document = ZnodeDocument(data, path)
     version = document.number("version", 0, ID_MAX)
     if version != STATE_VERSION:
         raise document.error(f"version is {version}, and only {STATE_VERSION} can be read")
@@ -158,65 +156,3 @@ def parse_state(data: bytes | None, path: str) -> State:
     if fault := fault_of(state):
         raise document.error(fault)
     return state
-
-
-class _Document:
-    """A JSON object whose values are checked when they are read."""
-
-    def __init__(self, data: bytes | None, path: str) -> None:
-        self._path = path
-        if data is None:
-            raise self.error("has no data")
-        try:
-            values = json.loads(data)
-        except (ValueError, RecursionError) as error:
-            raise self.error(f"is no JSON: {error}") from error
-        if not isinstance(values, dict):
-            raise self.error("is no JSON object")
-        self._values: dict[str, Any] = values
-
-    def error(self, reason: str) -> BadZnodeError:
-        return BadZnodeError(path=self._path, reason=reason)
-
-    def get(self, key: str) -> Any:
-        if key not in self._values:
-            raise self.error(f"{key} is missing")
-        return self._values[key]
-
-    def flag(self, key: str) -> bool:
-        value = self.get(key)
-        if type(value) is not bool:
-            raise self.error(f"{key} is {str(value)[:40]}, neither true nor false")
-        return value
-
-    def number(self, key: str, smallest: int, largest: int) -> int:
-        return self._number(self.get(key), key, smallest, largest)
-
-    def _number(self, value: Any, what: str, smallest: int, largest: int) -> int:
-        if type(value) is not int or not smallest <= value <= largest:
-            shown = str(value)[:40]
-            raise self.error(f"{what} is {shown}, not an integer from {smallest} to {largest}")
-        return value
-
-    def brokers(self, key: str) -> tuple[int, ...]:
-        values = self.get(key)
-        if not isinstance(values, list):
-            raise self.error(f"{key} is no list")
-        return self._distinct([self._number(value, key, 0, ID_MAX) for value in values], key)
-
-    def _distinct(self, brokers: Iterable[int], key: str) -> tuple[int, ...]:
-        found = tuple(brokers)
-        if len(set(found)) != len(found):
-            raise self.error(f"{key} names a broker twice")
-        return found
-
-    def epochs(self, key: str) -> dict[int, int]:
-        values = self.get(key)
-        if not isinstance(values, dict):
-            raise self.error(f"{key} is no object")
-        for name in values:
-            if not (name.isascii() and name.isdigit() and len(name) <= 10):
-                raise self.error(f"{key} has {name[:40]!r} in place of a broker id")
-        brokers = [self._number(int(name), key, 0, ID_MAX) for name in values]
-        epochs = [self._number(value, key, 0, EPOCH_MAX) for value in values.values()]
-        return dict(zip(self._distinct(brokers, key), epochs, strict=True))

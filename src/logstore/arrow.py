@@ -30,7 +30,7 @@ except ImportError as error:
         "Arrow hand-over needs pyarrow: pip install 'logstore[arrow]'", name="pyarrow"
     ) from error
 
-# The Arrow types that are laid out like our columns, each with the type of its cells' starts.
+# The Arrow types that have the same layout as our columns, each with the type of its starts.
 STARTS = {
     pa.binary().id: np.int32,
     pa.string().id: np.int32,

@@ -80,7 +80,7 @@ class LogStoreError(Exception):
         retriable: whether the same call may succeed later. If True, nothing was written.
         is_written: set by an append of encoded batches. True if all batches are in the log, False
             if no batch is, None if this is unknown until the log is opened again. Every exception
-            of such an append has this attribute, except a KeyboardInterrupt before it began.
+            of such an append has this attribute, except a KeyboardInterrupt before its start.
     """
 
     retriable = False

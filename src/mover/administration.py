@@ -34,7 +34,7 @@ Row = dict[str, Any]
 
 
 class RunningMover(Protocol):
-    """List the members of a store's mover that the commands use."""
+    """Declare the members of a mover that the commands use."""
 
     changed: threading.Condition
 
@@ -59,8 +59,9 @@ class RunningMover(Protocol):
 # The arguments of this function are the store, the number of threads and the rate.
 MakeMover = Callable[[LogStore, int, Rate], RunningMover]
 
-# Both references are weak, so they keep neither the store nor its commands in memory. A store
-# refers to its command handlers, the handlers to these commands, and the commands to the store.
+# Keys and values are weak references, so this dict keeps neither a store nor its commands in
+# memory. A store refers to its command handlers. The handlers refer to these commands, and the
+# commands refer to the store.
 _COMMANDS: weakref.WeakKeyDictionary[LogStore, weakref.ref[MoveCommands]] = (
     weakref.WeakKeyDictionary()
 )
@@ -108,7 +109,7 @@ class MoveCommands:
         for verb in ("cancel", "pause", "resume", "retry"):
             handlers[verb] = self._asking(verb)
         for name, handler in handlers.items():
-            admin.unregister(f"move.{name}")  # Ctrl-C may have cut an earlier registration short
+            admin.unregister(f"move.{name}")  # Ctrl-C may have interrupted a registration
             admin.register(f"move.{name}", _unpacked(handler))
 
     @property

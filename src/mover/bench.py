@@ -71,7 +71,7 @@ class MovePhase(Phase):
         waiter.start()
         deadline = time.monotonic() + SECONDS_FACTOR_MAX * self.case.seconds
         self._append(moving, lambda: done.is_set() or time.monotonic() > deadline)
-        # A cancelled move has no copy any more, and its `bytes_done` is 0. So read it first.
+        # A cancelled move has no copy any more, and `bytes_done` is 0. So read `bytes_done` first.
         copied_bytes, stopped_ns = move.bytes_done, time.perf_counter_ns()
         move.cancel()  # no effect on a move that is done
         waiter.join()

@@ -94,7 +94,7 @@ class Job:
         """Move the replica.
 
         Raises:
-            StoppedError: the move was asked to pause or to cancel.
+            StoppedError: a caller paused or cancelled the move.
             LogStoreError: the move failed.
         """
         self.begin()
@@ -204,7 +204,7 @@ class Job:
         self.move.bytes_done = 0
 
     def _keep_for_nobody(self) -> None:
-        """Keep the copy, because it may be the better copy, but ensure that it is never resumed."""
+        """Keep the copy, which may be better than the source; ensure that no move resumes it."""
         with suppress(LogStoreError):
             self.target.disown()
         self.replicas.copies.moves.pop(self.move.key, None)

@@ -56,7 +56,7 @@ class MoveProgress(NamedTuple):
 
 
 class Controller(Protocol):
-    """List the methods of a mover that its moves call."""
+    """Declare the methods of a mover that its moves call."""
 
     changed: threading.Condition
 
@@ -195,7 +195,7 @@ class Move:
 
     @uninterruptible
     def _wait_until(self, deadline: float) -> bool:
-        """Wait up to `LOOK_SECONDS`, because Ctrl-C is blocked; return True to end `wait`."""
+        """Wait at most `LOOK_SECONDS`, because this blocks Ctrl-C; return True to end `wait`."""
         seconds = max(0.0, deadline - time.monotonic())
         with self._changed:
             is_over = self._changed.wait_for(
@@ -301,7 +301,7 @@ class Move:
 
     @property
     def is_ending(self) -> bool:
-        """Report whether a caller cancels, or has cancelled, the move while no thread runs it."""
+        """Report whether a caller began to cancel the move at a time when no thread ran it."""
         return self._is_ending
 
     @property

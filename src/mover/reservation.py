@@ -20,7 +20,7 @@ INDEX_SHARE = 256  # this many bytes of batches need one byte of index files (an
 
 
 class Occupant(Protocol):
-    """List the attributes of a move that decide how much room the move needs."""
+    """Declare the attributes of a move that decide how much room the move needs."""
 
     topic: str
     partition: int

@@ -44,7 +44,7 @@ def partitions_of(
 
 
 class ChangeReplicaDirResponse:
-    """Hold the results of a request, some of which are perhaps not known yet.
+    """Hold the results of a request; some results may not be known yet.
 
     Attributes:
         moves: the move of each partition whose move was begun; such a move may still run.

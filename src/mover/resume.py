@@ -47,7 +47,7 @@ AWAY = (LogDirOfflineError, LogDirSuspectError, ReplicaOfflineError)
 
 
 class Left(NamedTuple):
-    """Describe an unfinished move that no thread runs; `target` is None if it is missing."""
+    """Describe an unfinished move without a thread; `target` is None if its log dir is missing."""
 
     key: TopicPartition
     log: Log
@@ -98,7 +98,7 @@ def _path_of(move: Move) -> str:
 
 
 def _left_moves(replicas: Replicas, moves: Iterable[Move]) -> Iterator[Left]:
-    """Find moves to resume or to fail; each replica is reserved until the next move is yielded."""
+    """Yield the moves that must be resumed or FAILED; the yielded move's replica is reserved."""
     errors = {move.move_id: move.error for move in moves if move.state is MoveState.FAILED}
     by_id = {log_dir.directory_id: log_dir for log_dir in replicas.log_dirs}
     for key, (log, source) in sorted(replicas.opened.items()):

@@ -117,7 +117,7 @@ def test_after_an_unclean_election_the_records_are_kept(
     """Only if the election is newer than the last record (P9, P16)."""
     replica = following(unclean_epoch=unclean_epoch)
     effects = handle(replica, FetchAnswer(FETCH, 1, None, (0, 0)), 0)
-    assert (effects == [TruncateTo(0, 2)]) is is_allowed
+    assert (effects == [TruncateTo(0, 3)]) is is_allowed
     assert replica.high_watermark == (0 if is_allowed else 2)
 
 

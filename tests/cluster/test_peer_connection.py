@@ -137,6 +137,27 @@ def test_a_port_that_refuses_means_that_the_process_is_gone() -> None:
         ask(connection)
 
 
+def test_regression_a_close_takes_no_descriptor_from_a_thread_that_reads() -> None:
+    """The thread was about to read, and its descriptor was already another connection's."""
+    with peer(lambda *_: None) as address:
+        connection = connect(*address)
+        used: list[socket.socket] = []
+        exchange = connection._exchange
+
+        def about_to_read(
+            connected: socket.socket, frame: bytes | bytearray, deadline: float
+        ) -> memoryview:
+            used.append(connected)
+            connection.close()
+            assert connected.fileno() >= 0, "the descriptor was given back while it is in use"
+            return exchange(connected, frame, deadline)
+
+        connection._exchange = about_to_read  # type: ignore[method-assign]
+        with pytest.raises(PeerError):
+            ask(connection)
+        assert used[0].fileno() == -1
+
+
 def test_a_close_ends_a_running_request() -> None:
     """At once, and later requests are refused."""
     reached = threading.Event()

@@ -94,7 +94,7 @@ def test_nothing_is_told_without_a_table(tables: Tables, gone: str) -> None:
 
 def test_the_tables_of_this_system_can_be_read() -> None:
     """The kernel's has no size that could be asked for, and is read all the same."""
-    assert "/" in mount_points(mounts._read("/proc/self/mounts"))
+    assert "/" in mount_points(mounts.read_table("/proc/self/mounts"))
 
 
 def dirs_of(base: Path) -> list[str]:

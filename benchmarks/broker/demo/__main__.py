@@ -37,7 +37,8 @@ def run(directory: str, parts: Sequence[Flights]) -> bool:
     try:
         summary.show_start(page, server.start(), server.usage)
         with raw.RawClient(server.address) as client:
-            # The flights are of 2013: by default they would be deleted after a week.
+            # The records have timestamps of 2013. With the default retention of a week, the broker
+            # would delete them.
             raw.create_topic(client, TOPIC, len(parts), retention_ms="-1")
         loaded = steps.load(server, producing, group)
         summary.show_load(page, loaded)
@@ -79,12 +80,12 @@ def thinned(parts: Sequence[Flights], step: int) -> list[Flights]:
 
 
 def stop(number: int, frame: FrameType | None) -> None:
-    """End in order, as on Ctrl-C: the broker is ended, and its files are removed."""
+    """End this process in order, as after Ctrl-C: the broker ends, and its files are removed."""
     raise KeyboardInterrupt
 
 
 def main() -> int:
-    """Run the demo in a directory of its own; give the exit code."""
+    """Run the demo in a directory of its own; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.broker.demo", description=__doc__)
     parser.add_argument("--scale", choices=sorted(SHARES), default="full")
     chosen = parser.parse_args()

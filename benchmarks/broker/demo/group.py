@@ -20,10 +20,10 @@ CATCH_UP_SECONDS_MAX = 60.0
 
 
 class Group:
-    """The members of the group, and what they got together.
+    """Hold the members of the group, and the records that all members got.
 
     Attributes:
-        received: the comparison of every record.
+        received: compares each record that a member got with its flight.
         commits: for each partition, the last offset whose commit was acknowledged.
         shares: the number of records that each member got.
         assigned: the number of partitions that each member has.
@@ -61,7 +61,7 @@ class Group:
         self._members.clear()
 
     def wait_assigned(self) -> None:
-        """Wait until the members share all partitions, and each has one at least."""
+        """Wait until all partitions are assigned, and each member has at least one partition."""
         self._wait(
             lambda: all(self.assigned) and sum(self.assigned) == len(self.commits),
             lambda: f"the members have {self.assigned} of {len(self.commits)} partitions",
@@ -114,7 +114,7 @@ class Group:
                 messages = [
                     message
                     for message in consumer.consume(TAKE_RECORDS, WAIT_SECONDS)
-                    if message.error() is None  # while the broker is away, some carry an error
+                    if message.error() is None  # without the broker, some messages are errors
                 ]
                 unsaved |= self.received.take(messages)
                 self.shares[number] += len(messages)
@@ -133,7 +133,7 @@ class Group:
         except KafkaException as error:
             if self._stop.is_set() or not is_passing(error):
                 raise
-            return False  # the broker is away; the next turn commits again
+            return False  # the broker is down; the next turn commits again
         if any(row.error is not None for row in rows):
             return False
         for partition, end in ends.items():
@@ -142,12 +142,12 @@ class Group:
 
 
 def is_passing(error: KafkaException) -> bool:
-    """Report whether an error says only that the broker is away for a moment."""
+    """Report whether an error only means that the broker is down for a moment."""
     return bool(error.args[0].retriable()) or error.args[0].code() < 0
 
 
 def settings(address: str) -> dict[str, Any]:
-    """Give the configuration of a member."""
+    """Return the configuration of a member."""
     return {
         "bootstrap.servers": address,
         "group.id": GROUP,
@@ -156,5 +156,5 @@ def settings(address: str) -> dict[str, Any]:
         "fetch.queue.backoff.ms": 5,  # by default, a full queue stops the fetches for a second
         "reconnect.backoff.ms": 20,
         "reconnect.backoff.max.ms": 200,
-        "log_level": 0,  # the kill is made on purpose
+        "log_level": 0,  # the demo kills the broker, so errors are expected
     }

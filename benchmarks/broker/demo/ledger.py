@@ -1,7 +1,7 @@
 """Record which flights were acknowledged and which the group got; compare each with its flight.
 
 The producer is idempotent and keeps the order of each partition. So flight `n` of an airport must
-be at offset `n` of the airport's partition, whatever happened to the broker between.
+be at offset `n` of the airport's partition, even after a kill of the broker.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Ledger:
     Attributes:
         acknowledged: for each partition, the number of flights that were acknowledged, in order.
         misplaced: acknowledged flights whose offset is not their number.
-        errors: what failed deliveries said.
+        errors: the errors of failed deliveries.
         first_after: when the first flight was acknowledged after `watch` was called.
     """
 
@@ -73,7 +73,7 @@ class Received:
         self.records = self.repeated = self.skipped = self.wrong = 0
 
     def take(self, messages: Iterable[Any]) -> dict[int, int]:
-        """Compare records; return the next offset of each partition that they are from."""
+        """Compare records; return the next offset of each partition with such records."""
         with self._lock:
             ends = {}
             for message in messages:
@@ -100,12 +100,12 @@ class Received:
 
     @property
     def is_good(self) -> bool:
-        """Report whether each record came once, in order, and is its flight."""
+        """Report whether each record came once and in order, and equals its flight."""
         return self.repeated == self.skipped == self.wrong == 0
 
 
 def checksums_by_key(parts: Sequence[Flights], ends: Sequence[int]) -> Counter[bytes]:
-    """Sum the checksums of the values of each key, of all flights below `ends`."""
+    """For each key, sum up the checksums of the values of all flights below `ends`."""
     sums: Counter[bytes] = Counter()
     for flights, end in zip(parts, ends, strict=True):
         for key, value in zip(flights.keys[:end], flights.values[:end], strict=True):

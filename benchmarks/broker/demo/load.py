@@ -18,7 +18,7 @@ POLL_SECONDS = 0.1  # Ctrl-C waits for this long, because a poll cannot be inter
 
 
 class Load:
-    """The producer, and how far it is. The airports take turns."""
+    """Produce the flights of each airport in turn, and record how many were sent."""
 
     def __init__(self, address: str, parts: Sequence[Flights]) -> None:
         self.parts = parts
@@ -34,7 +34,7 @@ class Load:
                 # After the kill, the client tries again soon. The default is up to ten seconds.
                 "reconnect.backoff.ms": 20,
                 "reconnect.backoff.max.ms": 200,
-                "log_level": 0,  # the kill is made on purpose
+                "log_level": 0,  # the demo kills the broker, so errors are expected
             }
         )
 
@@ -87,6 +87,6 @@ class Load:
                 raise RuntimeError(f"{left:,} flights were not acknowledged for a minute")
 
     def stop(self) -> None:
-        """End the producer without a wait for what is not acknowledged."""
+        """End the producer; do not wait for flights that are not acknowledged."""
         self._producer.purge()
         self._producer.flush(0)

@@ -35,7 +35,7 @@ class Loaded(NamedTuple):
     seconds: float
     consumed_seconds: float
     shares: list[int]
-    used: Usage  # its processor time is of this step only
+    used: Usage  # the processor time is that of this step alone
 
 
 class Moved(NamedTuple):
@@ -142,7 +142,7 @@ def watch_move(
     target: str,
     show: Callable[[float, int, int], object],
 ) -> bool:
-    """Look at a move until it ends; return whether the replica is in the target."""
+    """Watch a move until it ends; return whether the replica is in the target."""
     deadline, shown = time.monotonic() + MOVE_SECONDS_MAX, 0.0
     while time.monotonic() < deadline:
         rows = [
@@ -210,7 +210,7 @@ def go_on(producing: Load, group: Group) -> int:
 
 
 def check(server: BrokerProcess, producing: Load) -> tuple[Checked, Usage]:
-    """Read every record with a consumer of its own, stop the broker, and verify its store."""
+    """Read every record with a separate consumer, stop the broker, and verify its store."""
     started = time.perf_counter()
     received = read_all(server.address, producing.parts, producing.ledger.acknowledged)
     seconds = time.perf_counter() - started

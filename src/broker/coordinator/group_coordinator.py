@@ -96,7 +96,8 @@ class GroupCoordinator:
                 partial(self.topic.log, number), self._settings, self._draw_id, self.now,
                 self._scheduler.submit, self._watch_all,
             )  # fmt: skip
-            shard = self._shards.setdefault(number, made)  # the first shard stays
+            # If another thread has made this shard meanwhile, use that one.
+            shard = self._shards.setdefault(number, made)
         return shard
 
     def shard_of(self, name: str) -> Shard:

@@ -59,7 +59,7 @@ class OffsetsTopic:
         self._clock = clock
         self._count = 0
         self._retry_at = 0.0  # no missing partition is created before this time
-        self._spread_over: frozenset[str] = frozenset()  # where the number was last written
+        self._spread_over: frozenset[str] = frozenset()  # the log dirs that have the number
         self._creating = threading.Lock()
 
     @property
@@ -89,7 +89,7 @@ class OffsetsTopic:
         return self._count
 
     def _create(self, topic: Topic | None) -> None:
-        """Create the missing partitions; if some exist, do not wait for another thread."""
+        """Create the missing partitions; if the topic exists, do not wait for another thread."""
         if topic is not None and self._clock() < self._retry_at:
             return
         if not self._creating.acquire(timeout=LOCK_SECONDS if topic is None else 0.0):

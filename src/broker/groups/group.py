@@ -129,9 +129,9 @@ class Group:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         fault = self.fault_of_member(member_id, instance_id)
         if fault is ErrorCode.FENCED_INSTANCE_ID and generation > self.generation:
-            # A crash came before this generation and its member ids were written to the log. So the
-            # request comes from the newer process. A process that is fenced would end. A process
-            # whose member id is unknown joins again.
+            # The broker crashed before it wrote this generation and its member ids to the log. So
+            # this process is the newest one of its instance. FENCED_INSTANCE_ID would end the
+            # process. After UNKNOWN_MEMBER_ID the process joins again.
             return ErrorCode.UNKNOWN_MEMBER_ID
         if not fault and generation != self.generation:
             return ErrorCode.ILLEGAL_GENERATION

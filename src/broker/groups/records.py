@@ -25,7 +25,7 @@ from broker.wire.messages import (
 )
 
 OFFSET_KEYS, GROUP_KEY = (0, 1), 2  # the versions of keys of offsets and of groups
-VALUE_VERSION = 3  # for the values of offsets and of groups; Kafka reads this version since 2.3
+VALUE_VERSION = 3  # for the values of offsets and of groups; Kafka 2.3 and later read this version
 VALUE_VERSION_MAX = 4
 TOPIC_ID_VERSION = 4  # only this version of an offset's value has a topic id; Kafka 4.1 writes it
 ENDING_VERSION = 1  # only this version of an offset's value has an expiry time

@@ -28,7 +28,7 @@ class CloseConnectionError(Exception):
 
 
 class Client:
-    """Describe the client of one connection; only this client's requests change an attribute.
+    """Describe the client of one connection; only requests of this client change the attributes.
 
     Attributes:
         endpoint: the address at which this client reaches the broker.

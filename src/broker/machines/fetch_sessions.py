@@ -89,7 +89,7 @@ class Opened(NamedTuple):
         error: the error of the whole request. If there is an error, `partitions` is empty.
         is_full: whether the answer names every partition.
         session: the session of the request; None if the request has no session, or begins one.
-        is_new: whether the answer is to make a new session.
+        is_new: whether the answer must begin a new session.
     """
 
     error: ErrorCode

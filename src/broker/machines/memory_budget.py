@@ -27,7 +27,10 @@ class MemoryBudget(Generic[Holder]):
         self._queue: OrderedDict[Holder, int] = OrderedDict()
 
     def take(self, holder: Holder, size_bytes: int) -> bool:
-        """Reserve bytes; return False if the holder must wait until a `release` returns it."""
+        """Reserve bytes; if there is no room, put the holder into the queue and return False.
+
+        When the bytes of a queued holder are reserved later, `release` returns the holder.
+        """
         assert 0 <= size_bytes <= self.limit_bytes
         assert holder not in self._held and holder not in self._queue
         if self._queue or self.taken_bytes + size_bytes > self.limit_bytes:

@@ -64,8 +64,8 @@ class Connection:
         phase: RUNNING while a thread owns the connection.
         busy_since: when the running request began; 0.0 if no request runs.
         is_hung_up: whether the client has stopped sending; set only while a request waits.
-        deadline: when the connection is closed, or its pending request answered, unless a thread
-            claims the connection earlier.
+        deadline: the time at which the connection is closed, or its pending request is answered. If
+            a thread claims the connection earlier, neither happens.
         sent_bytes: how many bytes were sent to the client in all.
         sent_since: when bytes were sent last.
         arriving_since: when the first byte of an incomplete frame arrived.

@@ -182,7 +182,7 @@ class Server:
         self.cut_stuck(self.config.request_stuck_ms / 1000, now)
 
     def cut_stuck(self, seconds: float, now: float | None = None) -> None:
-        """Cut connections whose request has run for `seconds`: it hangs in a call to a disk."""
+        """Cut connections whose requests have run for `seconds`: such requests hang in a disk."""
         since = (time.monotonic() if now is None else now) - seconds
         for connection in self._snapshot():
             if 0.0 < connection.busy_since < since:

@@ -32,7 +32,7 @@ from logstore import LogStoreError, UnknownPartitionError
 
 TOPIC, BROKER = 2, 4  # types of resources
 
-# Keys of the broker that are the defaults of topics, with the topic's key.
+# The keys of the broker that set defaults of topics, each with the key of the topic's setting.
 TOPIC_DEFAULTS = {
     "compression.type": "compression.type",
     "log.retention.ms": "retention.ms",

@@ -142,7 +142,7 @@ def answer_heartbeat(call: Call) -> Answer:
         )
     except CoordinatorError as error:
         code = code_for_member(error)
-        if code is LOADING:  # as in Kafka, because some clients end after error 14 to a heartbeat
+        if code is LOADING:  # as in Kafka: some clients end if a heartbeat gets error 14
             code = ErrorCode.NONE
     return call.answer(HeartbeatResponse(error_code=code))
 

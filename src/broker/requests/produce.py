@@ -157,7 +157,7 @@ def _is_early(appended: _Appended) -> bool:
 
 
 def _check_all_written(topics: list[tuple[Any, list[_Appended]]]) -> None:
-    """Raise CloseConnectionError if an append failed, because the client wants no answer."""
+    """Raise CloseConnectionError if an append failed: no answer can report the failure."""
     for appended in _rows_of(topics):
         if appended.row.error_code:
             code = ErrorCode(appended.row.error_code)

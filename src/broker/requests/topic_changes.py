@@ -52,7 +52,7 @@ def fault_of_name(name: str) -> ErrorCode:
 
 
 def colliding(services: Services, name: str) -> str | None:
-    """Find a topic whose name is the same if "." and "_" are; Kafka's metrics would mix them up."""
+    """Find a topic whose name differs only in "." and "_"; Kafka's metrics treat them as equal."""
     if "." not in name and "_" not in name:
         return None
     wanted = name.replace(".", "_")
@@ -141,7 +141,7 @@ def _plan_of(services: Services, asked: Any) -> _Plan:
 
 
 def _partition_count(services: Services, asked: Any) -> int:
-    """Return how many partitions a new topic has; raise `_RefusedError` if that is refused."""
+    """Return how many partitions a new topic has; raise `_RefusedError` for a wrong number."""
     replicas = list(services.leadership.replica_ids)
     if asked.assignments:
         if asked.num_partitions != -1 or asked.replication_factor != -1:

@@ -28,7 +28,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from cluster.errors import BrokerIdError
-from cluster.state import ID_MAX
+from cluster.znode_document import ID_MAX
 
 RESERVED_ID_MAX = 1000  # reserved.broker.max.id: larger ids come from the sequence
 

@@ -91,8 +91,9 @@ def follow_high_watermark(replica: Replica) -> None:
 def truncate(replica: Replica, offset: int) -> None:
     """Remove the records from an offset on, but none that may have been acknowledged.
 
-    Below the high watermark, records go only after an election that may have lost records, and then
-    they are kept in a file.
+    Below the high watermark, records go only after an election that may have lost records. Then all
+    that is cut is kept in a file: after a death, the replica's high watermark may be too low to
+    tell what was acknowledged.
     """
     if offset < replica.high_watermark and not may_lose(replica):
         replica.role = Role.NONE
@@ -103,7 +104,8 @@ def truncate(replica: Replica, offset: int) -> None:
             )
         )
         return
-    replica.emit(TruncateTo(offset, max(offset, replica.high_watermark)))
+    keep_below = replica.log.end if may_lose(replica) else offset
+    replica.emit(TruncateTo(offset, max(offset, keep_below)))
     replica.log.truncate(offset)
     replica.copy += 1
     replica.leader_high_watermark = 0

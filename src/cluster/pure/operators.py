@@ -9,7 +9,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 from cluster.pure.control_exchange import CreateTopic, TopicConfig
 from cluster.registration import NO_BROKER, Registration
-from cluster.state import ID_MAX, State
+from cluster.state import State
+from cluster.znode_document import ID_MAX
 
 
 def fault_of_min(min_isr: int) -> str:

@@ -10,7 +10,7 @@ from cluster.errors import BadRequestError
 from cluster.pure.attest import Host
 from cluster.run.hosted_replicas import HostedReplicas
 from cluster.wire.roles import decode_roles, encode_role_answers
-from cluster.wire.stops import decode_stops
+from cluster.wire.stops import decode_stops, encode_stop_answers
 
 
 def answer_roles(message: Any, host: Host, replicas: HostedReplicas) -> Any:
@@ -28,11 +28,11 @@ def answer_roles(message: Any, host: Host, replicas: HostedReplicas) -> Any:
 
 
 def answer_stops(message: Any, host: Host, replicas: HostedReplicas) -> Any:
-    """Delete replicas; the answer comes before the deletion ends."""
+    """Delete replicas; a row without an error says that nothing is left of a replica."""
     if message.broker_epoch != host.broker_epoch:
         return StopReplicaResponse(ErrorCode.STALE_BROKER_EPOCH)
     try:
-        replicas.stop(decode_stops(message))
+        stops = decode_stops(message)
     except BadRequestError:
         return StopReplicaResponse(ErrorCode.INVALID_REQUEST)
-    return StopReplicaResponse()
+    return encode_stop_answers(stops, replicas.stop(stops))

@@ -20,7 +20,14 @@ from cluster.pure import partition
 from cluster.pure.attest import Host
 from cluster.pure.replica import LAG_SECONDS_MAX, Replica, Role
 from cluster.registration import NO_BROKER, NO_TOPIC, TopicIdentity
-from cluster.requests import FetchAnswer, FollowerFetch, LeaderAndIsr, RoleAnswer
+from cluster.requests import (
+    FetchAnswer,
+    FollowerFetch,
+    LeaderAndIsr,
+    RoleAnswer,
+    StopAnswer,
+    StopReplica,
+)
 from cluster.run.log_spans import spans_of
 from cluster.wire.topic_ids import bytes_of, text_of
 from logstore import AppendInfo, Log, LogConfig, LogStore, LogStoreError, UnknownPartitionError
@@ -108,7 +115,7 @@ class HostedReplica:
         self._log: Log | None = None
         # What the event that is being handled gave to the caller.
         self._is_asked = False
-        self._answer: RoleAnswer | None = None
+        self._answer: RoleAnswer | StopAnswer | None = None
         self._served: Served | None = None
         self._fetch: tuple[int, FollowerFetch] | None = None
 
@@ -174,10 +181,19 @@ class HostedReplica:
 
     def obey(self, role: LeaderAndIsr) -> RoleAnswer | None:
         """Take a role from the controller; None if the request is not for this incarnation."""
+        answer = self._ask(role)
+        return answer if isinstance(answer, RoleAnswer) else None
+
+    def stop(self, request: StopReplica) -> StopAnswer | None:
+        """Delete the replica; None if something of the topic may be left."""
+        answer = self._ask(request)
+        return answer if isinstance(answer, StopAnswer) else None
+
+    def _ask(self, request: LeaderAndIsr | StopReplica) -> RoleAnswer | StopAnswer | None:
         with self._lock:
             self._is_asked, self._answer = True, None
             try:
-                self._handle(role)
+                self._handle(request)
             finally:
                 self._is_asked = False
             answer, self._answer = self._answer, None
@@ -222,7 +238,7 @@ class HostedReplica:
 
     def _carry_out(self, effect: Any) -> None:
         match effect:
-            case x.SendToController(RoleAnswer() as answer) if self._is_asked:
+            case x.SendToController(RoleAnswer() | StopAnswer() as answer) if self._is_asked:
                 self._answer = answer
             case x.SendToController(request):
                 self._outbox.to_controller(self.name, request)

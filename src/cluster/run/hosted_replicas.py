@@ -17,7 +17,7 @@ from typing import Any
 
 from cluster.pure.attest import Host
 from cluster.pure.replica import Role
-from cluster.requests import RoleAnswer
+from cluster.requests import RoleAnswer, StopAnswer
 from cluster.run.dir_workers import DirWorkers, wait_for
 from cluster.run.hosted_replica import HostedReplica
 from cluster.wire.follower_fetches import PartitionId
@@ -59,6 +59,13 @@ class HostedReplicas:
         """Read the replicas that the log dirs have, without roles."""
         for place in places:
             self._replica(place).open()
+
+    def open_new(self, places: Iterable[Place]) -> None:
+        """Read the replicas that have no log yet; the others keep their roles."""
+        for place in places:
+            replica = self._replica(place)
+            if replica.log is None:
+                replica.open()
 
     def at(self, name: str, number: int) -> HostedReplica | None:
         """Find a replica by its topic's name."""
@@ -103,11 +110,20 @@ class HostedReplicas:
         told = [one for group in groups.values() for one in group]
         return [one.answer for one in told if one.answer is not None]
 
-    def stop(self, stops: Iterable[NamedStop]) -> None:
-        """Delete replicas, in the threads of their log dirs."""
+    def stop(self, stops: Iterable[NamedStop], seconds: float = OBEY_SECONDS) -> list[StopAnswer]:
+        """Delete replicas; return the answers about those of which nothing is left."""
+        answers: list[StopAnswer] = []
+
+        def stop(replica: HostedReplica, one: NamedStop) -> None:
+            if (answer := replica.stop(one.stop)) is not None:
+                answers.append(answer)
+
+        pieces = []
         for one in stops:
             replica = self._replica((one.name, one.stop.partition))
-            self._workers.submit(replica.dir_id, partial(replica.tell, one.stop))
+            pieces.append(self._workers.submit(replica.dir_id, partial(stop, replica, one)))
+        wait_for(pieces, seconds)
+        return list(answers)
 
     def tell_all(self, event: Any, of: Callable[[HostedReplica], bool] = lambda _: True) -> None:
         """Tell an event to replicas, in the threads of their log dirs."""

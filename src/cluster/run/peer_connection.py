@@ -2,6 +2,10 @@
 
 The connection is made by the first request. After any error it is closed, and the next request
 makes a new one, so an answer is never taken for the answer to another request.
+
+Only the thread that asks closes the socket. Another thread only shuts it down: if it closed the
+socket, the number of the descriptor could be given out again, and a thread that is just about to
+read would read from a connection of somebody else.
 """
 
 from __future__ import annotations
@@ -50,8 +54,8 @@ class PeerConnection:
         self._frame_bytes_max = frame_bytes_max
         self._numbers = itertools.count(1)
         self._socket: socket.socket | None = None
-        self._lock = threading.Lock()  # guards `_socket` and `_is_closed` against `close`
-        self._is_closed = False
+        self._lock = threading.Lock()  # guards the three fields against `close`
+        self._is_closed = self._is_asking = False
 
     def __repr__(self) -> str:
         return f"<PeerConnection {self.address}>"
@@ -59,7 +63,10 @@ class PeerConnection:
     @property
     def address(self) -> str:
         """The host and the port of the broker, as it is known now."""
-        host, port = self._where()
+        try:
+            host, port = self._where()
+        except OSError as error:
+            return f"an unknown address ({error})"
         return f"{host}:{port}"
 
     def ask(self, key: int, version: int, message: Any, seconds: float) -> Any:
@@ -75,6 +82,8 @@ class PeerConnection:
         """
         number = next(self._numbers) & 0x7FFFFFFF
         frame = encode_request(key, version, number, self._client_id, message)
+        with self._lock:
+            self._is_asking = True
         try:
             connected = self._connected()
             answer = self._exchange(connected, frame, time.monotonic() + seconds)
@@ -86,18 +95,31 @@ class PeerConnection:
             if isinstance(error, (OSError, WireError)):
                 raise self._converted(error) from error
             raise
+        finally:
+            with self._lock:
+                self._is_asking, is_closed = False, self._is_closed
+            if is_closed:
+                self._disconnect()
         return decoded
 
     def close(self) -> None:
         """Close the connection for good; a running `ask` fails."""
         with self._lock:
             self._is_closed = True
-        self._disconnect()
+            if self._is_asking and self._socket is not None:
+                with suppress(OSError):  # wakes the thread that reads, which closes the socket
+                    self._socket.shutdown(socket.SHUT_RDWR)
+            is_asking = self._is_asking
+        if not is_asking:
+            self._disconnect()
 
     def _connected(self) -> socket.socket:
         """Give the connection, or make one."""
-        if (known := self._socket) is not None:
-            return known
+        with self._lock:
+            if self._is_closed:
+                raise self._error("the connection was closed by this broker")
+            if self._socket is not None:
+                return self._socket
         made = socket.create_connection(self._where(), self._connect_seconds)
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with self._lock:
@@ -129,8 +151,6 @@ class PeerConnection:
         with self._lock:
             known, self._socket = self._socket, None
         if known is not None:
-            with suppress(OSError):  # wakes a thread that reads
-                known.shutdown(socket.SHUT_RDWR)
             known.close()
 
     def _converted(self, error: OSError | WireError) -> PeerError:

@@ -10,9 +10,10 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from broker.wire.messages import StopReplicaRequest
+from broker.wire.error_codes import ErrorCode
+from broker.wire.messages import StopReplicaRequest, StopReplicaResponse
 from cluster.errors import BadRequestError
-from cluster.requests import StopReplica
+from cluster.requests import StopAnswer, StopReplica
 from cluster.wire.roles import Controlling
 from cluster.wire.topic_ids import bytes_of, identity_of
 
@@ -80,3 +81,37 @@ def decode_stops(message: Any) -> list[NamedStop]:
             )
             stops.append(NamedStop(topic.topic_name, stop))
     return stops
+
+
+def encode_stop_answers(stops: Iterable[NamedStop], answers: Iterable[StopAnswer]) -> Any:
+    """Write of which replicas nothing is left; the others have an error, and are asked again."""
+    places = {(one.topic.topic_id, one.partition, one.version) for one in answers}
+    Row = StopReplicaResponse.StopReplicaPartitionError  # noqa: N806 - a class
+    return StopReplicaResponse(
+        partition_errors=[
+            Row(
+                one.name,
+                one.stop.partition,
+                ErrorCode.NONE
+                if (one.stop.topic.topic_id, one.stop.partition, one.stop.version) in places
+                else ErrorCode.KAFKA_STORAGE_ERROR,
+            )
+            for one in stops
+        ]
+    )
+
+
+def decode_stop_answers(message: Any, asked: Iterable[NamedStop], broker: int) -> list[StopAnswer]:
+    """Read of which of the replicas that were asked for nothing is left on a broker."""
+    if message.error_code != ErrorCode.NONE:
+        return []
+    gone = {
+        (row.topic_name, row.partition_index)
+        for row in message.partition_errors
+        if row.error_code == ErrorCode.NONE
+    }
+    return [
+        StopAnswer(one.stop.topic, one.stop.partition, broker, one.stop.version)
+        for one in asked
+        if (one.name, one.stop.partition) in gone
+    ]

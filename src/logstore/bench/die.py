@@ -28,7 +28,7 @@ def end_with_parent() -> None:
 
 
 def main(size_bytes: int, store_dirs: list[str]) -> None:
-    """Append `size_bytes` over all log dirs, and end the process without closing the store."""
+    """Append `size_bytes` in total to all log dirs; end the process without closing the store."""
     store = LogStore.open(store_dirs, admin_socket=False)
     case = Case("append", 100, 640)  # batches of 64 KB
     logs = make_logs(store, case)

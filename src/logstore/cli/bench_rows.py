@@ -101,8 +101,8 @@ def moving(bed: Bed, case: Case) -> Any:
 def layout_of(paths: list[str]) -> Layout:
     """Describe directories on file systems that also have other files.
 
-    The free bytes of such a file system do not show the cost of a layout. So the sizes count as
-    unknown.
+    On such a file system, the free bytes do not show how much space a layout needs. So the sizes
+    count as unknown.
     """
     disks = {files.stat(path).st_dev for path in paths}
     note = "" if len(disks) == len(paths) else "several of the directories are on one file system"

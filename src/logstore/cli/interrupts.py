@@ -48,9 +48,9 @@ class Interrupts:
     def wait(self) -> None:
         """Wait for a signal, which raises KeyboardInterrupt.
 
-        Only the main thread runs Python's signal handlers. If a signal comes just before this
-        thread blocks, the signal does not wake the thread: the thread still waited for the
-        interpreter's lock, or another thread got the signal. So the main thread wakes regularly.
+        Only the main thread runs Python's signal handlers. A signal that comes just before this
+        thread blocks may not wake it: the thread may be waiting for the interpreter's lock, or
+        another thread may have got the signal. So the main thread wakes regularly.
         """
         with self.allowed():
             while True:

@@ -113,7 +113,7 @@ def store_as_owner(
         log_dirs: the log dirs as given on the command line.
         format_new: whether to add unformatted dirs to a store that exists.
         must_exist: whether to raise for a log dir without a store, instead of creating a new store
-            there. So a mistyped path is found.
+            there. So a mistyped path is noticed.
         interrupts: the interrupts that the caller holds back. If None, this function itself holds
             back interrupts.
         is_told: whether to report the work that the recovery had to do.

@@ -74,7 +74,7 @@ def clone(source_fd: int, target_fd: int) -> None:
 def forget_clean(path: str) -> None:
     """Drop the cached pages of a file, except pages that the kernel still has to write.
 
-    After a failed sync, the dropped pages can show bytes that the disk does not have.
+    Call this after a failed sync: a cached page may then have bytes that the disk does not have.
     """
     fd = files.open_regular(path, files.READ)
     try:

@@ -67,7 +67,8 @@ class call:  # noqa: N801 - the class is used as a statement
         self.since = time.monotonic()
 
 
-# The threads that make calls change this set; a thread that iterates over it copies it first.
+# Threads that make calls change this set at any time. A thread that iterates over the set copies it
+# first.
 under_way: set[ref[call]] = set()
 
 

@@ -175,8 +175,8 @@ class DirLock:
         finds no valid marker.
 
         Args:
-            check: a function that is called before each change. It raises if no thread waits for
-                this start any more.
+            check: a function that is called before each change. It raises if no thread is waiting
+                for this start any more.
         """
         marker = self._marker()
         last_start = self._read(self._fd).get("start_id")

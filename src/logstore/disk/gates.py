@@ -9,18 +9,18 @@ released, its gate closes:
     the last of the running calls           frees the lock of the log dir at its end
     if no call is running                   the thread that closes the gate frees the lock
 
-So no write of the old owner arrives after the lock is free. A call that failed is over. A sync does
-not count as running, because it changes nothing that another process can read. If
-a sync, or a call that changed a name, returns after the gate was closed, it raises LetGoError, so
-that its thread takes no further step. Reads and closes are never refused.
+So no write of the old owner arrives after the lock is free. A call that failed counts as ended. A
+sync does not count as running, because it changes nothing that another process can read. If a sync,
+or a call that changed a name, returns after the gate was closed, it raises LetGoError, so that its
+thread takes no further step. Reads and closes are never refused.
 
 A descriptor belongs to the gate under which it was opened. A path belongs to the newest gate that
 this process made for the log dir of the path. So this process keeps a closed gate until it takes
 the log dir again. If the log dir was removed, or its store was closed, the gate is forgotten when
 no call to the log dir is running.
 
-Threads: a thread that enters a gate first registers and then checks whether the gate is closed. A
-thread that closes a gate first marks it closed and then checks for running calls. So at least one
+Threads: a thread that enters a gate registers first, and then checks whether the gate is closed. A
+thread that closes a gate marks it closed first, and then checks for running calls. So at least one
 of the two threads notices the other.
 """
 

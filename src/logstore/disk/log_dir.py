@@ -78,7 +78,7 @@ class LogDir(Health):
         self._directory_id = ""
         self.start_id = ""
         self.was_clean = False
-        # Replicas that are damaged or did not open. Only a dir without any can be marked clean.
+        # Replicas that are damaged or did not open. A dir with such a replica is not marked clean.
         self.not_loaded: set[tuple[str, int]] = set()
         # Whether this process served the dir before. If so, the page cache may be out of date.
         self.is_back = False
@@ -91,9 +91,9 @@ class LogDir(Health):
         self.generation = DirGeneration(path, self.check, self.replacing)
         self.settings = DirSettings()
         self.facts: object = None  # the `DirFacts` of the dir, or None
-        # How many probes in a row returned in time. The keeper writes this, the watchdog reads it.
+        # Probes in a row that returned in time; the keeper writes this, the watchdog reads it.
         self.good_probes = 0
-        # How many seconds the last probes took. All disks get the same probes, to compare times.
+        # Seconds of the last probes; they can be compared, because all disks get the same probes.
         self.probe_seconds: deque[float] = deque(maxlen=PROBES_KEPT)
         # The number of syncs of segments, and their total time; changed under `_changing`.
         self.flush_count, self.flush_seconds = 0, 0.0
@@ -363,7 +363,7 @@ class LogDir(Health):
 
     @property
     def return_bytes(self) -> int:
-        """Free bytes that a full disk needs to take records again, with room for the ballast."""
+        """How many bytes must be free before a full disk takes records again, ballast included."""
         percent = self.usage.total_bytes * RETURN_PERCENT // 100
         return max(percent, 1) + self.ballast.missing_bytes
 

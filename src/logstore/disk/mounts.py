@@ -5,10 +5,10 @@
 
 Both files have a line per file system, with fields separated by blanks. The second field is the
 mount point; blanks in a name are written in octal. A directory belongs to the nearest mount point
-in fstab at or above it, unless a file system that fstab does not list is mounted nearer. A mount
-point with `noauto` counts too: a log dir below the mount point is meant for that disk. If fstab
-does not list a mount, for example of a systemd unit or a container, this module cannot recognise
-that the mount is missing.
+in fstab at or above it. But if a file system that fstab does not list is mounted nearer, the
+directory belongs to that file system. A mount point with `noauto` counts too: a log dir below the
+mount point is meant for that disk. Some mounts are not in fstab, for example the mounts of a
+systemd unit or a container. This module cannot recognise that such a mount is missing.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def unmounted_point(path: str) -> str | None:
     Raises:
         OSError: a table exists, but cannot be read.
     """
-    named = mount_points(_read(FSTAB))
-    mounted = set(mount_points(_read(MOUNTS))) if named else set()
+    named = mount_points(read_table(FSTAB))
+    mounted = set(mount_points(read_table(MOUNTS))) if named else set()
     if not mounted:  # fstab has no mount point, or the list of mounts is unknown
         return None
     resolved = [point if point in mounted else files.real_path(point) for point in named]
@@ -58,7 +58,7 @@ def _nearest(path: str, points: Iterable[str]) -> str:
     return max(above, key=len, default="")
 
 
-def _read(path: str) -> bytes:
+def read_table(path: str) -> bytes:
     """Read at most `TABLE_BYTES_MAX` bytes of a table; return b"" if the table is missing.
 
     The size of the table is not used, because /proc reports no size.

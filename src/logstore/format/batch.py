@@ -212,7 +212,7 @@ class RecordBatch:
         )
 
     def plain_cells(self) -> PlainCells | None:
-        """Return the places of the values, or None if there are other columns or no offsets."""
+        """Return the places of the values; None if the batch has other columns or lacks offsets."""
         columns = self.columns
         place = columns.values.place()
         if self.count != self.header.last_offset - self.header.base_offset + 1:

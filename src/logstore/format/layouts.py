@@ -255,7 +255,7 @@ def read_header(data: Buffer, position: int) -> BatchHeader:
 def framed_header(
     data: Buffer, position: int, end: int, expected_offset: int
 ) -> BatchHeader | None:
-    """Read a batch's header, but not check it; return None if the batch is not whole."""
+    """Read a batch's header without checking it; return None if the batch is not whole."""
     if not has_header(memoryview(data)[position:end]):
         return None
     header = read_header(data, position)
@@ -311,7 +311,7 @@ def with_max_timestamp(data: Buffer, max_timestamp: int) -> bytes:
 def part_until(
     data: bytes, offset: int, expansion_bytes_max: int = EXPANSION_BYTES_MAX
 ) -> list[Buffer]:
-    """Encode a batch's records that are before `offset` as a new batch, which ends at `offset`."""
+    """Encode the records before `offset` as a new batch, which ends at `offset`."""
     layout = layout_at(data)
     batch: RecordBatch = layout.decode(data, 0, expansion_bytes_max)
     header = batch.header

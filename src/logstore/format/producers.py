@@ -22,8 +22,8 @@ SEQUENCES = 2**31
 # This id and larger ids are derived from names, and a log does not forget these producers.
 # Brokers give out ids 0, 1, 2 and so on, and never reach this number.
 EMBEDDED_ID_MIN = 2**62
-# With this epoch, the log does not check the order of the producer's batches. The program that
-# writes such batches searches the log for them itself.
+# If a producer has this epoch, the log does not check the order of the producer's batches. The
+# program that writes such batches finds out itself which of them the log has.
 NO_EPOCH = -1
 
 

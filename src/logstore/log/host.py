@@ -55,7 +55,7 @@ def append_staged(log: Log, raw: bytes) -> None:
 
 
 def oldest_under_pressure(log: Log) -> int | None:
-    """Return the time, in ms, of the oldest segment, if `retention_pressure` allows to drop it.
+    """Return the time, in ms, of the oldest segment, if `retention_pressure` lets it be dropped.
 
     Return None if the configuration does not allow a drop, if only the active segment is left, or
     if the oldest segment is not wholly below the high watermark.
@@ -331,7 +331,7 @@ def limited_metadata(log: Log) -> PartitionMetadata | None:
 
 
 def lift_recovery_point_limit(log: Log, limited: PartitionMetadata) -> None:
-    """Remove the limit that a truncation set on the recovery point: a checkpoint was written since.
+    """Remove the limit that a truncation set on the recovery point, after a later checkpoint.
 
     The next change of `partition.metadata` removes the limit from the file. If the log's metadata
     is not `limited` any more, the log may have been truncated again. So in that case the limit

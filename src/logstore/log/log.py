@@ -196,10 +196,10 @@ class Log(ReplicatedLog, ReadableLog):
 
         Args:
             callback: runs in the thread that changed the log, after that thread released the log's
-                locks. It may run in several threads at the same time. It must return at once (set a
-                flag, wake a loop) and must not append to the log, flush it or change it, because a
-                durable append still holds `GroupCommit.commit_lock`. If the callback raises an
-                exception, the exception is logged.
+                locks. It may run in several threads at the same time. It must return at once: for
+                example, it sets a flag or wakes a loop. It must not append to the log, flush it or
+                change it, because the thread may still hold `GroupCommit.commit_lock`. If the
+                callback raises an exception, the exception is logged.
 
         Returns:
             The subscription. Keep a reference to the subscription: if it is dropped, `callback` is

@@ -2,7 +2,7 @@
 
 The properties are in one small checksummed file in the partition's directory (docs/FORMAT.md,
 section 7). A move of the replica copies that file. A move writes these keys, each in the directory
-at the left:
+that is named at the left:
 
     live dir       moving          which move builds a copy of this replica, and in which log dir
                    move_rates      the rates at which a later process continues that move
@@ -183,7 +183,7 @@ class PartitionMetadata(NamedTuple):
         return self._replace(extra={k: v for k, v in self.extra.items() if k != DELETION})
 
     def with_move_record(self, record: MoveRecord | None) -> Self:
-        """Give the metadata of a `.move` directory, or of another directory if `record` is None."""
+        """Return the metadata with the record of a move; for None, without such a record."""
         left_out = {*MoveRecord._fields, MOVE_RATES}
         extra = {key: value for key, value in self.extra.items() if key not in left_out}
         return self._replace(extra=extra | (record._asdict() if record else {}))
@@ -196,7 +196,7 @@ class PartitionMetadata(NamedTuple):
         return self._replace(extra=extra)
 
     def with_lowered_end(self, directory_id: str, at: Generation | None) -> Self:
-        """Return the metadata of a log, created or truncated in the generation `at` of its dir."""
+        """Give the metadata of a log created or truncated in generation `at` of its dir."""
         if at is None:
             return self
         return self._replace(

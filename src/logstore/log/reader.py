@@ -226,7 +226,7 @@ class ReadableLog:
                 high watermark. "read_committed" reads up to the last stable offset, where the first
                 open transaction of Kafka's producers begins, and leaves out aborted transactions.
             max_bytes: the most bytes of stored batches to read; the first batch may be larger.
-                Decompressed, the batches may have up to 64 MiB in total, or `max_bytes` if more.
+                The decompressed batches have at most 64 MiB, or `max_bytes` if that is more.
 
         Raises:
             OffsetOutOfRangeError: the offset is before the log start or after the log end.
@@ -357,7 +357,7 @@ class ReadableLog:
         """Yield the records from `offset` on (a number, "start" or "end"), then wait for more.
 
         Args:
-            isolation_level: as in `read`; a record is yielded as soon as that level allows it.
+            isolation_level: as in `read`; a record is yielded as soon as this level allows it.
             timeout: in s; if no record comes for this time, the iteration ends. None: no limit.
 
         Raises:

@@ -234,12 +234,12 @@ class Replica:
         """Read the directory again even if it seems unchanged, because a file is gone."""
 
     def stale(self, segment: Segment) -> None:
-        """Wait a moment if the view still has a dropped segment: a move is swapping its files."""
+        """Wait a moment if the view has a dropped segment, because a move is swapping the files."""
         if segment in self.view[0]:
             time.sleep(SWAP_PAUSE_SECONDS)
 
     def look_twice(self, offset: int, seen: View, error: CorruptRecordBatchError) -> None:
-        """Return if a change of the log only made bytes look damaged; otherwise raise `error`.
+        """Return if the bytes looked damaged only because the log changed; otherwise raise `error`.
 
         Args:
             seen: the view before the read.

@@ -73,8 +73,8 @@ class LogState(Replica):
         room_bytes: a batch that would end after this position goes into a new segment. It is
             `rules.segment_bytes`, or 0 if the next append has to roll or to remove `half_made`
             first.
-        roll_at_ms: the time from which on the active segment is too old; `roll_if_due` reads it
-            first without the lock, and again under the lock.
+        roll_at_ms: the time from which the active segment is too old; `roll_if_due` reads it first
+            without the lock, and again under the lock.
         foreign_magic: the layout of the active segment if it is not the configured layout; else 0.
         indexed_position: the position in the last index entry.
         half_made: files with bytes that are not part of the log yet (see `roll`).
@@ -104,7 +104,7 @@ class LogState(Replica):
             appended.
         cut_offset: the smallest offset to which the log was truncated since the running compaction
             began; 0 after a repair. A compaction that has read keys at or after this offset
-            replaces nothing more.
+            replaces no more segments.
         is_left_by_dir: the log was detached only because its log dir failed, so a move may still
             save the log. Set with `unavailable`, under `appended`.
 

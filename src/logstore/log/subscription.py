@@ -5,7 +5,7 @@ does not keep a subscription alive, and a subscription does not keep a store ope
 
 Threads: any thread may subscribe, close and call `tell`. Entries are added, removed and listed by
 single calls in C, so no lock is needed, even if a weak reference ends at any moment. No event is
-lost. A thread that changes the log first makes the change, and then calls the subscribers. A
+lost. If a thread changes the log, it makes the change first, and then calls the subscribers. A
 subscriber first subscribes, and then reads the log.
 """
 

@@ -38,7 +38,7 @@ Row = tuple[Any, ...]
 
 
 class Figures(NamedTuple):
-    """Describe a partition by the sizes and offsets that a view has without reading records."""
+    """Describe a partition by the sizes and offsets that a view knows without reading records."""
 
     dir: str
     topic: str

@@ -1,8 +1,9 @@
 """Create and delete partitions.
 
 A new partition goes to the log dir that `placement` chooses. If that log dir fails, another log dir
-is tried. To delete a partition, the deletion is recorded in its metadata, and then its directory is
-renamed. A crash leaves either the partition, or a directory that the next start purges.
+is tried. A deletion is first recorded in the metadata of the partition, and then the partition's
+directory is renamed. A crash leaves either the partition, or a directory that the next start
+purges.
 """
 
 from __future__ import annotations
@@ -190,7 +191,7 @@ def check_takes_replicas(replicas: Replicas, log_dir: LogDir) -> None:
 
 
 def candidates(replicas: Replicas) -> tuple[list[DirFigures], LogDirError | None]:
-    """List the log dirs that accept new replicas; also return why another log dir accepts none.
+    """List the log dirs that accept new replicas; also say why one of the others accepts none.
 
     A retriable reason is preferred: for example, a full disk is reported rather than a broken disk.
     """
@@ -278,8 +279,8 @@ def delete(replicas: Replicas, key: TopicPartition) -> list[Doomed]:
 
     Returns:
         The directories, in the order in which they must be purged. Other copies of the replica
-        (copies of a move, or superseded copies) come first: if the directory that records the
-        deletion were purged before such a copy, a start would make the copy live.
+        (copies of a move, or superseded copies) come first. If the directory that records the
+        deletion were purged earlier, a start would make such a copy live.
     """
     others = companions(replicas, key)
     replica = replicas.opened.get(key)
@@ -330,7 +331,7 @@ def _delete_incomplete(replicas: Replicas, key: TopicPartition) -> tuple[LogDir,
         name = ReplicaDirName(*key, facts.kind, "")
         metadata = metadata_or_stand_in(facts.path, name)  # the metadata file may be lost
         metadata.with_deletion().write(facts.path)
-        # Until this decision is durable, the replica stays readable.
+        # The replica stays readable until `settle` has durably recorded that the user gave it up.
         acceptance.settle(replicas, log_dir, key)
         facts = make_deleted(log_dir, facts)
     except OSError as error:

@@ -84,9 +84,9 @@ class DescribeDirsResponse(NamedTuple):
 class Whereabouts:
     """Hold where the replicas of a store were at one moment.
 
-    If each log dir was described at a moment of its own, a replica that is swapped meanwhile could
-    be in no log dir, or in two. The moves are noted after the replicas: if a move ends in between,
-    its replica is still at the source.
+    If each log dir were described at a moment of its own, a replica that is swapped meanwhile could
+    be in no log dir, or in two. The moves are copied after the replicas. So if a move ends in
+    between, its replica is described at the source only.
     """
 
     def __init__(self, replicas: Replicas) -> None:
@@ -122,7 +122,7 @@ class Whereabouts:
         )
 
     def _temporary(self, log_dir: LogDir) -> Iterator[PartitionDescription]:
-        """Describe the copies that a move is building in a log dir, or that it will continue."""
+        """Describe the unfinished copies in a log dir: moves build them, or will continue them."""
         for key, move in self.moves.items():
             live = self.opened.get(key)
             is_swapped = live is not None and live.log_dir.path == log_dir.path

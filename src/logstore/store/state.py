@@ -60,8 +60,8 @@ class StoreState:
         host: the access to the store for packages above it, such as a mover.
         closed: why the store serves no calls any more; None while the store is open. The field is
             written once: by the close under `Closing._lock`, in a forked child, when the store is
-            dropped, or when its opening failed. Threads that read the field take no lock: a call
-            that read None just before a close finds that the logs are closed.
+            dropped, or when its opening failed. Threads that read the field take no lock. If a call
+            has read None just before a close, the call then finds that the logs are closed.
     """
 
     def __init__(

@@ -353,7 +353,7 @@ class LogStore(StoreReader):
         dir_changes.cordon(self._state.owned(), path, False)
 
     def prefer_dir(self, topic: str, partition: int, path: StrPath | None) -> None:
-        """Choose the log dir for a partition that is created later (KIP-113), even after restarts.
+        """Durably choose the log dir for a partition that is created later (KIP-113).
 
         Args:
             path: the path of the log dir; None withdraws the last preference.

@@ -22,7 +22,7 @@ def copy_all(log: Log, target: Target, ends: Ends, *, is_throttled: bool = True)
     """Make one pass over the log; return how many bytes the copy missed before the pass.
 
     Raises:
-        StoppedError: the move is to stop.
+        StoppedError: a caller paused or cancelled the move.
         CorruptRecordBatchError: the log has a damaged batch, or offsets are missing.
         LogStoreError: a disk failed, the target is full, or the log was closed or deleted.
     """

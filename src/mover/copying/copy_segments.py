@@ -47,7 +47,7 @@ class Ends:
     """Hold the source, the target, and the parts of the move that a copy uses.
 
     Attributes:
-        is_stopped: returns whether the move is to stop.
+        is_stopped: returns whether the move must stop.
         progress: called with the number of bytes copied since the last call.
         is_verified: whether the batches' checksums are checked while copying. The headers are
             always checked, because the ends and the indexes of the new segments are derived from
@@ -70,7 +70,7 @@ class Ends:
         self.is_verified = True
 
     def check(self) -> None:
-        """Raise an error if the move is to stop, or if its source or target does not serve."""
+        """Raise an error if the move must stop, or if its source or target does not serve."""
         if self.is_stopped():
             raise StoppedError
         self.source.check()
@@ -134,7 +134,7 @@ class SegmentCopy:
         """Copy up to a position where a batch ends, and check the copied batches.
 
         Raises:
-            StoppedError: the move is to stop.
+            StoppedError: a caller paused or cancelled the move.
             SourceChangedError: the source's file was replaced.
             CorruptRecordBatchError: a batch of the source is damaged.
             LogStoreError: a disk failed or is full.
@@ -269,7 +269,7 @@ class SegmentCopy:
             self._early_sync = None
 
     def sync(self, ends: Ends) -> None:
-        """Make the copied bytes durable, then probe the file (R1)."""
+        """Sync the copied bytes, then probe the file: a sync of a dying disk can report success."""
         if not self.is_synced:
             self._finish_early_sync()
             try:

@@ -101,7 +101,7 @@ class Target:
                     bulk.remove_tree(path)
 
     def _is_of_this_topic(self, path: str) -> bool:
-        """Report whether a copy is of this replica; if its name was cut, read its metadata."""
+        """Report whether a copy is of this replica; read its metadata if its name was cut."""
         if len(os.path.basename(path)) < NAME_BYTES_MAX:
             return True
         try:
@@ -189,7 +189,7 @@ class Target:
     # --- making it durable ------------------------------------------------------------------------
 
     def sync(self) -> None:
-        """Make the copied bytes durable, then the names of their files (R1, R2)."""
+        """Make the copied bytes durable, and after them the names of their files."""
         for base_offset in sorted(self.copies):
             self.copies[base_offset].sync(self.ends)
         if self._names_changed:
@@ -218,7 +218,7 @@ class Target:
             raise self.log_dir.failed(error, self.path) from error
 
     def _remove_snapshot(self) -> None:
-        """Remove the snapshot durably before the copy is cut, because the snapshot may be newer."""
+        """Remove the snapshot durably before the copy is cut: its offset may be after the cut."""
         if self.snapshot_offset is None:
             return
         try:

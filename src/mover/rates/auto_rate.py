@@ -46,7 +46,7 @@ QUANTILE = 0.99
 # smaller than a hundredth, because some calls are slow before the rate falls.
 SLOW_PART, SLOW_PART_MAX = 0.003, 0.006
 EXCESS_MAX = 4.0
-APPEND_SECONDS = 25e-6  # the least time that an append takes besides the timed write
+APPEND_SECONDS = 25e-6  # an append takes at least this time in addition to its timed write
 
 TICK_SECONDS = 0.1
 LEARN_TICKS = 3  # chunks that began before the learning still end in the first of these ticks

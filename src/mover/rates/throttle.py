@@ -193,7 +193,7 @@ class Throttle:
             self._pilot.stop()
 
     def wake(self) -> None:
-        """Wake every waiting move, so that the move checks at once whether it is to stop."""
+        """Wake every waiting move, so that the move checks at once whether it must stop."""
         with self._changed:
             self._changed.notify_all()
 
@@ -264,7 +264,7 @@ class MoveThrottle:
         return None if own is store is None else {"move": own, "store": store}
 
     def set_dirs(self, log_dirs: Iterable[str]) -> None:
-        """Apply the ceilings of the move's source and target, no longer of its earlier log dirs.
+        """Apply the ceilings of the move's present source and target, not of its earlier log dirs.
 
         The source changes if another move of the replica ended first. If a chunk waits already, it
         continues to wait for the earlier ceilings.

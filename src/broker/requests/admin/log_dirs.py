@@ -46,7 +46,7 @@ def answer_describe(call: Call) -> Answer:
 
 
 def _lag_of(services: Services, copy: Any) -> int:
-    """Estimate from its lag in bytes how many offsets a copy lacks; return -1 if no move runs."""
+    """Estimate how many offsets a copy lacks, from its lag in bytes; return -1 if no move runs."""
     try:
         log = services.store.log(copy.topic, copy.partition)
         move = ReplicaMover.of(services.store).move_of(copy.topic, copy.partition)

@@ -1,7 +1,8 @@
 """Compare KIP-112's claims about JBOD and RAID with the measured figures.
 
-A claim is shown only if its layouts were measured. A figure is a ratio of medians of one run, on
-disks with the same speed limit. The figures do not cover seek times, controllers or networks.
+A claim is shown only if its layouts were measured. A figure is a ratio of two medians. Both were
+measured in one run, on disks with the same speed limit. The figures do not cover seek times,
+controllers or networks.
 """
 
 from __future__ import annotations
@@ -52,9 +53,10 @@ class Figures:
         return None
 
     def serving(self, layout: str) -> tuple[int, int] | None:
-        """Count the log dirs that appended while a disk had failed; also count all log dirs.
+        """Return two counts: the log dirs that appended while a disk had failed, and all log dirs.
 
-        A log dir counts if it appended at least half as much as it did with healthy disks.
+        A log dir is in the first count if it appended at least half as much as it did with healthy
+        disks.
         """
         found: dict[str, dict[int, int]] = {"healthy": {}, "failed": {}}
         for row in self._workers:

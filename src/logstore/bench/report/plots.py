@@ -78,7 +78,7 @@ def dots(axes: Axes, rows: Sequence[Row], scale: Scale, label: Word, line: Word)
             list(limits.values()), list(limits), "|", color="#999", markersize=22,
             markeredgewidth=1.5, zorder=1,
         )  # fmt: skip
-        # This adds the mark to the legend.
+        # This empty plot adds the mark of the speed limit to the legend.
         axes.plot([], [], "|", color="#999", markersize=8, label=LIMIT_LABEL)
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.5, -0.5)

@@ -34,7 +34,7 @@ FLUSHES = {
 GRID_APPENDS = {case.name for case in GRID}
 BASE_APPENDS = [case.name for case in BASE if case.phase == "append"]
 MOVE = 2  # in a move's trace, the worker number of the move itself
-# The fraction of the bytes on the disks that is not copies or parity, for four disks.
+# With four disks: the fraction of the bytes on the disks that is neither a copy nor parity.
 WRITTEN_SHARE = {"raid1": 0.5, "raid10": 0.5, "raid5": 0.75, "raid6": 0.5}
 
 
@@ -77,13 +77,13 @@ def batch_of(row: Row) -> str:
 
 
 def limited(row: Row, share: float = 1.0) -> Row:
-    """Add the MB/s of values that the speed limit of the layout's disks allows."""
+    """Add `limit_mb_s`: the MB/s of values that the speed limit of the layout's disks allows."""
     rate = row.get("set_bytes_per_second") or 0
     return row | {"limit_mb_s": rate * row["disks"] * share / 1e6}
 
 
 def appends(rows: Sequence[Row]) -> list[Row]:
-    """Return the appends with their limit: the disks' speed limit minus copies and parity."""
+    """Return the appends, each with its limit: the disks' speed limit without copies and parity."""
     return [
         limited(row, WRITTEN_SHARE.get(row["layout"].partition("-")[0], 1.0))
         for row in rows
@@ -140,7 +140,7 @@ def moves_done(_rows: Sequence[Row], workers: Sequence[Row]) -> list[Row]:
 
 
 def other_disks(_rows: Sequence[Row], workers: Sequence[Row]) -> list[Row]:
-    """Merge the rows of all disks except the first: the median p50, and the largest p99."""
+    """Merge the rows of all disks except the first; take their median p50 and largest p99."""
     found: dict[tuple[str, str], list[Row]] = {}
     for row in workers:
         if row["phase"] == "beside" and row["worker"] > 0:
@@ -154,7 +154,7 @@ def other_disks(_rows: Sequence[Row], workers: Sequence[Row]) -> list[Row]:
 
 
 def kept_in_trouble(rows: Sequence[Row], _workers: Sequence[Row]) -> list[Row]:
-    """Compute the bytes appended beside a bad disk, as a share of the bytes with healthy disks."""
+    """Divide the bytes appended beside a bad disk by the bytes appended with healthy disks."""
     beside = sorted(
         (row for row in rows if row["phase"] == "beside"),
         key=lambda row: TROUBLES.index(row["detail"]),

@@ -48,7 +48,7 @@ REASON_COLUMN = Column("reason", "reason", optional_text)
 def format_dirs(log_dirs: tuple[str, ...], output_format: str) -> None:
     """Write the identity of new log dirs.
 
-    Directories that do not exist are created. A log dir that belongs to this store already is not
+    Directories that do not exist are created. If a log dir already belongs to this store, it is not
     changed. A log dir that was removed from the store becomes part of the store again. The command
     refuses a dir, with exit code 1, if the dir belongs to another store, or if its disk does not
     work. If the store is completely new, `create` formats its dirs by itself. But `create` does not

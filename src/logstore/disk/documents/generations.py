@@ -83,13 +83,13 @@ class DirGeneration:
         starts: the starts that the file of the log dir lists; the oldest start comes first.
         doubts: the replicas that must not be written. The value is an end offset that the replica's
             log is known to have reached; -1 if no such offset is known.
-        doubted_at: the generation of this dir that other log dirs had recorded at the last change
-            of the doubts.
+        doubted_at: the generation that other log dirs had recorded for this dir when the doubts
+            last changed.
         is_accepted: the user accepted the old copy as the log dir; `doubts` has the replicas that
             are still in doubt.
         old: why the log dir is an old copy, or why some replicas are still in doubt; "" if neither.
         is_taken_in: the user gave up the log dir, and now adds it again as it is. So the
-            generations of this log dir that other log dirs recorded do not count.
+            generations that other log dirs have recorded for this log dir do not count.
         is_all_in_doubt: all replicas in the log dir are in doubt, not only those in `doubts`.
         found: the replicas that were found to be in doubt when the log dir was loaded.
         held: the generation that the log dir had in this process before it went offline.

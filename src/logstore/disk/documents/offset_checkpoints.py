@@ -143,7 +143,7 @@ class OffsetCheckpoints:
                 )
 
     def lower_high_watermark(self, topic_partition: TopicPartition, offset: int) -> None:
-        """Durably lower a replica's high watermark, now or in `lower_gathered`; raises OSError.
+        """Durably lower a replica's high watermark: now, or in `lower_gathered`. Raises OSError.
 
         If the disk is full, the file with all high watermarks is removed. After that, no record is
         known to be replicated.

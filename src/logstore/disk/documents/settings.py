@@ -1,4 +1,4 @@
-"""Keep a user's settings of one log dir: if it is cordoned, and which partitions to create there.
+"""Keep a user's settings of one log dir: whether it is cordoned, and what to create there.
 
     log-dir-settings   {"version": 1, "kind", "directory_id", "is_cordoned",
                         "preferred": [[topic, partition, wished_ms], ...]}

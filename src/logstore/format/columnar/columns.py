@@ -2,7 +2,7 @@
 
     u32 data_bytes | u32 cell_bytes | [starts u32 x (n + 1)] | [validity] | data
 
-Each part is padded to 8 bytes.
+Each part is padded to a multiple of 8 bytes.
 
 If all cells have the same size, the part `starts` is left out. Starts, validity and data are laid
 out as in Arrow's `binary`. Cells are handled one by one in Python only if some cells are null.

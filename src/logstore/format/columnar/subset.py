@@ -68,7 +68,7 @@ class Group:
         self._keys_bytes = 0
 
     def add(self, batch: RecordBatch) -> None:
-        """Add the next batch of the run, which is decoded already.
+        """Add the next batch of the run; the caller has decoded this batch.
 
         For most batches, this method calls no NumPy function.
         """

@@ -19,7 +19,7 @@ from logstore.format.kafka.header import RECORD_BYTES_MIN
 from logstore.format.kafka.varints import Numbers, pairs_of, short_varints, varint
 from logstore.format.steps import Steps
 
-# After this many runs that are too short, step through all other records one by one.
+# After this many runs that are too short, step through all remaining records one by one.
 STRETCHES_MAX = 8
 STRETCH_RECORDS_MIN = 4
 # One step through all batches takes as long as stepping over this many single records.

@@ -138,7 +138,7 @@ def check_many(
 def headers_max(
     parts: Sequence[Buffer], headers: Sequence[BatchHeader], expansion_bytes_max: int
 ) -> HeadersLeft:
-    """Create one limit for all record headers of some batches; it is as high as for one batch."""
+    """Create the limit that the headers of some batches share: the highest limit of one batch."""
     least = min(
         expansion_bytes(len(part), header.record_count)
         for part, header in zip(parts, headers, strict=True)
@@ -237,7 +237,7 @@ def _header_columns(
     tuple[np.ndarray[tuple[int], np.dtype[np.uint32]], BytesColumn, BytesColumn]
     | tuple[None, None, None]
 ):
-    """Encode the headers of a batch: the starts for each record, the names, and the values."""
+    """Encode the headers of a batch: where each record's headers start, the names, the values."""
     if headers is None or not any(headers):
         return None, None, None
     starts = np.zeros(len(headers) + 1, np.uint32)

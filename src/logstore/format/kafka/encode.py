@@ -202,7 +202,7 @@ def encode_alike(values: Sequence[bytes | None], size: int) -> bytes:
 
 @lru_cache(maxsize=8)
 def _around(count: int, size: int) -> tuple[tuple[bytes, ...], int]:
-    """Return the bytes around each of `count` values of the same size, and their total size."""
+    """Return the bytes around each of `count` values of one size, and the size of these bytes."""
     pieces = []
     for at in range(count):
         # Attributes, time delta, offset delta, key size, value size.
@@ -324,7 +324,7 @@ def weave(
 
 
 def _put(out: NDArray[np.uint8], position: Numbers, field: Varints) -> None:
-    """Write one varint for each record into `out`, at the record's element of `position`."""
+    """Write one varint for each record into `out`; `position` has the place of each varint."""
     numbers, rest = field.numbers, field.sizes
     most = int(rest.max())
     if most == 1:

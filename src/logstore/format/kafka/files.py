@@ -116,7 +116,7 @@ def aborted_entries(data: bytes) -> tuple[list[AbortedEntry], Fault | None]:
 
 
 def snapshot_fault(data: bytes, end_offset: int) -> Fault | None:
-    """Return the fault of a `.snapshot`, or None; its offsets must all be below `end_offset`."""
+    """Return the fault of a `.snapshot`, or None; all offsets in it must be below `end_offset`."""
     if len(data) < SNAPSHOT_HEAD.size:
         return Fault(0, f"{len(data)} bytes are not a snapshot of producers")
     version, crc, count = SNAPSHOT_HEAD.unpack_from(data)

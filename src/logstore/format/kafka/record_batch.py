@@ -206,7 +206,7 @@ def decode_run(
 def _decoded(
     headers: list[BatchHeader], parts: list[Buffer], expansion_bytes_max: int
 ) -> Iterator[RecordBatch]:
-    """Decode batches from their uncompressed records; an empty batch has an empty part."""
+    """Decode batches from their uncompressed records; the part of an empty batch is empty."""
     full = [number for number, part in enumerate(parts) if len(part)]
     rows = [(parts[number], headers[number]) for number in full]
     columns: Iterator[Columns]
@@ -363,7 +363,7 @@ def hole(base_offset: int, end_offset: int, leader_epoch: int) -> bytes:
 
 
 def part_until(batch: RecordBatch, offset: int) -> list[Buffer]:
-    """Encode a batch's records that are before `offset` as a new batch that ends at `offset`."""
+    """Encode the records before `offset` as a new batch, which ends at `offset`."""
     header = batch.header
     part = batch.slice(0, batch.index_of(offset))
     payload = build_payload(

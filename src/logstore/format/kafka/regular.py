@@ -220,7 +220,7 @@ def _deltas(shift: int) -> Words:
 
 
 def _rows_alike(number: int) -> int:
-    """Count the offset deltas from `number` on that have as many bytes as delta `number - 1`."""
+    """Count how many deltas, beginning with `number`, have as many bytes as delta `number - 1`."""
     for limit in DELTA_LIMITS:
         if number <= limit:
             return limit - number

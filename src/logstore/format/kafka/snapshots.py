@@ -3,7 +3,7 @@
     u16 version 1 | u32 crc-32c of the rest | u32 count | entries of 46 bytes           big-endian
 
 A snapshot holds only the newest batch of each producer. So after a log has loaded a snapshot, it
-recognizes only the newest batch of each producer as a batch that was sent twice.
+recognizes a batch that was sent twice only if this batch is the newest batch of its producer.
 """
 
 from __future__ import annotations

@@ -180,7 +180,7 @@ class Cleaner:
     def _select(
         self, window: Window, looked: list[tuple[Place, int | None, Verdict]]
     ) -> Steps[dict[int, bytes | None]]:
-        """Map the position in the window of each batch with the verdict LOOK to its new bytes.
+        """For each batch with the verdict LOOK, map its position in the window to its new bytes.
 
         The bytes are None for an unchanged batch, and empty for a batch of which no record stays.
         """
@@ -214,7 +214,7 @@ class Cleaner:
         return copies
 
     def _is_superseded(self, group: Group, offsets: Numbers) -> Steps[Mask]:
-        """Find records before the key range that have no key, or whose key is in the range."""
+        """Find the records before the key range whose key is null, or is also in the key range."""
         found = np.zeros(len(offsets), np.bool_)
         latest = self._rules.latest
         old = np.flatnonzero(offsets < latest.first_offset)

@@ -6,8 +6,8 @@ tombstone is removed only after all older records of the tombstone's key are dur
 new segment of a group cannot be written, or cannot replace the group, the compaction ends.
 
 Only flushed records are compacted. The active segment is never compacted. A repair ends a
-compaction. A truncation of records whose keys were read ends a compaction, too: if the newer
-record of a key is truncated, the older record of the key must stay.
+compaction. A truncation of records whose keys were read ends a compaction, too. If such a
+truncation drops the newest record of a key, an older record of the key must stay.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def plan_of(state: LogState, stable_offset: int | None = None) -> Plan:
         stable_offset: the last stable offset; None if it is not known.
 
     Raises:
-        OSError: the disk could not give the time of a segment's first batch.
+        OSError: the disk could not read the time of a segment's first batch.
     """
     config, segments, cleaned = state.config, state.segments, state.metadata.cleaned
     replicated = min(state.recovery_point, state.high_watermark)

@@ -14,7 +14,7 @@ are removed. Each step except the last is durable before the next step begins:
 
 After a crash, `.swap` shows which steps were done (`recovery/replacements`). If the first segment
 has the bytes of `.swap`, step 3 is done, and the other segments are removed. Otherwise no record is
-removed yet, and `.swap` is removed. So at every moment, readers of all processes find each offset.
+removed yet, and `.swap` is removed. So at every moment, a reader in any process finds each offset.
 If the group has only one segment, step 3 alone replaces it, and there is no `.swap`.
 
 Kafka renames the old segments to `.deleted` before it renames the new one. This engine removes the
@@ -134,7 +134,7 @@ def _allow_gaps(state: LogState, new: Segment) -> None:
 
 
 def _carry_out(state: LogState, replacement: Replacement, directory: int) -> None:
-    """Do the steps 2 to 5 of a replacement; `flush_lock` is held. Raises OSError.
+    """Do steps 2 to 5 of a replacement; `flush_lock` is held. Raises OSError.
 
     The removal of `.swap` is not synced here. Instead, a truncation, a deletion, a repair and the
     next replacement sync the directory before they change a segment. So no segment is changed while

@@ -144,7 +144,8 @@ class Rules:
         keep = is_beyond | ((offsets < first) & ~is_superseded)
         winners = self.latest.between(int(offsets[0]), min(int(offsets[-1]) + 1, end))
         places = np.searchsorted(offsets, winners)
-        # A winner may also be the offset of a record in another batch: `offsets` does not have it.
+        # `winners` may also have offsets of records in other batches. Such an offset is not in
+        # `offsets`.
         keep[places[offsets[places] == winners]] = True
         is_over = [horizon_ms is not None and horizon_ms <= self.now_ms for horizon_ms in horizons]
         if any(is_over):

@@ -1,1 +1,1 @@
-"""Append encoded batches: a leader appends its clients' batches, a follower the leader's."""
+"""Append encoded batches that a leader gets from clients, or a follower gets from its leader."""

@@ -107,10 +107,10 @@ def _check_order(state: LogState, batches: Found, expected: int) -> None:
 
 
 def _check_epochs(state: LogState, batches: Found, leader_epoch: int | None) -> None:
-    """Refuse a batch if its epoch is lower than the epoch before it, or higher than its leader's.
+    """Refuse a batch whose epoch is lower than the epoch before it, or higher than its leader's.
 
     A leader sends batches of its predecessors, too. If the leader's own epoch is not given, a batch
-    with a lower epoch than the log's may come from a leader that was replaced.
+    whose epoch is lower than the log's epoch may come from a leader that was replaced.
     """
     replication = state.replication
     epoch = replication.leader_epoch if leader_epoch is None else max(replication.epochs.latest, 0)
@@ -127,10 +127,10 @@ def _check_epochs(state: LogState, batches: Found, leader_epoch: int | None) -> 
 def _start_empty_at(state: LogState, offset: int) -> None:
     """Let an empty log begin at the offset where the leader's log begins; the lock is held.
 
-    If the new segment cannot be created, the log start goes back to its old value. Otherwise,
-    records that are appended at earlier offsets would count as deleted at the next start. If this
-    is interrupted after the segment was created, the remaining steps still run. Otherwise, the
-    records before the new segment would look lost.
+    If the new segment cannot be created, the old log start is written again. If the new log start
+    stayed, the next start would treat records that are appended at earlier offsets as deleted. If
+    Ctrl-C comes after the segment was created, the remaining steps still run. Without these steps,
+    the records before the new segment would look lost.
     """
     old, start = state.active, state.log_start_offset
     try:

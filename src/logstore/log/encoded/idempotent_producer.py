@@ -1,6 +1,6 @@
 """Append each record of a named source once, even if the caller crashes and appends it again.
 
-Each record has a sequence number: 0, 1, 2, ... The log keeps the last number of each name together
+Each record has a sequence number: 0, 1, 2, ... The log stores the last number of each name together
 with the records. After a crash, a caller asks for `next_sequence` and continues there. Or the
 caller numbers its records itself and appends them again: a record that the log already has is not
 written, and its offset is returned.
@@ -100,7 +100,7 @@ class IdempotentProducer:
         headers: Iterable[encode.HeadersLike | None] | None = None,
         durable: bool = False,
     ) -> range:
-        """Append all records or none, unless the log already has them; give their offsets.
+        """Append all records or none (none if the log already has them); give their offsets.
 
         Args:
             values, keys, timestamps, headers, durable: as for `Log.extend`.

@@ -48,7 +48,7 @@ def append_encoded(
     """Append batches with new offsets; see `Log.append_encoded`.
 
     Args:
-        takes_known: whether batches that the log already has are accepted, or are out of order.
+        takes_known: whether to accept batches that the log already has, or to refuse them.
         is_checked: whether to refuse timestamps that the configuration does not allow, and, in a
             compacted log, records without a key.
     """

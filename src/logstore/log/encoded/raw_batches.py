@@ -23,8 +23,9 @@ from logstore.log.write.batch_group import PlacedBatch
 Run = list[tuple[int, BatchHeader]]
 Found = list[tuple[Buffer, BatchHeader]]
 
-# If there are 2 to APART_MAX batches, each gets a quick check, and only the batches that fail this
-# check are checked together. If there are more batches, it is faster to check all together.
+# If there are 2 to APART_MAX batches, each gets a quick check. Only the batches that fail the quick
+# check then get the full check, all together. If there are more batches, it is faster to give all
+# of them the full check at once.
 APART_MAX = 8
 OFFSETS_MAX = 2**62  # all offsets of records are lower, so that they fit into 64 bits
 

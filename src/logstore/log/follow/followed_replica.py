@@ -1,9 +1,10 @@
 """Hold the state of a log that another process owns; no file is locked, mapped or written.
 
-Every read first checks whether the directory changed (after a roll, a truncation or retention), or
-the last segment grew. An incomplete batch at the very end counts as not yet written. If a file is
-gone, the directory is listed again. If the new listing shows that the log no longer has the offset,
-OffsetOutOfRangeError is raised. If a file is gone, the log dir does not count as failed.
+Every read first checks two things: whether the directory changed (by a roll, a truncation or
+retention), and whether the last segment grew. An incomplete batch at the very end counts as not yet
+written. If a file is gone, the directory is listed again. If the new listing shows that the log no
+longer has the offset, OffsetOutOfRangeError is raised. If a file is gone, the log dir does not
+count as failed.
 
 Appended records are visible before they are flushed. So a reader may see a record whose offset the
 owner later gives to another record. This happens after a power cut. It also happens if Ctrl-C
@@ -46,7 +47,7 @@ from logstore.log.segments.scan import Scan
 from logstore.log.segments.segment import Segment
 from logstore.names import TopicPartition
 
-# If a directory changed less than this time ago, another change perhaps leaves its mtime as it is.
+# If a directory changed less than this time ago, the next change may leave its mtime the same.
 MTIME_DOUBT_NS = 20_000_000
 LOOKS_MAX = 20
 POLL_SECONDS_MIN, POLL_SECONDS_MAX = 0.005, 0.05
@@ -333,7 +334,7 @@ class FollowedReplica(Replica):
         return trailers.stored_checksum(fd, scan.last_position, scan.good_end)
 
     def look_anew(self) -> None:
-        """List the directory again even if it seems unchanged: a file of the log is gone."""
+        """List the directory again, even if it seems unchanged, because a file is gone."""
         self._seen = None
         self.refresh()
 

@@ -36,7 +36,7 @@ METADATA_NAME = "partition.metadata"
 
 
 def read_topic_id(directory: str) -> bytes:
-    """Read the topic id in Kafka's `partition.metadata`; return zeros without a usable file.
+    """Read the topic id in Kafka's `partition.metadata`; return zeros if no file is usable.
 
     Brokers before Kafka 2.8 wrote no such file.
     """

@@ -63,8 +63,8 @@ class OpenTransactions:
     ) -> None:
         self.open = OrderedDict(sorted(begun, key=lambda each: each[1]))
         # Pairs of first offset and marker offset; both rise from each pair to the next. A
-        # transaction is left out if another one began before it and ended after it: that
-        # transaction keeps the last stable offset lower, and for longer.
+        # transaction is left out if another transaction began before it and ended after it. The
+        # other transaction keeps the last stable offset lower, and for longer.
         self._undecided = deque(undecided)
         self._verifications: dict[int, Verification] = {}
 
@@ -124,5 +124,5 @@ class OpenTransactions:
 
     @property
     def undecided(self) -> list[tuple[int, int]]:
-        """The first offset and the marker of each transaction that ended but may be undecided."""
+        """The first offset and the marker of each ended transaction that is perhaps undecided."""
         return list(self._undecided)

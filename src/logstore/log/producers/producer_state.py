@@ -50,7 +50,7 @@ class Duplicate(NamedTuple):
     """A batch that the log already has, and its place in the log.
 
     Attributes:
-        number: the index of the batch among those that were checked.
+        number: the index of the batch among the checked batches.
     """
 
     number: int
@@ -91,8 +91,8 @@ class Producers:
     Args:
         expiration_ms: a producer that was not used for this time is forgotten (KIP-98).
         producers_max: if there are more producers, the least recently used are forgotten. A
-            producer with an open transaction is not forgotten, so there may be more producers than
-            that.
+            producer with an open transaction is not forgotten, so the number of producers can be
+            larger than this limit.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class Producers:
         return Known(epoch, last_sequence, producer_id in self._open)
 
     def _find(self, number: int, header: BatchHeader, known: Known) -> Duplicate | None:
-        """Find the batch with the same sequences among its producer's last five (KIP-98)."""
+        """Find the batch with these sequences among its producer's last five batches (KIP-98)."""
         epoch, sequence = header.producer_epoch, header.base_sequence
         place = self._places.get(header.producer_id, -1)
         is_same_epoch = place >= 0 and _read_last(self._rows, place)[0] == known.epoch == epoch
@@ -194,8 +194,8 @@ class Producers:
     def _is_verified(self, header: BatchHeader, token: int | None) -> bool:
         """Check whether a batch may begin a transaction; raises OutOfOrderSequenceError (KIP-890).
 
-        If the log does not know the producer, any sequence is accepted. So the batch with the
-        lowest sequence among those that asked for the token has to be the first.
+        If the log does not know the producer, any sequence is accepted. So of all batches that
+        asked for the token, the batch with the lowest sequence must be appended first.
         """
         if token is None:
             return True
@@ -211,7 +211,7 @@ class Producers:
 
         The caller asks the coordinator whether the transaction is ongoing and has this partition.
         If so, the caller appends the batch with the token. If a marker or another batch of the
-        producer is appended in between, the token is not valid any more, so an old answer of the
+        producer is appended in between, the token is not valid any more. So an old answer of the
         coordinator does no harm. The result is 0 if the transaction is already open in this log.
         Then the caller does not have to ask the coordinator.
         """
@@ -302,8 +302,8 @@ class Producers:
         That is the first offset of the oldest transaction that is open, or whose marker is not
         below the high watermark. If there is no such transaction, it is the high watermark. It is
         never below the log start. Deleting records does not end a transaction, because its later
-        records and its marker are not appended yet. A later call must not pass a lower high
-        watermark.
+        records and its marker are not appended yet. The high watermark must not be lower than in an
+        earlier call.
         """
         return self._transactions.last_stable_offset(high_watermark, log_start_offset)
 
@@ -320,11 +320,11 @@ class Producers:
         return len(idle)
 
     def kept_offsets(self) -> NDArray[np.int64]:
-        """List, in order, one offset of each batch that compaction must keep, even if empty.
+        """List, in order, one offset of each batch that compaction must keep, even without records.
 
-        For each producer, that is the last offset of its last batch, or, if it has no batch, the
-        offset of its marker. From these batches, a log without snapshots rebuilds epochs and
-        sequences (KIP-98).
+        For each producer, the list has the last offset of its last batch. If a producer has no
+        batch, the list has the offset of its marker. From these batches, a log without snapshots
+        rebuilds epochs and sequences (KIP-98).
         """
         return self._table.last_offsets()
 

@@ -119,7 +119,7 @@ def remove_after(state: LogState, offset: int) -> None:
 
 
 def put_last(state: LogState) -> None:
-    """Write a snapshot at the end of a log that is being closed, so that no open replays batches.
+    """Write a snapshot at the end of a log that is being closed; the next open replays no batches.
 
     Raises:
         LogStoreError: the disk failed.

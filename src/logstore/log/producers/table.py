@@ -1,8 +1,8 @@
 """Hold one row for each producer of a log, in one array that grows at its end.
 
 A row is a few numbers at fixed places (`producer_file.ROW`), not an object. So 100,000 producers
-need only 28 MB, and a snapshot of all producers is one copy. A NumPy view of the array exists only
-within a method, because the array cannot grow while a view of it exists.
+need only 28 MB, and a snapshot of all producers is one copy of the array. A NumPy view of the array
+exists only within a method, because the array cannot grow while a view of it exists.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ class Cursor:
             look, at, need = memoryview(data), 0, 0
             if len(data) < size:  # the file was cut: use the bytes that are left
                 end = start + len(data)
-            # Take the whole, undamaged, wanted batches: usually, no bytes are left for the loop.
+            # Take the wanted batches that are undamaged. Usually, no bytes are left for the loop.
             bits = segment.verified_up_to(start + len(data))
             sound_run, scan_bytes = layouts.sound_run_of(data), layouts.scan_window_bytes(data)
             run, at, expected = sound_run(look, 0, self._expected, self.offset, start, bits)
@@ -221,7 +221,7 @@ class Cursor:
         self.position, self._expected = found
 
     def _is_vouched_for(self, found: tuple[int, int], liar: BatchHeader, least: int) -> bool:
-        """Check that the base offset of `liar` is wrong, and that of the next batch is right.
+        """Check that the base offset of `liar` is wrong, and the next batch's base offset is right.
 
         The base offset of `liar` is wrong if the batch after these two also contradicts it. It is
         also wrong if no offsets are missing between the three batches.

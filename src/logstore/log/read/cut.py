@@ -15,7 +15,7 @@ class Cut:
         is_sure: False if another process writes the log. Then the log's files were replaced from
             this offset on, perhaps by files with the same records.
         later: the next cut; None if there is no later cut. It is set after the log's view is
-            replaced, so a reader that takes the last cut first, and then the view, misses no cut.
+            replaced. So a reader misses no cut if it first takes the last cut, and then the view.
     """
 
     __slots__ = ("is_sure", "later", "offset")

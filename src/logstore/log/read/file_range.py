@@ -5,9 +5,9 @@ which of its bytes are sound (`Segment.sound_until`). If the first batch of a ra
 range has only sound bytes, and this process does not read them. If the first batch is not sound,
 the batches of the range are read and verified. This also brings the batches into the page cache.
 
-A range refers to the open file, and no file is shortened under a reader (ADR 3, ADR 5). So the
-bytes of a range do not change if its log is rolled, truncated or moved, or if retention drops its
-segment. A range never extends over two segments.
+A range refers to the open file, and no file is shortened while a reader uses it (ADR 3, ADR 5). So
+the bytes of a range do not change if its log is rolled, truncated or moved, or if retention drops
+its segment. A range never extends over two segments.
 
 An index file may be wrong. So before a position in an index file is used, the code checks that the
 batch begins there.

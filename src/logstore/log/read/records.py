@@ -30,7 +30,7 @@ def record_in(state: Replica, block: Block, offset: int) -> Record:
 
 
 def segment_at(state: Replica, offset: int) -> Segment:
-    """Return the segment with an offset; if there is none, check again before raising an error."""
+    """Return the segment with an offset; if none has it, check again before raising an error."""
     while True:
         seen = state.view
         try:

@@ -48,7 +48,7 @@ def take_epochs(state: LogState, recovered: Recovered, found: LeaderEpochs | Non
         # The file may have a new log start, but still have epochs that ended before this log start.
         epochs.start_at(state.log_start_offset)
         is_changed = known != len(epochs.entries)
-        # Problems may hide batches that confirm the file.
+        # If the log is damaged, the batches that confirm the file may be unreadable.
         if not state.recovery.problems:
             wrong = _contradiction(state, segments, epochs)
             epochs = None if wrong else epochs

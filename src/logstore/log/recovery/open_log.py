@@ -118,9 +118,10 @@ def open_log(
         lost = known_damage.lost_configuration(directory, state.metadata)
         entry.findings += [lost] if lost is not None else []
         if is_clean or (recovery_point is not None and limited == recovery_point):
-            # Remove the limit that a truncation set, if the checkpoint was written after the
-            # truncation, or is not above the limit. The log end does not show which of them is
-            # older, because a killed process may have appended without a flush.
+            # A truncation has set a limit on the recovery point. Remove the limit if the checkpoint
+            # was written after the truncation, or is not above the limit. The log end does not show
+            # whether the checkpoint or the truncation is older, because a killed process may have
+            # appended without a flush.
             state.metadata = without_recovery_point_limit(state.metadata)
         if is_wrong or small.to_write:
             _write_small_files(state)

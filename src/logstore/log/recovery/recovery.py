@@ -321,7 +321,7 @@ class Recovery:
         self.magic, self.indexed_bytes = 0, -1
 
     def _remove_empty(self, segment: Segment) -> None:
-        """Remove a segment that has no whole batch, and so was created just before the crash."""
+        """Remove a segment without a whole batch: it was created just before the crash."""
         for damage in self.damages.pop(segment.base_offset, []):
             self.entry.cut_bytes += damage.end_position - damage.position
             self.entry.cut_reason = self.entry.cut_reason or damage.reason

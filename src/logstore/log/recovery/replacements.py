@@ -50,7 +50,7 @@ def list_settled(directory: str, warnings: list[str], check: Callable[[], None])
 
 
 def _has_bytes_of(path: str, other: str) -> bool:
-    """Compare the bytes of two files; the paths may be two names of one file, or of two copies."""
+    """Check whether two files have the same bytes; both paths may lead to the same file."""
     try:
         one = files.open_regular(path, files.READ)
     except FileNotFoundError:

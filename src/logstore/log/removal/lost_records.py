@@ -1,17 +1,19 @@
 """Keep the records that a truncation drops in a `.lost` file of the log dir.
 
-A follower drops records that its leader does not have. If they may have been acknowledged, somebody
-may want them back. The file has the dropped batches as they were in the segments, so `logstore
-dump` prints it. It lies beside the partitions, not inside one: it survives a move or a deletion of
-the replica, and Kafka ignores it. The store never reads or removes it.
+A follower drops records that its leader does not have. If such records may have been acknowledged,
+a user may want them back. The file has the dropped batches as they were in the segments, so
+`logstore dump` can print the file. The file is beside the directories of the partitions, not inside
+one of them. So a move or a deletion of the replica does not remove the file, and Kafka ignores it.
+The store never reads or removes the file.
 
-The name has everything that tells the file from others:
+The name of the file says which records it has:
 
     <topic>-<partition>.<topic id>.<first dropped offset>-<end offset>.<leader epoch>.lost
 
-A topic's name of more than `TOPIC_CHARACTERS_MAX` characters is left out. The file is complete and
-durable before the truncation begins. If a crash comes between the two, and the truncation is
-repeated, the file is already there: an offset and a leader epoch name the same records for ever.
+A topic and its partition are left out if the topic has more than `TOPIC_CHARACTERS_MAX` characters.
+The file is complete and durable before the truncation begins. If a crash comes before the
+truncation, and the truncation is repeated, the file exists already. Then the file is not written
+again, because an offset and a leader epoch always identify the same record.
 """
 
 from __future__ import annotations
@@ -37,12 +39,12 @@ NAME = re.compile(r"(.*-\d+\.)?[0-9a-f]{32}\.\d{20}-\d{20}\.(-1|\d+)\.lost")
 
 
 def is_lost_file(name: str) -> bool:
-    """Check whether a file has the name of a file of kept records."""
+    """Check whether a file has the name of a `.lost` file."""
     return NAME.fullmatch(name) is not None
 
 
 def keep(state: LogState, offset: int) -> str:
-    """Write the batches from an offset on to a file, durably, and return its path.
+    """Durably write the batches at and after an offset to a file, and return its path.
 
     The caller holds both locks of the log, and the offset is before the log end. The first batch
     may begin before the offset. Damaged bytes are kept as they are.
@@ -77,7 +79,7 @@ def _name_of(state: LogState, offset: int) -> str:
 
 
 def _position_of(state: LogState, segment: Segment, offset: int) -> int:
-    """Give the position of the batch with an offset; 0 if a damaged batch hides it."""
+    """Give the position of the batch with an offset; 0 if damage prevents the search."""
     if segment.base_offset >= offset:
         return 0
     try:

@@ -83,7 +83,7 @@ def _apply_retention(state: LogState, go_on: Callable[[], None]) -> int:
 
 
 def oldest_under_pressure(state: LogState) -> int | None:
-    """Give the time, in ms, of the oldest segment, or None if it stays even if the disk is full."""
+    """Give the time, in ms, of the oldest segment; None if it must stay even on a full disk."""
     segments = state.segments
     if not state.config.retention_pressure or len(segments) < 2:
         return None

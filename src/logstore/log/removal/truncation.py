@@ -202,7 +202,7 @@ def _prepare(state: LogState, offset: int) -> _Replacement:
 
 
 def _forget_epochs(state: LogState, offset: int) -> None:
-    """Durably remove the epochs that begin in the dropped part from their file; raises OSError.
+    """Durably remove, from their file, the epochs that begin in the dropped part; raises OSError.
 
     The file is not removed, because it confirms the log start. If the truncation fails after this
     step, the file lacks epochs of existing batches. Then the next flush or open rewrites the file.
@@ -222,7 +222,8 @@ def _carry_out(state: LogState, offset: int, replacement: _Replacement) -> None:
     state.recovery_point = min(state.recovery_point, offset)
     state.replication.lower_to(offset)
     state.cut_offset = min(state.cut_offset, offset)
-    # `partition.metadata` also limits the recovery point, but one of the files may be damaged.
+    # Lower the checkpoint, although `partition.metadata` limits the recovery point too. So the
+    # limit holds even if one of the two files is damaged.
     lower, use = state.log_dir.checkpoints.lower, state.log_dir.ballast.use
     key = TopicPartition(state.topic, state.partition)
     use(partial(lower, RECOVERY_POINTS, key, state.recovery_point))

@@ -4,8 +4,8 @@ A cache evicts by the rule "second chance": if the total weight exceeds the capa
 item is evicted. But if this item was used after it became the newest item, the item stays, and
 becomes the newest item again. An evicted item exists as long as a reader refers to it. A `Handle`
 closes its descriptor when the last reference to the `Handle` ends. So no descriptor is closed while
-a reader uses it, and reading takes no lock. The cache closes no file while it holds its lock: all
-log dirs share that lock, and a close on a disk that hangs would block all of them.
+a reader uses it, and reading takes no lock. The cache closes no file while it holds its lock. All
+log dirs share that lock, so a close on a disk that hangs would block all log dirs.
 """
 
 from __future__ import annotations

@@ -178,7 +178,7 @@ class Scan:
         ) is not None:
             limit_offset = min(self.limit_offset, self._reach_offset)
             count = int(np.searchsorted(found.last_offsets, limit_offset))
-            # If the last batch follows a gap in the offsets, `_take` also reads the batch after it.
+            # If the last batch follows a gap in the offsets, `_take` also reads the next batch.
             if count == len(found.last_offsets):
                 before = found.last_offsets[-2] if count > 1 else self.offset - 1
                 count -= int(found.base_offsets[-1]) != before + 1

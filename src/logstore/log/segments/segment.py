@@ -2,10 +2,10 @@
 
 Invariants: `base_offset <= end_offset`; batches are contiguous; bytes below `size_bytes` never
 change while the object is in use. Only the active segment grows: the appending thread writes the
-batch, then the index entry, then `size_bytes`, then `end_offset`. So a reader that reads
-`end_offset` first finds all batches before that offset. If a truncation replaces a segment or
-retention removes it, the segment is marked `is_dropped` before its file is removed. A reader that
-fails on such a segment lists the log's segments again.
+batch, then the index entry, then `size_bytes`, then `end_offset`. So if a reader reads `end_offset`
+first, it then finds all batches before that offset. If a truncation replaces a segment or retention
+removes it, the segment is marked `is_dropped` before its file is removed. A reader that fails on
+such a segment lists the log's segments again.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ class Segment:
         self._verified[at] |= 1 << (position >> 5 & 7)
 
     def sound_until(self, position: int) -> int:
-        """Give where the verified bytes at `position` end, or 0 if the byte there is not verified.
+        """Give the end of the verified bytes at `position`, or 0 if the byte there is not verified.
 
         Bytes that this process wrote count as verified. The result may be after the end of the
         file.

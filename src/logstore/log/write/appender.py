@@ -7,11 +7,11 @@ that asks a future for its offset waits until the batch was sent.
 The appender's thread keeps the appender, and so the store, alive only while records wait to be
 sent. If nothing else refers to the appender any more, its thread ends.
 
-Batches form a chain from the oldest batch that was not sent to the newest batch, which takes
-records. A batch is closed when the next batch is linked to it. A batch leaves the chain when its
-offset or its error is known. So wherever a thread is interrupted, every record that it added stays
-in the chain. The record is sent by the next append, by the appender's thread, by `flush` or
-`close`, or by a caller that asks for an offset.
+Batches form a chain. The first batch of the chain is the oldest batch that was not sent yet. The
+last batch is the newest batch, which takes records. A batch is closed when the next batch is linked
+to it. A batch leaves the chain when its offset or its error is known. So wherever a thread is
+interrupted, every record that it added stays in the chain. The record is sent by the next append,
+by the appender's thread, by `flush` or `close`, or by a caller that asks for an offset.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ class Appender:
         if key is None and rules.requires_keys:
             raise MissingKeyError(number=0)
         if size > bytes_max:
-            appending.build(state, [value], [key], timestamp, [pairs])  # raises: it is too large
+            appending.build(state, [value], [key], timestamp, [pairs])  # raises the size error
         with self._mutex:
             full = batch = self._batch
             index = len(batch.values)

@@ -88,8 +88,8 @@ def plan(state: LogState, batches: Group) -> list[Group]:
 
     The lock is held.
 
-    If the active segment does not have room for all batches, but one new segment does, all batches
-    go into the new segment, so that one system call writes them.
+    Suppose that the active segment has no room for all batches, but a new segment has. Then all
+    batches go into the new segment, so that one system call writes them.
     """
     groups = _groups(batches, _Room.of_active(state))
     if len(groups) > 1 and groups[0]:

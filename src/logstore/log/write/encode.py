@@ -22,8 +22,8 @@ TIMESTAMP_MAX = 2**63 - 1
 NO_HEADERS: Headers = ()
 HEADER = "pairs of str and bytes or None"
 
-# The most bytes that a batch adds (header, checksum, ends of the columns), that a record adds
-# (timestamp, starts, validity), and that a header of a record adds (starts, validity).
+# The most bytes of overhead: of a batch (header, checksum, ends of the columns), of a record
+# (timestamp, starts, validity), and of a record header (starts, validity).
 BATCH_OVERHEAD_BYTES = 256
 RECORD_OVERHEAD_BYTES = 36
 HEADER_OVERHEAD_BYTES = 16

@@ -165,7 +165,7 @@ def _put_snapshot(state: LogState, snapshot: Snapshot) -> None:
 def _note_synced(
     state: LogState, sizes: Mapping[int, int], names_changed: int, epochs_changed: int
 ) -> None:
-    """Forget the changes that are durable now, but not changes during the sync.
+    """Forget the changes that are durable now; keep the changes that came during the sync.
 
     The lock is held.
 

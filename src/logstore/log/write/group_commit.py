@@ -9,8 +9,8 @@ Threads are woken one after the other, not all at once.
 
 A thread whose record was committed often appends another record. So a leader waits, for a few
 milliseconds at most, until all threads of the previous group have passed their gate. Then one sync
-serves all threads. Without this wait, the threads would fall into two halves, which take turns and
-sync separately.
+serves all threads. Without this wait, the threads would form two groups, which take turns and sync
+separately.
 
 Ctrl-C may interrupt any step. So every lock is taken by `with`, and a record joins its group by one
 call. Once the commit of a group has begun, the group is completed in any case. If a leader is
@@ -141,7 +141,7 @@ class GroupCommit:
             raise MissingKeyError(number=0)
         size = encode.size_max(value, key, pairs)
         if size > state.rules.gathered_bytes_max:
-            appending.build(state, [value], [key], timestamp, [pairs])  # raises: it is too large
+            appending.build(state, [value], [key], timestamp, [pairs])  # raises the size error
         group, is_leader = None, False
         try:
             with self._mutex:

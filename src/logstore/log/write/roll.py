@@ -26,7 +26,7 @@ from logstore.log.state import (
 )
 from logstore.log.write.hung_locks import held
 
-# In `half_made`, this says that the active segment may have extra bytes at its end. It is a
+# If `half_made` has this value, the active segment may have extra bytes at its end. It is a
 # constant, so its assignment calls nothing, and no second interrupt can come before the assignment.
 TORN = ("",)
 
@@ -88,7 +88,7 @@ def roll(state: LogState, base_offset: int) -> None:
     try:
         if state.half_made:
             undo(state)
-        # With no room, even the smallest append calls `make_room`, which cleans up.
+        # While `room_bytes` is 0, even the smallest append calls `make_room`, which cleans up.
         state.half_made, state.room_bytes = (segment.log_path,), 0
         with held(state, "lock"):
             writer = Handle(create_file(segment.log_path))

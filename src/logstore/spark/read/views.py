@@ -162,8 +162,8 @@ def settle_in() -> None:
     """Make garbage collection cheap in a Python worker; this runs only once per process.
 
     After each task, the worker searches all objects for garbage, including the objects of all
-    imported modules. This search takes as long as reading 20 MB. This function excludes the objects
-    that exist at the worker's first task from later searches.
+    imported modules. This search takes as long as reading 20 MB. After this function, the searches
+    leave out the objects that exist at the worker's first task.
     """
     if TaskContext.get() is not None:
         gc.freeze()

@@ -1,7 +1,7 @@
 """Write a DataFrame or a stream to a store: tasks stage records, and the driver commits them.
 
 The columns are the same as in Spark's Kafka sink: value, and optionally key, topic, partition and
-headers. A column timestamp is also allowed. Tasks never write to a log. The commit runs in a
+headers. A column `timestamp` is also allowed. Tasks never write to a log. The commit runs in a
 separate process, which owns the store during the commit.
 """
 

@@ -30,7 +30,7 @@ Arguments = dict[str, Any]
 
 
 class Request:
-    """Let a running handler send progress to its client, and ask whether the client hung up."""
+    """Let a running handler send progress to its client, and ask whether the client has left."""
 
     def __init__(
         self, tell: Callable[[bytes], object], is_abandoned: Callable[[], bool] = lambda: False
@@ -39,12 +39,12 @@ class Request:
         self._is_abandoned = is_abandoned
 
     def progress(self, facts: object) -> None:
-        """Send progress to the client, or drop it if the client has too much unread progress."""
+        """Send progress to the client; if the client has too much unread progress, send nothing."""
         self._tell(encode_line({"progress": facts}))
 
     @property
     def is_abandoned(self) -> bool:
-        """Check whether the client has hung up, so that the result is not needed any more."""
+        """Check whether the client has closed its connection, so that it needs no result."""
         return self._is_abandoned()
 
 

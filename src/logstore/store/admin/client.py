@@ -73,7 +73,7 @@ class AdminClient:
         Args:
             arguments: values of JSON's types. The path of a log dir may be relative to the working
                 directory of this process.
-            progress: a function that is called with each progress that the command sends.
+            progress: a function that is called with each report of progress that the command sends.
             timeout: how many seconds to wait for each part of the answer. If it is None, the call
                 waits without limit, which long commands such as a move need.
 

@@ -28,12 +28,13 @@ CONNECTIONS_MAX = 64
 RECEIVE_BYTES = 1 << 16
 OUTGOING_BYTES_MAX = 1 << 20
 PATIENCE_SECONDS = 10.0
-DEAF_SECONDS = 1.0  # the pause after an accept failed for lack of descriptors
+DEAF_SECONDS = 1.0  # the pause if a connection cannot be accepted for lack of descriptors
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 
 # A function that answers a request. Its arguments are the line of the request, a function that
-# sends lines of progress, and a function that returns whether the client has hung up. The result is
-# the last line of the answer. The function runs in a thread of its own and raises nothing.
+# sends lines of progress, and a function that returns whether the client has closed the connection.
+# The result is the last line of the answer. The function runs in a thread of its own and raises
+# nothing.
 Answer = Callable[[bytes, Callable[[bytes], object], Callable[[], bool]], bytes]
 
 
@@ -183,7 +184,7 @@ class AdminServer:
             self._refuse(connection, f"{CONNECTIONS_MAX} clients are served already; try again")
 
     def _receive(self, connection: Connection) -> None:
-        """Receive bytes of a request; close the connection if the client has hung up."""
+        """Receive bytes of a request; close the connection if the client has closed its end."""
         try:
             data = connection.peer.recv(RECEIVE_BYTES)
         except BlockingIOError:

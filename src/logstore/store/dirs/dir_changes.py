@@ -1,6 +1,6 @@
 """Change the log dirs of a running store: add, remove, take offline, reopen, cordon, prefer.
 
-A thread that changes a log dir first claims that dir. Changes of different dirs do not wait for
+Before a thread changes a log dir, it claims that dir. Changes of different dirs do not wait for
 each other. A change may wait for the disk of its own dir, but not for another disk that hangs.
 Ctrl-C does not interrupt a change.
 """

@@ -9,8 +9,8 @@ This module writes nothing: the next open recovers the logs, as after a crash. T
 wait either, because the thread in which the collector runs may hold any lock.
 
 If the process ends with an open store, Python may still drop the store. Then this module only gives
-the warning, as Python does for an open file or socket, because the other threads no longer run, and
-may hold any lock. The operating system closes the descriptors.
+the warning, as Python does for an open file or socket. It does no more, because the other threads
+have stopped, and one of them may hold a lock forever. The operating system closes the descriptors.
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ class Membership:
             raise LogDirIdentityError(path=path, reason=reason)
 
     def _known_id(self, facts: DirFacts) -> str | None:
-        """Find the id of a member without identity, from its hint, or if only one id is absent.
+        """Find the id of a member that lost its identity: the hinted id, or the only absent id.
 
         The result is None if the dir is not a member, or if it is unknown which member the dir is.
         """

@@ -34,7 +34,7 @@ LAST_LOOKS = 5
 
 
 class Stuck(NamedTuple):
-    """The oldest running call; `seconds` is its age divided by the patience for such calls."""
+    """The oldest running call; `seconds` is its age divided by the factor for its kind of call."""
 
     seconds: float
     path: str
@@ -113,7 +113,7 @@ class Watchdog:
         self._appending = appending
 
     def _calls(self, log_dir: LogDir, calls: list[tuple[str, float, float]]) -> Iterator[Stuck]:
-        """Give the calls to one log dir; each age is divided by the patience for such calls."""
+        """Give the calls to one log dir; each age is divided by the factor for the kind of call."""
         below = log_dir.path + "/"
         for path, seconds, patience in calls:
             if path.startswith(below) or path == log_dir.path:

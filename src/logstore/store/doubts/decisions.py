@@ -33,9 +33,9 @@ def decide_all(
 ) -> list[Decision]:
     """Apply the start-up table to all replica directories, with special rules for old copies.
 
-    If a replica has a directory in another log dir, an old copy counts as a bad log dir: the
-    current disk may have the live copy, or a copy that must be deleted. A replica that is found
-    only in old copies is opened as incomplete.
+    If a replica also has a directory in another log dir, the old copy counts as a bad log dir. The
+    current disk may have the live copy of the replica, or a copy that must be deleted. A replica
+    that is found only in old copies is opened as incomplete.
 
     Args:
         is_all_listed: whether every log dir is listed. It is False if a log dir hung, or came back
@@ -112,7 +112,7 @@ def doubted(replicas: Replicas, decisions: Iterable[Decision]) -> list[Decision]
 
 
 def with_what_is_missing(decision: Decision, log_dir: LogDir, log: Log) -> Decision:
-    """If it is known which records an old copy's replica lacks, tell this in the decision."""
+    """If it is known which records an old copy's replica lacks, say so in the decision."""
     own, key, end_offset = log_dir.generation, decision.topic_partition, log.log_end_offset
     known = max(own.doubts.get(key, -1), own.found.get(key, -1))
     if not own.old or known < 0:
@@ -219,7 +219,7 @@ def with_newly_old(replicas: Replicas, loaded: Sequence[LogDir]) -> list[LogDir]
 def note_missing(
     replicas: Replicas, said: Mapping[TopicPartition, LogDir], loaded: Iterable[LogDir]
 ) -> list[tuple[TopicPartition, LogDir, LogStoreError]]:
-    """Mark as offline each replica that an old copy lacks although the catalog records it there."""
+    """Mark as offline each replica that an old copy lacks, although the catalog lists it there."""
     missing: list[tuple[TopicPartition, LogDir, LogStoreError]] = []
     old = [log_dir for log_dir in loaded if log_dir.is_outdated]
     known = {key: d for d in old for key in replicas.catalog.on(d.directory_id)}

@@ -124,8 +124,8 @@ def _fill(
 ) -> tuple[int, int, int]:
     """Fill the new directory; return how many bytes were linked, cloned and copied."""
     files.make_dir(target)
-    # The topic id is random. So if a crash leaves the directory, its purge removes no other
-    # directory.
+    # The topic id is random. So if a crash leaves the directory, the purge of this directory
+    # removes no other directory.
     unfinished = PartitionMetadata(log.topic, log.partition, os.urandom(16))
     unfinished._replace(extra={DELETION: DELETED_BY_USER}).write(target)
     linked = cloned = copied = 0

@@ -1,4 +1,4 @@
-"""Find a broker's log dirs that the user did not pass, in the metadata log (KIP-858).
+"""Use the metadata log (KIP-858) to find a broker's log dirs that the user did not pass.
 
 A broker in KRaft mode registers the ids of all its log dirs. If one of the passed dirs contains the
 cluster's metadata log, the broker's last registration in that log lists these ids. If the log does

@@ -81,7 +81,7 @@ def _fill(log: Log, directory: str) -> int:
 
 
 def _write_producers(log: Log, directory: str) -> None:
-    """If the log has producers, write their snapshot of the log end before the segments."""
+    """If the log has producers, write a snapshot of them at the log end, before the segments."""
     producers = host.producers_of(log)
     if producers is None:
         return
@@ -97,7 +97,7 @@ def _write_producers(log: Log, directory: str) -> None:
 
 
 def _write(log: Log, segment: Segment, start: int, target: int) -> int:
-    """Write the records of a segment that are not before `start`; return the size in bytes."""
+    """Write a segment's records at and after `start`; return the size in bytes."""
     source = host.open_segment(log, segment)
     is_kafkas = not segment.size_bytes or magic_of(source.fd) == layouts.KAFKA_MAGIC
     if is_kafkas and segment.base_offset >= start:
@@ -117,7 +117,7 @@ def _write(log: Log, segment: Segment, start: int, target: int) -> int:
 
 
 def _laid_out(batch: RecordBatch, base_offset: int) -> list[Buffer]:
-    """Encode the records of a batch that are not before `base_offset` as one Kafka batch."""
+    """Encode a batch's records at and after `base_offset` as one Kafka batch."""
     header = batch.header
     part = batch.slice(batch.index_of(base_offset), batch.count)
     skipped = base_offset - header.base_offset

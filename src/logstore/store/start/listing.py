@@ -206,7 +206,7 @@ def _is_foreign(path: str) -> bool:
 
 
 def _is_ours(entry: files.Entry) -> bool:
-    """Check whether a file or a directory belongs to the store, and is no replica."""
+    """Check whether a file or a directory belongs to the store, but is not a replica."""
     if entry.is_file:
         return entry.name in OUR_FILES or is_lost_file(entry.name)
     return entry.is_dir and entry.name in OUR_DIRS
@@ -282,9 +282,9 @@ def _without_metadata(facts: ReplicaFacts) -> ReplicaFacts:
 def remove_leftovers(listing: Listing, log_dir: LogDir) -> None:
     """Remove the half-written small files and the half-created replicas that a crash left behind.
 
-    If the log dir went offline because this thread hung in the listing, nothing is removed: the dir
-    may have another owner now, which may have created a replica of the same name. In a half-created
-    replica, only half-written files are unlinked.
+    If the log dir went offline because this thread hung in the listing, nothing is removed. The dir
+    may have another owner now, and this owner may have created a replica of the same name. In a
+    half-created replica, only half-written files are unlinked.
     """
     for path in listing.leftovers:
         if log_dir.is_offline:

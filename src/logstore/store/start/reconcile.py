@@ -142,8 +142,8 @@ def _until_settled(once: Callable[[Pass], Settled | None], opening: Sequence[Log
     """Repeat a pass (list, decide, act) until no log dir fails or hangs during it.
 
     In each repetition, at least one more log dir does not serve, so the loop ends. `settle_again`
-    also repeats its first pass if a replica was closed meanwhile, and a pass that found a serving
-    dir to be an old copy.
+    repeats its first pass also if a replica was closed meanwhile. It repeats any pass that found
+    that a serving dir is an old copy.
     """
     while True:
         this = Pass()
@@ -239,7 +239,7 @@ def _with_open(
     interesting: set[TopicPartition],
     back_path: str,
 ) -> tuple[list[ReplicaFacts], frozenset[TopicPartition]]:
-    """Select the `ReplicaFacts` of the interesting replicas, and add those of their open logs."""
+    """Select the `ReplicaFacts` of some replicas, and add the `ReplicaFacts` of their open logs."""
     opened: dict[str, ReplicaFacts] = {}
     for key in interesting:
         replica = replicas.opened.get(key)

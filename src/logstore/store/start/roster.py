@@ -1,7 +1,8 @@
 """Decide at start what each configured directory is: ours, new, foreign, swapped, damaged.
 
-`decide` is a pure function from `DirFacts` to a `Roll`. `identity` reads the `DirFacts` before, and
-writes the decided identities after. While the store runs, `dirs/membership` changes the roster.
+`decide` is a pure function from `DirFacts` to a `Roll`. `identity` reads the `DirFacts` before the
+decision, and writes the decided identities after it. While the store runs, `dirs/membership`
+changes the roster.
 
     every dir bare                       form a new store
     all formatted dirs still forming     the last start crashed while forming: complete it
@@ -178,7 +179,7 @@ def _without_any_identity(
     format_new: bool,
     new_id: Callable[[], str],
 ) -> Roll:
-    """Restore the identities of a store that lost every `meta.properties`, from other files."""
+    """If a store has lost every `meta.properties`, restore its identities from other files."""
     known = [fact.hint.cluster_id for fact in was_ours if fact.hint.cluster_id]
     cluster_id = Counter(known).most_common(1)[0][0] if known else new_id()
     joining = list(bare) if format_new else []
@@ -248,7 +249,8 @@ class _Existing:
                 reason=f"it belongs to broker {self.broker_id}, but the configuration says "
                 f"{broker_id}",
             )
-        # If two rosters have the same epoch, each was changed while the other was away: join both.
+        # If two rosters have the same epoch, each was changed while the dirs of the other were
+        # missing. So join both rosters.
         self.roster = list(dict.fromkeys(id_ for meta in newest for id_ in meta.roster))
         self.is_roster_changed = any(list(meta.roster) != self.roster for meta in newest)
         self.ids: dict[str, str] = {}

@@ -287,7 +287,7 @@ def _without_live(
 
 
 def _is_swapped(move: ReplicaFacts, old: ReplicaFacts) -> bool:
-    """Check whether a crash interrupted the swap of `old` by a `.move` between its two renames."""
+    """Check whether a crash came between the two renames with which `move` replaces `old`."""
     return (
         move.kind == "move"
         and move.is_caught_up
@@ -308,7 +308,7 @@ def is_covered(old: ReplicaFacts, live: ReplicaFacts) -> bool:
 
 
 def _what_is_missing(best: ReplicaFacts, rest: Sequence[ReplicaFacts]) -> str:
-    """Say which records the best copy may lack, as far as known, if there is no live copy."""
+    """If there is no live copy, say which records the best copy may lack, as far as is known."""
     told = [f"no live copy of it is left; {best.path} ends at offset {best.end_offset}"]
     if not best.topic_id:
         told.append("its partition.metadata is lost, and its configuration with it")

@@ -26,7 +26,7 @@ def decide_again(state: OwnerState, keys: Iterable[TopicPartition]) -> None:
     """Apply the start-up table to some replicas, and to all replicas that were undecided.
 
     If one of the replicas stays closed or incomplete, this is logged. If no decision is possible
-    now, the next start decides: a copy or log dir that was given up stays given up.
+    now, the next start decides. A copy or log dir that was given up stays given up.
     """
     keys, replicas, report = set(keys), state.replicas, RecoveryReport()
     threads_per_dir = state.config.num_recovery_threads_per_data_dir

@@ -2,7 +2,7 @@
 
 Each partition goes to the log dir that `create` would choose. The partitions of a batch that go to
 the same log dir share their syncs. If that log dir fails, these partitions are created one by one
-on other log dirs, as `create` does it.
+on other log dirs, as `create` does.
 """
 
 from __future__ import annotations

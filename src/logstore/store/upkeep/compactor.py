@@ -141,7 +141,7 @@ class Compactor:
     def _set_aside(self, log: Log, error: Exception) -> None:
         """Plan a retry for a log; report the error, unless the same error was reported before."""
         if self._log_dir.is_refusing or self._log_dir.is_outdated:
-            return  # the log dir's state is the cause, and is reported
+            return  # the state of the log dir is the cause; other code reports it
         key, before = key_of(log), self.set_aside.get(key_of(log))
         failures = 1 if before is None else before.failures + 1
         wait_ms = self._backoff_ms << min(failures - 1, RETRIES_DOUBLED)
@@ -163,7 +163,7 @@ class Compactor:
             figures.uncompacted_logs = len(set_aside)
 
     def _pace(self, size_bytes: int) -> None:
-        """Let other threads run, and sleep to keep the rate; this ends each part of the work."""
+        """Let other threads run, and sleep to keep the rate; called after each part of the work."""
         log_dir = self._log_dir
         if self._stopping.is_set() or log_dir.is_refusing or log_dir.is_outdated:
             raise _StoppedError

@@ -377,7 +377,7 @@ class DirKeeper:
 def _keep_house(
     entry: ref[DirKeeper], waking: threading.RLock, wakeup: threading.Condition
 ) -> None:
-    """Do a keeper's work until the keeper ends; while it waits, the store can be dropped."""
+    """Do the work of a keeper until it ends; the store can be dropped while the keeper waits."""
     keeper = entry()
     if keeper is not None:
         keeper.begin()

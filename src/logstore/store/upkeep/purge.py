@@ -59,7 +59,7 @@ def purge_in_order(
 
     Directories of a deletion are not removed while a log dir is bad: a copy may come back with that
     dir, and then the start-up table decides again. While a log dir hangs, or is being opened or
-    removed, the removal of directories of a deletion is postponed.
+    removed, such removals are postponed.
     """
     if not doomed:
         return

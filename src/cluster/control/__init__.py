@@ -1,0 +1,1 @@
+"""Run the rules of the controller: elections, the coordination store, requests to brokers."""

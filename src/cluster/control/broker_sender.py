@@ -1,0 +1,136 @@
+"""Send the controller's requests to one broker.
+
+Requests that wait are sent together, the newest for each partition. A request that could not be
+sent is dropped: the controller asks again until it has an answer (P23).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from broker.wire.byte_cursor import WireError
+from cluster.errors import BadRequestError, PeerError, PeerGoneError
+from cluster.pure.control_exchange import ConnectionAccepted, ConnectionRefused
+from cluster.requests import LeaderAndIsr, StopReplica
+from cluster.run.peer_connection import PeerConnection
+from cluster.wire import roles, stops
+from cluster.wire.roles import Controlling, NamedRole
+from cluster.wire.stops import NamedStop
+
+LOG = logging.getLogger("cluster")
+ANSWER_SECONDS = 10.0
+BACKOFF_SECONDS = 0.2
+BATCH_MAX = 1000  # partitions in one message
+
+Place = tuple[str, int]  # topic name and partition
+Addresses = Mapping[int, tuple[str, int]]
+
+
+class BrokerSender:
+    """A thread with a connection to one broker.
+
+    Threads: any thread may call any method.
+    """
+
+    def __init__(
+        self,
+        broker: int,
+        sender: Controlling,
+        connection: PeerConnection,
+        addresses: Callable[[], Addresses],
+        post: Callable[[Any], object],
+    ) -> None:
+        """Start the thread.
+
+        Args:
+            addresses: gives the host and the port of each registered broker.
+            post: takes the events for the controller, at once.
+        """
+        self._broker, self._sender = broker, sender
+        self._connection, self._addresses, self._post = connection, addresses, post
+        self._changed = threading.Condition()  # guards the next three
+        self._roles: dict[Place, NamedRole] = {}
+        self._stops: dict[Place, NamedStop] = {}
+        self._is_ended = False
+        self._is_refused = False  # only the thread uses it
+        self._thread = threading.Thread(target=self._run, name=f"control-{broker}", daemon=True)
+        self._thread.start()
+
+    def send(self, name: str, request: LeaderAndIsr | StopReplica) -> None:
+        """Send a request soon, in place of an earlier one about the same partition."""
+        place = name, request.partition
+        with self._changed:
+            if isinstance(request, LeaderAndIsr):
+                self._roles[place] = NamedRole(name, request)
+            else:
+                self._stops[place] = NamedStop(name, request)
+            self._changed.notify_all()
+
+    def end(self) -> None:
+        """Let the thread end soon; a request that is under way is given up."""
+        with self._changed:
+            self._is_ended = True
+            self._changed.notify_all()
+        self._connection.close()
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait until the thread has ended."""
+        self._thread.join(timeout)
+
+    def _run(self) -> None:
+        while (batch := self._take()) is not None:
+            try:
+                self._send_stops(batch[1])
+                self._send_roles(batch[0])
+                if self._is_refused:
+                    self._is_refused = False
+                    self._post(ConnectionAccepted(self._broker))
+            except PeerGoneError as error:
+                LOG.info("%s", error)
+                self._is_refused = True
+                self._post(ConnectionRefused(self._broker))
+                self._pause()
+            except (PeerError, WireError, BadRequestError) as error:
+                LOG.info("a request of the controller was not answered: %s", error)
+                self._pause()
+
+    def _pause(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_ended, BACKOFF_SECONDS)
+
+    def _take(self) -> tuple[list[NamedRole], list[NamedStop]] | None:
+        """Take requests of the newest broker epoch; None at the end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._roles or self._stops or self._is_ended)
+            if self._is_ended:
+                return None
+            waiting = [*self._roles.values()][:BATCH_MAX]
+            for one in waiting:
+                del self._roles[one.name, one.role.partition]
+            stopping = [*self._stops.values()]
+            self._stops.clear()
+        epochs = [one.role.broker_epoch for one in waiting]
+        epochs += [one.stop.broker_epoch for one in stopping]
+        newest = max(epochs)  # an older incarnation of the broker obeys nothing any more
+        return (
+            [one for one in waiting if one.role.broker_epoch == newest],
+            [one for one in stopping if one.stop.broker_epoch == newest],
+        )
+
+    def _send_roles(self, waiting: list[NamedRole]) -> None:
+        if not waiting:
+            return
+        message = roles.encode_roles(self._sender, waiting, self._addresses())
+        answer = self._connection.ask(roles.API, roles.VERSION, message, ANSWER_SECONDS)
+        for one in roles.decode_role_answers(answer, self._broker):
+            self._post(one)
+
+    def _send_stops(self, stopping: list[NamedStop]) -> None:
+        if stopping:
+            message = stops.encode_stops(self._sender, stopping)
+            answer = self._connection.ask(stops.API, stops.VERSION, message, ANSWER_SECONDS)
+            for one in stops.decode_stop_answers(answer, stopping, self._broker):
+                self._post(one)

@@ -1,0 +1,221 @@
+"""Read and write what a controller needs in the coordination store.
+
+Each write of a state is one change together with a check of the controller epoch (P2). So a
+controller that another one has replaced changes nothing, also if the versions fit by chance.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import NamedTuple
+
+from broker.coordination.errors import (
+    BadVersionError,
+    NodeExistsError,
+    NoNodeError,
+    OutcomeUnknownError,
+    ZnodeError,
+)
+from broker.coordination.verbs import Check, Create, Operation, Session, Set
+from cluster import znodes
+from cluster.errors import BadZnodeError
+from cluster.pure.control_exchange import Deposed, PartitionKey, WriteFailed, WriteState, Written
+from cluster.registration import NO_VERSION, TopicIdentity
+from cluster.state import State, encode_state, parse_state
+from cluster.znodes import BrokerNode, NamedDeletion, TopicNode
+
+LOG = logging.getLogger("cluster")
+
+
+class Reign(NamedTuple):
+    """The controller epoch of an elected controller, and the version of its znode."""
+
+    epoch: int
+    version: int
+
+
+class StateNode(NamedTuple):
+    """A partition's state, and its version."""
+
+    state: State
+    version: int
+
+
+class ControllerStore:
+    """The verbs of a controller, over a session of its broker."""
+
+    def __init__(self, session: Session, broker: int) -> None:
+        self.session = session
+        self._broker = broker
+
+    def prepare(self) -> None:
+        """Create the znodes that a cluster needs, where they are missing."""
+        for path in znodes.PARENTS:
+            self._create(path)
+        self._create(znodes.CONTROLLER_EPOCH, b"0")
+
+    def _create(self, path: str, data: bytes = b"") -> None:
+        with suppress(NodeExistsError):
+            self.session.create(path, data)
+
+    def stand(self, now_ms: int) -> Reign | None:
+        """Become the controller; None if there is one.
+
+        Raises:
+            BadZnodeError: the controller epoch is no number.
+        """
+        known = self.session.get(znodes.CONTROLLER_EPOCH)
+        epoch = _epoch_of(known.data) + 1
+        mine = {"version": 1, "brokerid": self._broker, "timestamp": str(now_ms)}
+        try:
+            made = self.session.multi(
+                [
+                    Create(znodes.CONTROLLER, json.dumps(mine).encode(), ephemeral=True),
+                    Set(znodes.CONTROLLER_EPOCH, b"%d" % epoch, known.version),
+                ]
+            )
+        except (NodeExistsError, BadVersionError):
+            return None
+        except OutcomeUnknownError:
+            return self._reign_if_mine()
+        assert made[1] is not None
+        return Reign(epoch, made[1].version)
+
+    def _reign_if_mine(self) -> Reign | None:
+        """Read whether an election succeeded whose answer was lost."""
+        try:
+            controller = self.session.get(znodes.CONTROLLER)
+        except NoNodeError:
+            return None
+        if controller.ephemeral_owner != self.session.key.session_id:
+            return None
+        known = self.session.get(znodes.CONTROLLER_EPOCH)
+        return Reign(_epoch_of(known.data), known.version)
+
+    def brokers(self) -> dict[int, BrokerNode]:
+        """Read all registrations; one that cannot be read is logged, and left out."""
+        found = {}
+        for name in self.session.children(znodes.BROKERS):
+            path = f"{znodes.BROKERS}/{name}"
+            try:
+                znode = self.session.get(path)
+                node = znodes.parse_registration(znode.data, path, znode.czxid, znode.mzxid)
+                found[int(name)] = node
+            except NoNodeError:  # its session ended just now
+                continue
+            except (BadZnodeError, ValueError) as error:
+                LOG.error("a broker cannot be used: %s", error)
+        return found
+
+    def take_log_dir_events(self) -> set[int]:
+        """Read and delete the events of log dirs; give the brokers that announced them."""
+        brokers = set()
+        for name in self.session.children(znodes.LOG_DIR_EVENTS):
+            path = f"{znodes.LOG_DIR_EVENTS}/{name}"
+            with suppress(NoNodeError):
+                broker = znodes.parse_log_dir_event(self.session.get(path).data)
+                brokers |= set() if broker is None else {broker}
+                self.session.delete(path)
+        return brokers
+
+    def topics(self) -> dict[str, TopicNode]:
+        """Read all topics; one that cannot be read is logged, and left out."""
+        found = {}
+        for name in self.session.children(znodes.TOPICS):
+            path = znodes.topic_path(name)
+            try:
+                znode = self.session.get(path)
+                found[name] = znodes.parse_topic(znode.data, path, znode.czxid)
+            except NoNodeError:  # it was deleted just now
+                continue
+            except BadZnodeError as error:
+                LOG.error("a topic cannot be used: %s", error)
+        return found
+
+    def settings(self, name: str) -> tuple[dict[str, str], int]:
+        """Read the settings of a topic, and the zxid of their last write; none and 0 if none."""
+        path = znodes.config_path(name)
+        try:
+            znode = self.session.get(path)
+        except NoNodeError:
+            return {}, 0
+        return znodes.parse_config(znode.data, path), znode.mzxid
+
+    def deletions(self) -> list[NamedDeletion]:
+        """Read the deletions that are not complete."""
+        found = []
+        for name in self.session.children(znodes.DELETIONS):
+            path = f"{znodes.DELETIONS}/{name}"
+            try:
+                found.append(znodes.parse_deletion(self.session.get(path).data, path))
+            except NoNodeError:
+                continue
+            except BadZnodeError as error:
+                LOG.error("a deletion cannot be read: %s", error)
+        return found
+
+    def keep(self, named: NamedDeletion) -> None:
+        """Write what has to be deleted, before anything is."""
+        deletion = named.deletion
+        path = znodes.deletion_path(deletion.topic, deletion.partition)
+        self._create(path, znodes.encode_deletion(named))
+
+    def forget(self, topic: TopicIdentity, partition: int) -> None:
+        """Remove a deletion that is complete."""
+        with suppress(NoNodeError):
+            self.session.delete(znodes.deletion_path(topic, partition))
+
+    def state(self, key: PartitionKey) -> StateNode | None:
+        """Read the state of a partition; None if it has none yet.
+
+        Raises:
+            BadZnodeError: the state cannot be read, so nothing may be decided about it.
+        """
+        path = znodes.state_path(*key)
+        try:
+            znode = self.session.get(path)
+        except NoNodeError:
+            return None
+        return StateNode(parse_state(znode.data, path), znode.version)
+
+    def write(self, asked: WriteState, reign: Reign) -> Written | WriteFailed | Deposed:
+        """Write a state, if it has the version that it replaces, and the reign has not ended.
+
+        If the answer is lost, the write counts as failed: the controller reads the state again.
+        """
+        path, data = znodes.state_path(*asked.key), encode_state(asked.state)
+        operations: list[Operation] = [Check(znodes.CONTROLLER_EPOCH, reign.version)]
+        if asked.version == NO_VERSION:
+            operations += [*self._missing_parents(asked.key), Create(path, data)]
+        else:
+            operations.append(Set(path, data, asked.version))
+        try:
+            answers = self.session.multi(operations)
+        except OutcomeUnknownError:
+            return WriteFailed(asked.key, asked.number)
+        except ZnodeError as error:
+            if error.operation == 0:
+                return Deposed()
+            return WriteFailed(asked.key, asked.number)
+        assert answers[-1] is not None
+        return Written(asked.key, asked.number, answers[-1].version)
+
+    def _missing_parents(self, key: PartitionKey) -> Iterator[Create]:
+        name, partition = key
+        parent = f"{znodes.topic_path(name)}/partitions"
+        for path in (parent, f"{parent}/{partition}"):
+            try:
+                self.session.get(path)
+            except NoNodeError:
+                yield Create(path)
+
+
+def _epoch_of(data: bytes) -> int:
+    """Read the controller epoch."""
+    if not data.isdigit() or len(data) > 10:
+        shown = data[:20]
+        raise BadZnodeError(path=znodes.CONTROLLER_EPOCH, reason=f"{shown!r} is no epoch")
+    return int(data)

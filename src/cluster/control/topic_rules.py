@@ -1,0 +1,43 @@
+"""Read the settings of a topic that elections and roles depend on."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from cluster.pure.control_exchange import TopicConfig
+
+LOG = logging.getLogger("cluster")
+MIN_ISR, UNCLEAN = "min.insync.replicas", "unclean.leader.election.enable"
+FLUSH_BEFORE_ACK, FLUSH_MESSAGES = "flush.before.ack", "flush.messages"
+
+
+def default_min_isr(replica_count: int) -> int:
+    """Give the min.insync.replicas of a topic without the setting: a majority of its replicas."""
+    return replica_count // 2 + 1
+
+
+def rules_of(settings: Mapping[str, str], replica_count: int, version: int = 0) -> TopicConfig:
+    """Read the settings; one that cannot be read is logged, and has its default.
+
+    Args:
+        version: the zxid at which the settings were written last.
+    """
+    return TopicConfig(
+        _number(settings, MIN_ISR, default_min_isr(replica_count)),
+        settings.get(UNCLEAN, "").lower() == "true",
+        settings.get(FLUSH_BEFORE_ACK, "").lower() == "true"
+        or settings.get(FLUSH_MESSAGES, "") == "1",
+        version,
+    )
+
+
+def _number(settings: Mapping[str, str], key: str, default: int) -> int:
+    text = settings.get(key)
+    if text is None:
+        return default
+    try:
+        return int(text)
+    except ValueError:
+        LOG.warning("%s=%r is no number; %d is used", key, text, default)
+        return default

@@ -1,0 +1,98 @@
+"""Keep what a log dir has to remember about itself, and the record of its failure (P4).
+
+The entry is a fact of the log dir, so it is on its disk. The record of a failure is a file of one
+byte on tmpfs: it lives as long as the boot, and needs no working disk. A record that is missing
+counts as a failure, so the directory of the records must outlive the broker's process.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from contextlib import suppress
+
+from cluster.pure.attest import DirEntry, DirFound, FailureRecord
+from cluster.run import boots
+from logstore import LogStore
+from logstore.disk import files
+
+LOG = logging.getLogger("cluster")
+ENTRY = "cluster.dir_entry"
+ENTRY_TYPES = [str, str, int, int, bool, list]
+WHOLE, FAILED = b"0", b"1"
+RECORDS = {WHOLE: FailureRecord.NONE, FAILED: FailureRecord.RECORDED}
+RECORD_BYTES_MAX = 64
+
+
+def read_entry(store: LogStore, log_dir: str) -> DirEntry | None:
+    """Read the entry of a log dir; None if it has none that can be read.
+
+    In the entry on the disk, and here, log dirs that have failed are named by their directory ids.
+    """
+    fact = store.facts(log_dir).get(ENTRY)
+    if not isinstance(fact, list) or len(fact) != len(ENTRY_TYPES):
+        return None
+    if [type(one) for one in fact] != ENTRY_TYPES or min(fact[2], fact[3]) < 0:
+        return None
+    if not all(isinstance(one, str) for one in fact[5]):
+        return None
+    boot, mount, whole_since, flushed_since, is_stopped, failed = fact
+    return DirEntry(boot, mount, whole_since, flushed_since, is_stopped, frozenset(failed))
+
+
+def write_entry(store: LogStore, log_dir: str, entry: DirEntry) -> None:
+    """Write the entry of a log dir, durably; raises LogStoreError."""
+    store.facts(log_dir)[ENTRY] = [*entry[:5], sorted(entry.failed)]
+
+
+class FailureRecords:
+    """The records of failed log dirs, in a directory on tmpfs."""
+
+    def __init__(self, directory: str) -> None:
+        """Use a directory, and create it if it is missing."""
+        self._directory = directory
+        with suppress(FileExistsError):
+            files.make_dir(directory)
+
+    def read(self, directory_id: str) -> FailureRecord:
+        """Read the record of a log dir."""
+        try:
+            data = files.read_file(os.path.join(self._directory, directory_id), RECORD_BYTES_MAX)
+        except OSError:
+            return FailureRecord.MISSING
+        return RECORDS.get(data, FailureRecord.MISSING)
+
+    def record(self, directory_id: str) -> None:
+        """Record that a log dir failed; if this cannot be written, the record goes missing."""
+        self._write(directory_id, FAILED)
+
+    def clear(self, directory_id: str) -> None:
+        """Record that a log dir has not failed since its entry was written."""
+        self._write(directory_id, WHOLE)
+
+    def _write(self, directory_id: str, data: bytes) -> None:
+        path = os.path.join(self._directory, directory_id)
+        try:
+            files.write_atomically(path, data)
+        except OSError as error:
+            LOG.warning("the record of log dir %s cannot be written: %s", directory_id, error)
+            with suppress(OSError):
+                files.remove_if_there(path)
+
+
+def find(
+    log_dir: str, entry: DirEntry | None, record: FailureRecord, *, is_noted: bool
+) -> DirFound:
+    """Describe a log dir that works, at a start."""
+    boot, mount = boots.boot_id(), boots.mount_id(log_dir)
+    is_synced = _is_synced(log_dir)
+    return DirFound(log_dir, entry, record, boot, mount, is_synced=is_synced, is_noted=is_noted)
+
+
+def _is_synced(log_dir: str) -> bool:
+    try:
+        boots.sync_file_system(log_dir)
+    except OSError as error:
+        LOG.warning("%s could not be synced: %s", log_dir, error)
+        return False
+    return True

@@ -1,0 +1,297 @@
+"""Run one broker's part of a cluster: registration, replicas, fetchers, a candidate controller.
+
+    coordination store <- registering, controller_host      other brokers <- fetchers, links
+                                  |                                  |
+                                  +--------> hosted_replicas <-------+
+
+A `ClusterMember` serves no clients. Its `answer` takes the requests of other brokers, and `at`
+finds the replica that takes a client's produce.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+from broker.config import Endpoint
+from broker.coordination.errors import CoordinationError, NoNodeError
+from broker.coordination.verbs import Session
+from broker.machines.exchange import Answer, Pending
+from broker.wire import codec
+from broker.wire.byte_cursor import Cursor
+from broker.wire.error_codes import ErrorCode
+from broker.wire.fetch import decode_fetch
+from broker.wire.frames import Request, encode_response
+from broker.wire.messages import AlterPartitionResponse
+from cluster import znodes
+from cluster.control.controller_host import ControllerHost
+from cluster.control.controller_store import ControllerStore
+from cluster.errors import BadRequestError
+from cluster.pure import exchange as x
+from cluster.pure.attest import Host
+from cluster.pure.replica import LAG_SECONDS_MAX, Role
+from cluster.requests import AlterPartition, AlterRefused
+from cluster.run import follower_reads
+from cluster.run.control_requests import answer_roles, answer_stops
+from cluster.run.controller_link import ControllerLink
+from cluster.run.dir_facts import FailureRecords
+from cluster.run.fetchers import Fetchers
+from cluster.run.hosted_replica import HostedReplica
+from cluster.run.hosted_replicas import HostedReplicas
+from cluster.run.peer_connection import PeerConnection
+from cluster.run.registering import Registering
+from cluster.wire import isr_changes, roles, stops
+from cluster.wire.follower_fetches import FetchLimits
+from logstore import LogConfig, LogStore, StoreEvent, StoreEventKind
+
+LOG = logging.getLogger("cluster")
+TICK_SECONDS = 0.5
+FETCH_BYTES_MAX = 10 << 20
+ALTER_SECONDS = 8.0
+FLUSH_THREADS = 4
+FOLLOWER_READS = 1
+
+
+class MemberSettings(NamedTuple):
+    """How a broker takes part in a cluster.
+
+    Attributes:
+        records: a directory on tmpfs that outlives the broker's process (P4).
+        look_seconds: how often a controller asks again.
+    """
+
+    broker: int
+    records: str
+    rack: str = ""
+    lag_seconds_max: float = LAG_SECONDS_MAX
+    limits: FetchLimits = FetchLimits()
+    look_seconds: float = 1.0
+
+
+class ClusterMember:
+    """One broker's part of a cluster, over a store that is open and a session that lives.
+
+    Threads: any thread may call any method.
+    """
+
+    def __init__(
+        self,
+        settings: MemberSettings,
+        store: LogStore,
+        session: Session,
+        config_of: Callable[[str], LogConfig | None],
+    ) -> None:
+        """Prepare; `start` registers.
+
+        Args:
+            config_of: the configuration for the log of a new replica of a topic.
+        """
+        self.settings, self.store, self._session = settings, store, session
+        self.host = Host(settings.broker, tuple(store.log_dirs))
+        self.replicas = HostedReplicas(self.host, self._make_replica)
+        self._config_of = config_of
+        self._fetchers = Fetchers(self._connect, settings.limits, time.monotonic)
+        self._link = ControllerLink(self._find_controller, self._connect, self._on_refusal)
+        self._flusher = ThreadPoolExecutor(FLUSH_THREADS, "flush")
+        self._registering = Registering(
+            self.host, store, session, FailureRecords(settings.records),
+            _directory_ids(store), self.replicas.reopen,
+        )  # fmt: skip
+        self._changing = threading.Lock()  # one change of the registration at a time
+        self._controller: ControllerHost | None = None
+        self._is_closed = threading.Event()
+        self._ticker = threading.Thread(target=self._tick, name="cluster-ticks", daemon=True)
+        self.alarms: list[tuple[str, int, str]] = []
+
+    def start(self, endpoints: Sequence[Endpoint]) -> None:
+        """Register, attest the log dirs, read the replicas, and stand for controller.
+
+        Raises:
+            NodeExistsError: another session has registered this broker's id.
+        """
+        controller_store = ControllerStore(self._session, self.settings.broker)
+        controller_store.prepare()
+        # The replicas are read before the controller can ask for one: otherwise it would be created
+        # anew, because all log dirs work and it is not found (P17).
+        self.replicas.open(self.store)
+        with self._changing:
+            self._registering.register(endpoints, self.settings.rack)
+        self.store.add_listener(self._on_event)
+        self._controller = ControllerHost(
+            controller_store, self.settings.broker, self._connect,
+            look_seconds=self.settings.look_seconds,
+        )  # fmt: skip
+        self._ticker.start()
+
+    def close(self) -> None:
+        """Leave the cluster: mark the log dirs as whole, and end the registration.
+
+        The store and the session stay open. The replicas keep their logs, and have no roles.
+        """
+        self._stop()
+        with self._changing:
+            self.store.flush()
+            self._registering.withdraw()
+
+    def abandon(self) -> None:
+        """Stop all threads as a death of the process would; nothing is written."""
+        self._stop()
+
+    def _stop(self) -> None:
+        self._is_closed.set()
+        self.store.remove_listener(self._on_event)
+        if self._controller is not None:
+            self._controller.close()
+        self._link.close()
+        self._fetchers.close()
+        self.replicas.tell_all(x.RoleEnded())
+        self.replicas.close()
+        self._flusher.shutdown(wait=False, cancel_futures=True)
+
+    @property
+    def controller(self) -> ControllerHost | None:
+        """This broker's candidate for controller; None before the start."""
+        return self._controller
+
+    # --- requests of other brokers ----------------------------------------------------------------
+
+    def answer(self, request: Request) -> Answer | Pending:
+        """Answer a request of another broker: LeaderAndIsr, StopReplica, AlterPartition, Fetch.
+
+        Raises:
+            WireError, BadRequestError: the request cannot be read; close the connection.
+        """
+        if request.key == FOLLOWER_READS:
+            asked = follower_reads.Asked(
+                decode_fetch(request.body, request.version), request.version, request.correlation_id
+            )
+            now = time.monotonic()
+            return follower_reads.answer(asked, self.replicas.find, now, FETCH_BYTES_MAX)
+        name = {
+            roles.API: "LeaderAndIsrRequest",
+            stops.API: "StopReplicaRequest",
+            isr_changes.API: "AlterPartitionRequest",
+        }[request.key]
+        message = codec.read(name, request.version, Cursor(request.body))
+        if request.key == roles.API:
+            answer = answer_roles(message, self.host, self.replicas)
+        elif request.key == stops.API:
+            answer = answer_stops(message, self.host, self.replicas)
+        else:
+            answer = self._answer_changes(message)
+        return [encode_response(request.key, request.version, request.correlation_id, answer)]
+
+    def _answer_changes(self, message: Any) -> Any:
+        controller = self._controller
+        try:
+            changes = isr_changes.decode_changes(message)
+        except BadRequestError:
+            return AlterPartitionResponse(error_code=ErrorCode.INVALID_REQUEST)
+        refused = None if controller is None else controller.alter(changes, ALTER_SECONDS)
+        if refused is None:
+            return AlterPartitionResponse(error_code=ErrorCode.NOT_CONTROLLER)
+        return isr_changes.encode_refusals(changes, refused)
+
+    # --- what a replica asks for (Outbox) ---------------------------------------------------------
+
+    def to_controller(self, name: str, request: Any) -> None:
+        """Send a proposal. Of offline replicas, the controller hears by the event of a log dir."""
+        if isinstance(request, AlterPartition):
+            self._link.send(request)
+
+    def flush_soon(self, replica: HostedReplica) -> None:
+        """Flush a replica's log in another thread."""
+        if not self._is_closed.is_set():
+            self._flusher.submit(replica.flush)
+
+    def changed_role(self, replica: HostedReplica) -> None:
+        """Fetch for a follower from its leader."""
+        log = replica.log
+        if replica.role is Role.FOLLOWER and log is not None:
+            self._fetchers.follow(replica, replica.leader, log.log_dir)
+        else:
+            self._fetchers.leave(replica)
+
+    def may_fetch(self, replica: HostedReplica) -> None:
+        """Fetch at once for a follower that has flushed."""
+        self.changed_role(replica)
+
+    def alarm(self, name: str, number: int, reason: str) -> None:
+        """Keep the reason why a replica stopped."""
+        self.alarms.append((name, number, reason))
+
+    # --- the rest ---------------------------------------------------------------------------------
+
+    def _make_replica(self, name: str, number: int) -> HostedReplica:
+        return HostedReplica(
+            name, number, self.host, self.store, self, time.monotonic, self._config_of,
+            self.settings.lag_seconds_max,
+        )  # fmt: skip
+
+    def _connect(self, broker: int) -> PeerConnection:
+        return PeerConnection(lambda: self._address_of(broker), f"broker-{self.settings.broker}")
+
+    def _address_of(self, broker: int) -> tuple[str, int]:
+        """Read where a broker is; raises OSError if it is not registered."""
+        path = znodes.broker_path(broker)
+        try:
+            znode = self._session.get(path)
+        except CoordinationError as error:
+            raise OSError(f"broker {broker} is not registered") from error
+        node = znodes.parse_registration(znode.data, path, znode.czxid, znode.mzxid)
+        return node.endpoints[0].host, node.endpoints[0].port
+
+    def _find_controller(self) -> int | None:
+        try:
+            znode = self._session.get(znodes.CONTROLLER)
+        except NoNodeError:
+            return None
+        except CoordinationError as error:
+            LOG.info("the controller is not known: %s", error)
+            return None
+        return znodes.parse_controller(znode.data)
+
+    def _on_refusal(self, refused: AlterRefused) -> None:
+        replica = self.replicas.find((refused.topic.topic_id, refused.partition))
+        if replica is not None:
+            replica.tell(refused)
+
+    def _on_event(self, event: StoreEvent) -> None:
+        """Tell the cluster of a log dir that failed or returned, and the rules of a move."""
+        if event.kind is StoreEventKind.LOG_DIR_OFFLINE and event.log_dir is not None:
+            self._change(self._registering.failed, event.log_dir)
+        elif event.kind is StoreEventKind.LOG_DIR_RETURNED and event.log_dir is not None:
+            # Its replicas are read first: while the log dir counts as bad, none of them is created
+            # anew, and afterwards it is known where they are (P17).
+            self.replicas.open_new(self.store)
+            self._change(self._registering.returned, event.log_dir)
+        elif event.kind is StoreEventKind.REPLICA_MOVED and event.topic is not None:
+            replica = self.replicas.at(event.topic, event.partition or 0)
+            if replica is not None and replica.log is not None:
+                replica.tell(x.Moved(replica.log.log_dir, replica.log.recovery_point))
+
+    def _change(self, change: Callable[[str], None], log_dir: str) -> None:
+        try:
+            with self._changing:
+                change(log_dir)
+            self._session.create(
+                f"{znodes.LOG_DIR_EVENTS}/log_dir_event_",
+                znodes.encode_log_dir_event(self.settings.broker), sequence=True,
+            )  # fmt: skip
+        except CoordinationError as error:
+            LOG.warning("the cluster does not hear of log dir %s: %s", log_dir, error)
+
+    def _tick(self) -> None:
+        while not self._is_closed.wait(TICK_SECONDS):
+            self.replicas.tell_all(x.Tick(), lambda one: one.role is Role.LEADER)
+
+
+def _directory_ids(store: LogStore) -> Mapping[str, str]:
+    """Give the id of each log dir; a dir that cannot be read is named by its path."""
+    described = {one.path: one.directory_id for one in store.describe_dirs().log_dirs}
+    return {path: described.get(path) or os.path.basename(path) for path in store.log_dirs}

@@ -1,0 +1,139 @@
+"""Register a broker, and attest its log dirs: since when is each of them whole (P3, P4)."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from broker.config import Endpoint
+from broker.coordination.errors import NoNodeError
+from broker.coordination.verbs import Session
+from cluster import znodes
+from cluster.pure import attest
+from cluster.pure.attest import DirEntry, Host
+from cluster.run import dir_facts
+from cluster.run.dir_facts import FailureRecords
+from logstore import LogStore, LogStoreError
+
+LOG = logging.getLogger("cluster")
+
+
+class Registering:
+    """A broker's registration, and what its log dirs remember.
+
+    Threads: one thread at a time; the caller holds a lock.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        store: LogStore,
+        session: Session,
+        records: FailureRecords,
+        directory_ids: Mapping[str, str],
+        end_roles: Callable[[str], object],
+    ) -> None:
+        """Prepare; `register` does it.
+
+        Args:
+            directory_ids: for each log dir, the id of its directory.
+            end_roles: ends the roles of all replicas in a log dir.
+        """
+        self._host, self._store, self._session = host, store, session
+        self._records, self._directory_ids = records, dict(directory_ids)
+        self._end_roles = end_roles
+        self._endpoints: Sequence[Endpoint] = ()
+        self._rack = ""
+
+    def register(self, endpoints: Sequence[Endpoint], rack: str = "") -> None:
+        """Register with this session, then attest each log dir.
+
+        Raises:
+            NodeExistsError: the id is registered by another session.
+        """
+        self._endpoints, self._rack = endpoints, rack
+        path = znodes.broker_path(self._host.broker_id)
+        made = self._session.create(path, self._data({}), ephemeral=True)
+        self._tell(attest.SessionBegan(made.czxid))
+        entries = {log_dir: self._read_entry(log_dir) for log_dir in self._store.log_dirs}
+        noted = attest.noted_failures(entries.values())
+        for log_dir, entry in entries.items():
+            self._attest(log_dir, entry, is_noted=log_dir in noted)
+
+    def failed(self, log_dir: str) -> None:
+        """Record that a log dir failed, and end its roles."""
+        if self._host.dirs[log_dir].is_good:
+            self._tell(attest.DirFailed(log_dir))
+
+    def returned(self, log_dir: str) -> None:
+        """Register again, because a log dir works again; its replicas have no roles yet."""
+        if not self._host.dirs[log_dir].is_good:
+            self._tell(attest.DirReturned(log_dir))
+
+    def withdraw(self) -> None:
+        """Mark the log dirs as stopped cleanly, and end the registration."""
+        for log_dir, one in self._host.dirs.items():
+            if one.is_good:
+                entry = one.entry(is_stopped_cleanly=True)
+                self._write_entry(log_dir, entry)
+        try:
+            self._session.delete(znodes.broker_path(self._host.broker_id))
+        except NoNodeError:
+            return
+
+    def _attest(self, log_dir: str, entry: DirEntry | None, *, is_noted: bool) -> None:
+        try:
+            self._store.facts(log_dir)  # raises if the log dir does not serve
+        except LogStoreError:
+            self._tell(attest.DirMissing(log_dir))
+        else:
+            record = self._records.read(self._directory_ids[log_dir])
+            self._tell(dir_facts.find(log_dir, entry, record, is_noted=is_noted))
+
+    def _read_entry(self, log_dir: str) -> DirEntry | None:
+        """Read an entry; the log dirs that it notes are named by their present paths."""
+        try:
+            entry = dir_facts.read_entry(self._store, log_dir)
+        except (LogStoreError, ValueError) as error:
+            LOG.warning("the entry of %s cannot be read: %s", log_dir, error)
+            return None
+        if entry is None:
+            return None
+        paths = {directory_id: path for path, directory_id in self._directory_ids.items()}
+        return entry._replace(failed=frozenset(paths.get(one, one) for one in entry.failed))
+
+    def _write_entry(self, log_dir: str, entry: DirEntry) -> None:
+        """Write an entry; the log dirs that it notes are named by ids, which a mount keeps."""
+        ids = frozenset(self._directory_ids.get(one, one) for one in entry.failed)
+        dir_facts.write_entry(self._store, log_dir, entry._replace(failed=ids))
+
+    def _tell(self, event: attest.Event) -> None:
+        for effect in self._host.handle(event, time.monotonic()):
+            match effect:
+                case attest.RecordFailure(log_dir):
+                    self._records.record(self._directory_ids[log_dir])
+                case attest.ClearFailure(log_dir):
+                    self._records.clear(self._directory_ids[log_dir])
+                case attest.EndRoles(log_dir):
+                    self._end_roles(log_dir)
+                case attest.WriteEntry(log_dir, entry):
+                    self._write_entry(log_dir, entry)
+                case attest.WriteRegistration(log_dir):
+                    self._write_again(log_dir)
+
+    def _write_again(self, log_dir: str) -> None:
+        path = znodes.broker_path(self._host.broker_id)
+        known = {
+            self._directory_ids[one]: state.epoch
+            for one, state in self._host.dirs.items()
+            if one != log_dir
+        }
+        data = self._data({**known, self._directory_ids[log_dir]: None})
+        written = self._session.set(path, data)
+        self._tell(attest.DirEntered(log_dir, written.mzxid))
+
+    def _data(self, dir_epochs: Mapping[str, int | None]) -> bytes:
+        now_ms = time.time_ns() // 1_000_000
+        epochs = dir_epochs or dict.fromkeys(self._directory_ids.values())
+        return znodes.encode_registration(self._endpoints, self._rack, epochs, now_ms)

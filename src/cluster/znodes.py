@@ -1,0 +1,260 @@
+"""Define the znodes of a cluster: their paths, and the JSON of registrations and topics.
+
+The paths and the keys are Kafka's. Keys that are ours are ignored by Kafka's tools.
+
+    /brokers/ids/2            {"version":5,"host":"b2","port":9092,"rack":"r1",
+                               "endpoints":["PLAINTEXT://b2:9092"],
+                               "listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT"},
+                               "features":{},"jmx_port":-1,"timestamp":"1795780900243",
+                               "log_dirs":{"<directory id>":90,"<another>":null}}
+    /brokers/topics/orders    {"version":3,"topic_id":"<22 characters>","partitions":{"0":[1,2]},
+                               "adding_replicas":{},"removing_replicas":{}}
+    /config/topics/orders     {"version":1,"config":{"retention.ms":"1000"}}
+    /admin/replica_deletions/<topic id>-0
+                              {"version":1,"name":"orders","topic_id":"<22 characters>",
+                               "created":50,"partition":0,"state_version":7,"brokers":[1,2]}
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from broker.config import Endpoint, parse_endpoints
+from cluster.errors import BadZnodeError
+from cluster.pure.control_exchange import Deletion
+from cluster.registration import Registration, TopicIdentity
+from cluster.wire.topic_ids import bytes_of
+from cluster.znode_document import EPOCH_MAX, ID_MAX, ZnodeDocument
+
+BROKERS, TOPICS, CONFIGS = "/brokers/ids", "/brokers/topics", "/config/topics"
+CONTROLLER, CONTROLLER_EPOCH = "/controller", "/controller_epoch"
+LOG_DIR_EVENTS = "/log_dir_event_notification"
+DELETIONS = "/admin/replica_deletions"
+# What a cluster needs before its first broker is registered.
+PARENTS = (
+    "/brokers", BROKERS, TOPICS, "/config", CONFIGS, LOG_DIR_EVENTS, "/admin", DELETIONS,
+)  # fmt: skip
+REGISTRATION_VERSION, TOPIC_VERSION, CONFIG_VERSION, DELETION_VERSION = 5, 3, 1, 1
+PARTITIONS_MAX = 1_000_000
+
+
+def broker_path(broker: int) -> str:
+    """Give the path of a broker's registration."""
+    return f"{BROKERS}/{broker}"
+
+
+def topic_path(name: str) -> str:
+    """Give the path of a topic."""
+    return f"{TOPICS}/{name}"
+
+
+def config_path(name: str) -> str:
+    """Give the path of a topic's settings."""
+    return f"{CONFIGS}/{name}"
+
+
+def state_path(name: str, partition: int) -> str:
+    """Give the path of a partition's state."""
+    return f"{TOPICS}/{name}/partitions/{partition}/state"
+
+
+def deletion_path(topic: TopicIdentity, partition: int) -> str:
+    """Give the path of a deletion that is not complete."""
+    return f"{DELETIONS}/{topic.topic_id}-{partition}"
+
+
+def parse_controller(data: bytes) -> int | None:
+    """Read which broker is the controller; None if the data does not say."""
+    try:
+        return ZnodeDocument(data, CONTROLLER).number("brokerid", 0, ID_MAX)
+    except BadZnodeError:
+        return None
+
+
+def encode_log_dir_event(broker: int) -> bytes:
+    """Write that a log dir of a broker failed or returned (KIP-112)."""
+    document = {"version": 1, "broker": broker, "event": 1}
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def parse_log_dir_event(data: bytes) -> int | None:
+    """Read which broker announced a change of a log dir; None if the data does not say."""
+    try:
+        return ZnodeDocument(data, LOG_DIR_EVENTS).number("broker", 0, ID_MAX)
+    except BadZnodeError:
+        return None
+
+
+class BrokerNode(NamedTuple):
+    """A broker as it is registered.
+
+    Attributes:
+        endpoints: its advertised listeners, at least one.
+        rack: the rack of the broker; "" if none is known.
+    """
+
+    registration: Registration
+    endpoints: tuple[Endpoint, ...]
+    rack: str = ""
+
+
+def encode_registration(
+    endpoints: Sequence[Endpoint],
+    rack: str,
+    dir_epochs: Mapping[str, int | None],
+    now_ms: int,
+) -> bytes:
+    """Write a registration.
+
+    Args:
+        dir_epochs: for each directory id, the registration epoch at which it was entered; None for
+            the epoch of this write, which nobody knows before it is done.
+    """
+    document = {
+        "version": REGISTRATION_VERSION,
+        "host": endpoints[0].host,
+        "port": endpoints[0].port,
+        "endpoints": [str(endpoint) for endpoint in endpoints],
+        "listener_security_protocol_map": {one.name: "PLAINTEXT" for one in endpoints},
+        "features": {},
+        "jmx_port": -1,
+        "timestamp": str(now_ms),
+        "log_dirs": dict(dir_epochs),
+    }
+    if rack:
+        document["rack"] = rack
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def parse_registration(data: bytes | None, path: str, czxid: int, mzxid: int) -> BrokerNode:
+    """Read a registration.
+
+    Args:
+        czxid, mzxid: the numbers of the znode: the broker epoch and the registration epoch.
+
+    Raises:
+        BadZnodeError: the data is no registration, or was not written by this project.
+    """
+    document = ZnodeDocument(data, path)
+    document.number("version", REGISTRATION_VERSION, ID_MAX)
+    listed = document.get("endpoints")
+    if not isinstance(listed, list) or not listed or not all(isinstance(x, str) for x in listed):
+        raise document.error("endpoints is no list of texts, or an empty one")
+    try:
+        endpoints = parse_endpoints(",".join(listed), "endpoints")
+    except ValueError as error:
+        raise document.error(str(error)) from error
+    dirs = document.mapping("log_dirs")
+    for directory_id, epoch in dirs.items():
+        if epoch is not None and not (type(epoch) is int and 0 <= epoch <= EPOCH_MAX):
+            raise document.error(f"the epoch of log dir {directory_id[:40]} is {str(epoch)[:40]}")
+    epochs = {one: mzxid if epoch is None else epoch for one, epoch in dirs.items()}
+    rack = document.text("rack") if document.has("rack") else ""
+    return BrokerNode(Registration(czxid, mzxid, epochs), endpoints, rack)
+
+
+class TopicNode(NamedTuple):
+    """A topic as the store has it: its identity, and the brokers of each partition."""
+
+    identity: TopicIdentity
+    partitions: Mapping[int, tuple[int, ...]]
+
+
+def encode_topic(topic_id: str, partitions: Mapping[int, Sequence[int]]) -> bytes:
+    """Write a topic."""
+    document = {
+        "version": TOPIC_VERSION,
+        "topic_id": topic_id,
+        "partitions": {str(number): list(brokers) for number, brokers in partitions.items()},
+        "adding_replicas": {},
+        "removing_replicas": {},
+    }
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def parse_topic(data: bytes | None, path: str, czxid: int) -> TopicNode:
+    """Read a topic.
+
+    Raises:
+        BadZnodeError: the data is no topic.
+    """
+    document = ZnodeDocument(data, path)
+    document.number("version", TOPIC_VERSION, ID_MAX)
+    topic_id = document.text("topic_id")
+    try:
+        bytes_of(topic_id)
+    except ValueError as error:
+        raise document.error(str(error)) from error
+    partitions = {}
+    for text, brokers in document.mapping("partitions").items():
+        if not (text.isascii() and text.isdigit() and int(text) < PARTITIONS_MAX):
+            raise document.error(f"{text[:40]!r} is no partition")
+        partitions[int(text)] = document.brokers_in(brokers, f"partition {text}")
+        if not partitions[int(text)]:
+            raise document.error(f"partition {text} has no replicas")
+    return TopicNode(TopicIdentity(topic_id, czxid), dict(sorted(partitions.items())))
+
+
+def encode_config(settings: Mapping[str, str]) -> bytes:
+    """Write the settings of a topic."""
+    document = {"version": CONFIG_VERSION, "config": dict(settings)}
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def parse_config(data: bytes | None, path: str) -> dict[str, str]:
+    """Read the settings of a topic.
+
+    Raises:
+        BadZnodeError: the data is no settings.
+    """
+    document = ZnodeDocument(data, path)
+    document.number("version", CONFIG_VERSION, ID_MAX)
+    return document.texts("config")
+
+
+class NamedDeletion(NamedTuple):
+    """The replicas of a deleted partition that brokers may still have, and its topic's name."""
+
+    name: str
+    deletion: Deletion
+
+
+def encode_deletion(named: NamedDeletion) -> bytes:
+    """Write a deletion."""
+    deletion = named.deletion
+    document = {
+        "version": DELETION_VERSION,
+        "name": named.name,
+        "topic_id": deletion.topic.topic_id,
+        "created": deletion.topic.created,
+        "partition": deletion.partition,
+        "state_version": deletion.version,
+        "brokers": sorted(deletion.brokers),
+    }
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def parse_deletion(data: bytes | None, path: str) -> NamedDeletion:
+    """Read a deletion.
+
+    Raises:
+        BadZnodeError: the data is no deletion.
+    """
+    document = ZnodeDocument(data, path)
+    document.number("version", DELETION_VERSION, ID_MAX)
+    topic_id = document.text("topic_id")
+    try:
+        bytes_of(topic_id)
+    except ValueError as error:
+        raise document.error(str(error)) from error
+    return NamedDeletion(
+        document.text("name"),
+        Deletion(
+            TopicIdentity(topic_id, document.number("created", 0, EPOCH_MAX)),
+            document.number("partition", 0, PARTITIONS_MAX),
+            document.number("state_version", 0, ID_MAX),
+            frozenset(document.brokers("brokers")),
+        ),
+    )

@@ -1,0 +1,157 @@
+"""A controller's reads and writes: one reign at a time, and no write of a reign that has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.config import Endpoint
+from broker.coordination.embedded import EmbeddedStore
+from broker.coordination.errors import OutcomeUnknownError
+from broker.coordination.verbs import Session
+from cluster import znodes
+from cluster.control.controller_store import ControllerStore, Reign, StateNode
+from cluster.errors import BadZnodeError
+from cluster.pure.control_exchange import Deletion, Deposed, WriteFailed, WriteState, Written
+from cluster.registration import NO_VERSION, TopicIdentity
+from cluster.state import State
+from cluster.wire.topic_ids import text_of
+
+KEY = ("orders", 0)
+TOPIC_ID = text_of(b"a topic's number")
+STATE = State(1, 1, 1, {1: 5}, {}, frozenset(), 5, (1,), None, 1)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[EmbeddedStore]:
+    with EmbeddedStore([str(tmp_path)]) as opened:
+        yield opened
+
+
+@pytest.fixture
+def one(store: EmbeddedStore) -> ControllerStore:
+    made = ControllerStore(store.connect(), 1)
+    made.prepare()
+    made.session.create(znodes.topic_path("orders"), znodes.encode_topic(TOPIC_ID, {0: [1]}))
+    return made
+
+
+def write(version: int, number: int = 1) -> WriteState:
+    return WriteState(KEY, TopicIdentity(TOPIC_ID, 1), STATE, version, 1, number)
+
+
+def test_there_is_one_controller(store: EmbeddedStore, one: ControllerStore) -> None:
+    """The next one reigns in a later epoch, after the session of the first has ended."""
+    other = ControllerStore(store.connect(), 2)
+    other.prepare()
+    assert one.stand(0) == Reign(1, 1)
+    assert other.stand(0) is None
+    one.session.close()
+    assert other.stand(0) == Reign(2, 2)
+
+
+def test_a_state_is_written_in_the_order_of_its_versions(one: ControllerStore) -> None:
+    """Each write names the version that it replaces."""
+    reign = one.stand(0)
+    assert reign is not None
+    assert one.state(KEY) is None
+    assert one.write(write(NO_VERSION), reign) == Written(KEY, 1, 0)
+    assert one.write(write(NO_VERSION, 2), reign) == WriteFailed(KEY, 2)
+    assert one.write(write(0, 3), reign) == Written(KEY, 3, 1)
+    assert one.write(write(0, 4), reign) == WriteFailed(KEY, 4)
+    assert one.state(KEY) == StateNode(STATE, 1)
+
+
+def test_a_reign_that_has_ended_writes_nothing(store: EmbeddedStore, one: ControllerStore) -> None:
+    """Although its session lives, and the version fits."""
+    reign = one.stand(0)
+    assert reign is not None
+    one.session.delete(znodes.CONTROLLER)
+    other = ControllerStore(store.connect(), 2)
+    later = other.stand(0)
+    assert later is not None
+    assert one.write(write(NO_VERSION), reign) == Deposed()
+    assert one.state(KEY) is None
+    assert other.write(write(NO_VERSION), later) == Written(KEY, 1, 0)
+    assert one.write(write(0), reign) == Deposed()
+
+
+def test_an_election_whose_answer_is_lost_is_read_back(one: ControllerStore) -> None:
+    """It counts if the znode belongs to this session."""
+
+    class Losing:
+        """A session whose next `multi` happens, and whose answer is lost."""
+
+        def __init__(self, session: Session, *, happens: bool) -> None:
+            self._session, self._happens = session, happens
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self._session, name)
+
+        def multi(self, operations: object) -> object:
+            if self._happens:
+                self._session.multi(operations)  # type: ignore[arg-type]
+            raise OutcomeUnknownError(1)
+
+    session = one.session
+    one.session = Losing(session, happens=False)  # type: ignore[assignment]
+    assert one.stand(0) is None
+    one.session = Losing(session, happens=True)  # type: ignore[assignment]
+    reign = one.stand(0)
+    assert reign == Reign(1, 1)
+    assert one.write(write(NO_VERSION), reign) == WriteFailed(KEY, 1)
+    one.session = session
+    assert one.state(KEY) == StateNode(STATE, 0)
+
+
+def test_what_cannot_be_read_is_left_out(
+    one: ControllerStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A broker or a topic with wrong data concerns no other; the log names it."""
+    good = znodes.encode_registration([Endpoint("PLAINTEXT", "b1", 9092)], "", {}, 0)
+    for name, data in (("1", good), ("2", b"{}"), ("x", good)):
+        one.session.create(f"{znodes.BROKERS}/{name}", data, ephemeral=True)
+    one.session.create(znodes.topic_path("bad"), b"[]")
+    assert list(one.brokers()) == [1]
+    assert list(one.topics()) == ["orders"]
+    for path in ("/brokers/ids/2", "/brokers/topics/bad", "'x'"):
+        assert path in caplog.text
+    assert one.settings("orders") == ({}, 0)
+    made = one.session.create(znodes.config_path("orders"), znodes.encode_config({"a": "b"}))
+    assert one.settings("orders") == ({"a": "b"}, made.mzxid)
+
+
+def test_a_deletion_is_kept_until_it_is_complete(
+    one: ControllerStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The next controller reads it; what cannot be read is logged."""
+    topic = TopicIdentity(TOPIC_ID, 1)
+    kept = znodes.NamedDeletion("orders", Deletion(topic, 0, 7, frozenset({1, 2})))
+    one.keep(kept)
+    one.keep(kept)
+    one.session.create(f"{znodes.DELETIONS}/other", b"{}")
+    assert one.deletions() == [kept]
+    assert "/admin/replica_deletions/other" in caplog.text
+    one.forget(topic, 0)
+    one.forget(topic, 0)
+    assert one.deletions() == []
+
+
+@pytest.mark.parametrize("data", [b"", b"-1", b"x", b"99999999999"])
+def test_a_bad_controller_epoch_is_refused(one: ControllerStore, data: bytes) -> None:
+    """Nobody can know which epoch comes next."""
+    one.session.set(znodes.CONTROLLER_EPOCH, data)
+    with pytest.raises(BadZnodeError):
+        one.stand(0)
+
+
+def test_a_bad_state_is_refused(one: ControllerStore) -> None:
+    """Nothing may be decided from it."""
+    reign = one.stand(0)
+    assert reign is not None
+    one.write(write(NO_VERSION), reign)
+    one.session.set(znodes.state_path(*KEY), b"{}")
+    with pytest.raises(BadZnodeError):
+        one.state(KEY)

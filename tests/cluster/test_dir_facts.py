@@ -1,0 +1,190 @@
+"""What a log dir remembers, and what a start concludes from it, with real log dirs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from broker.config import Endpoint
+from broker.coordination.embedded import EmbeddedStore
+from broker.coordination.errors import NodeExistsError
+from broker.coordination.verbs import Session
+from cluster import znodes
+from cluster.control.topic_rules import rules_of
+from cluster.pure.attest import DirEntry, FailureRecord, Host
+from cluster.pure.control_exchange import TopicConfig
+from cluster.run import boots, dir_facts
+from cluster.run.dir_facts import FailureRecords
+from cluster.run.registering import Registering
+from logstore import LogStore
+from logstore.disk import files
+from support.inside import abandon
+
+ENTRY = DirEntry("boot", "mount", 5, 3, failed=frozenset({"other"}))
+ENDPOINTS = [Endpoint("PLAINTEXT", "b1", 9092)]
+
+
+@pytest.fixture
+def coordination(tmp_path: Path) -> Iterator[EmbeddedStore]:
+    with EmbeddedStore([str(tmp_path)]) as store:
+        session = store.connect()
+        for path in znodes.PARENTS:
+            session.create(path)
+        yield store
+
+
+class Broker:
+    """A broker's log dirs, and its registration."""
+
+    def __init__(self, root: Path, session: Session) -> None:
+        self.store = LogStore.open([root / "a", root / "b"], admin_socket=False)
+        self.session = session
+        self.host = Host(1, tuple(self.store.log_dirs))
+        self.ended: list[str] = []
+        self.ids = {path: f"id-{Path(path).name}" for path in self.store.log_dirs}
+        self.records = FailureRecords(str(root / "records"))
+        self.registering = Registering(
+            self.host, self.store, session, self.records, self.ids, self.ended.append
+        )
+
+    def start(self) -> Broker:
+        self.registering.register(ENDPOINTS)
+        return self
+
+    def kill(self) -> None:
+        self.session.close()
+        abandon(self.store)
+
+    @property
+    def since(self) -> list[int]:
+        return [self.host.dirs[path].whole_since for path in self.store.log_dirs]
+
+
+def test_an_entry_comes_back(tmp_path: Path) -> None:
+    """Whatever else is in its place is no entry."""
+    with LogStore.open(tmp_path, admin_socket=False) as store:
+        (path,) = store.log_dirs
+        assert dir_facts.read_entry(store, path) is None
+        dir_facts.write_entry(store, path, ENTRY)
+        assert dir_facts.read_entry(store, path) == ENTRY
+        good = ["b", "m", 1, 2, False, []]
+        changes: list[tuple[int, object]] = [(3, -2), (2, "1"), (5, [1]), (5, {}), (4, 0)]
+        for bad in (5, [], good[:4], *({**dict(enumerate(good)), n: v} for n, v in changes)):
+            store.facts(path)[dir_facts.ENTRY] = [*bad.values()] if isinstance(bad, dict) else bad
+            assert dir_facts.read_entry(store, path) is None
+
+
+def test_records_of_failures(tmp_path: Path) -> None:
+    """A record that cannot be read or written is missing, which counts as a failure."""
+    records = FailureRecords(str(tmp_path / "records"))
+    assert records.read("a") is FailureRecord.MISSING
+    records.clear("a")
+    assert records.read("a") is FailureRecord.NONE
+    records.record("a")
+    assert FailureRecords(str(tmp_path / "records")).read("a") is FailureRecord.RECORDED
+    (tmp_path / "records/a").write_bytes(b"something else")
+    assert records.read("a") is FailureRecord.MISSING
+    records.clear("a")
+    with patch.object(files, "write_atomically", side_effect=OSError("full")):
+        records.record("a")
+    assert records.read("a") is FailureRecord.MISSING
+
+
+def test_a_killed_broker_loses_nothing(tmp_path: Path, coordination: EmbeddedStore) -> None:
+    """Its log dirs are whole since their first registration, as long as the machine runs."""
+    first = Broker(tmp_path, coordination.connect()).start()
+    since = first.since
+    assert since == [first.host.broker_epoch] * 2
+    first.kill()
+    second = Broker(tmp_path, coordination.connect()).start()
+    assert second.since == since and second.host.broker_epoch > since[0]
+    second.kill()
+    with patch.object(boots, "boot_id", lambda: "another boot"):
+        third = Broker(tmp_path, coordination.connect()).start()
+    assert third.since == [third.host.broker_epoch] * 2
+    third.kill()
+
+
+def test_a_clean_stop_outlives_a_boot(tmp_path: Path, coordination: EmbeddedStore) -> None:
+    """Everything was flushed; and the registration is gone at once."""
+    first = Broker(tmp_path, coordination.connect()).start()
+    since = first.since
+    first.registering.withdraw()
+    assert coordination.connect().children(znodes.BROKERS) == []
+    first.kill()
+    with patch.object(boots, "boot_id", lambda: "another boot"):
+        second = Broker(tmp_path, coordination.connect()).start()
+    assert second.since == since
+    second.kill()
+
+
+def test_a_failed_log_dir_is_not_whole_after_a_kill(
+    tmp_path: Path, coordination: EmbeddedStore
+) -> None:
+    """The record is on tmpfs before anything else; the other log dir is not concerned."""
+    first = Broker(tmp_path, coordination.connect()).start()
+    path = first.store.log_dirs[0]
+    first.registering.failed(path)
+    first.registering.failed(path)
+    assert first.ended == [path]
+    first.kill()
+    second = Broker(tmp_path, coordination.connect()).start()
+    assert second.since == [second.host.broker_epoch, first.host.broker_epoch]
+    second.kill()
+
+
+def test_a_log_dir_that_returns_is_entered_again(
+    tmp_path: Path, coordination: EmbeddedStore
+) -> None:
+    """With a new registration epoch, and the same broker epoch (P3)."""
+    one = Broker(tmp_path, coordination.connect()).start()
+    path, broker_epoch = one.store.log_dirs[0], one.host.broker_epoch
+    one.registering.failed(path)
+    one.registering.returned(path)
+    assert one.ended == [path, path]
+    znode = coordination.connect().get(znodes.broker_path(1))
+    node = znodes.parse_registration(znode.data, znode.path, znode.czxid, znode.mzxid)
+    assert node.registration.broker_epoch == broker_epoch == one.host.broker_epoch
+    assert node.registration.registration_epoch == one.host.registration_epoch > broker_epoch
+    assert node.registration.dir_epochs == {
+        "id-a": one.host.registration_epoch,
+        "id-b": broker_epoch,
+    }
+    assert one.since == [one.host.registration_epoch, broker_epoch]
+    one.registering.returned(path)  # it works already
+    assert coordination.connect().get(znodes.broker_path(1)).mzxid == znode.mzxid
+    one.kill()
+
+
+def test_an_id_is_registered_once(tmp_path: Path, coordination: EmbeddedStore) -> None:
+    """By the session that came first."""
+    one = Broker(tmp_path, coordination.connect()).start()
+    other = Broker(tmp_path / "other", coordination.connect())
+    with pytest.raises(NodeExistsError):
+        other.start()
+    one.kill()
+    other.kill()
+
+
+@pytest.mark.parametrize(
+    ("settings", "replicas", "rules"),
+    [
+        ({}, 1, TopicConfig(1)),
+        ({}, 3, TopicConfig(2)),
+        ({}, 4, TopicConfig(3)),
+        ({"min.insync.replicas": "1"}, 3, TopicConfig(1)),
+        ({"min.insync.replicas": "two"}, 3, TopicConfig(2)),
+        ({"unclean.leader.election.enable": "TRUE"}, 3, TopicConfig(2, is_unclean_allowed=True)),
+        ({"unclean.leader.election.enable": "yes"}, 3, TopicConfig(2)),
+        ({"flush.before.ack": "true"}, 3, TopicConfig(2, flushes=True)),
+        ({"flush.messages": "1"}, 3, TopicConfig(2, flushes=True)),
+        ({"flush.messages": "10"}, 3, TopicConfig(2)),
+    ],
+    ids=str,
+)
+def test_settings_of_a_topic(settings: dict[str, str], replicas: int, rules: TopicConfig) -> None:
+    """Without a setting, a majority of the replicas has to be in sync."""
+    assert rules_of(settings, replicas) == rules

@@ -1,0 +1,130 @@
+"""Registrations, topics and settings come back as they were written; other data is refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.config import Endpoint
+from cluster import znodes
+from cluster.errors import BadZnodeError
+from cluster.registration import Registration, TopicIdentity
+from cluster.wire.topic_ids import text_of
+
+HOSTS = st.from_regex(r"[a-z][a-z0-9.-]{0,20}", fullmatch=True) | st.just("::1")
+ENDPOINTS = st.lists(
+    st.builds(Endpoint, st.sampled_from(["PLAINTEXT", "INSIDE"]), HOSTS, st.integers(1, 65535)),
+    min_size=1, max_size=2, unique_by=lambda one: one.name,
+)  # fmt: skip
+TOPIC_ID = text_of(b"a topic's number")
+
+
+@given(ENDPOINTS, st.sampled_from(["", "r1"]), st.dictionaries(st.text("ab", min_size=1), st.none()
+       | st.integers(0, 2**62)))  # fmt: skip
+def test_a_registration_comes_back(
+    endpoints: list[Endpoint], rack: str, dirs: dict[str, int | None]
+) -> None:
+    """A dir that is entered by this write gets its number."""
+    data = znodes.encode_registration(endpoints, rack, dirs, 1_795_780_900_243)
+    found = znodes.parse_registration(data, "/brokers/ids/1", 7, 9)
+    epochs = {one: 9 if epoch is None else epoch for one, epoch in dirs.items()}
+    assert found == znodes.BrokerNode(Registration(7, 9, epochs), tuple(endpoints), rack)
+
+
+@given(
+    st.dictionaries(
+        st.integers(0, 30), st.lists(st.integers(0, 9), min_size=1, max_size=3, unique=True)
+    )
+)
+def test_a_topic_comes_back(partitions: dict[int, list[int]]) -> None:
+    """With its partitions in order."""
+    found = znodes.parse_topic(znodes.encode_topic(TOPIC_ID, partitions), "/brokers/topics/t", 5)
+    assert found.identity == TopicIdentity(TOPIC_ID, 5)
+    assert list(found.partitions.items()) == [
+        (number, tuple(partitions[number])) for number in sorted(partitions)
+    ]
+
+
+@given(st.dictionaries(st.text(max_size=9), st.text(max_size=9)))
+def test_settings_come_back(settings: dict[str, str]) -> None:
+    """Any texts."""
+    assert znodes.parse_config(znodes.encode_config(settings), "/config/topics/t") == settings
+
+
+GOOD: dict[str, Any] = {
+    "registration": json.loads(
+        znodes.encode_registration([Endpoint("PLAINTEXT", "b2", 9092)], "", {"d": 1}, 1)
+    ),
+    "topic": json.loads(znodes.encode_topic(TOPIC_ID, {0: [1, 2]})),
+    "config": {"version": 1, "config": {"a": "b"}},
+}
+
+
+def parse(kind: str, data: bytes | None) -> object:
+    if kind == "registration":
+        return znodes.parse_registration(data, "/brokers/ids/1", 7, 9)
+    if kind == "topic":
+        return znodes.parse_topic(data, "/brokers/topics/t", 5)
+    return znodes.parse_config(data, "/config/topics/t")
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("registration", {"version": 4}),
+        ("registration", {"endpoints": []}),
+        ("registration", {"endpoints": "PLAINTEXT://b2:9092"}),
+        ("registration", {"endpoints": ["b2:9092"]}),
+        ("registration", {"endpoints": ["PLAINTEXT://b2:99999"]}),
+        ("registration", {"endpoints": [1]}),
+        ("registration", {"log_dirs": {"d": -1}}),
+        ("registration", {"log_dirs": {"d": True}}),
+        ("registration", {"log_dirs": [1]}),
+        ("registration", {"rack": 5}),
+        ("topic", {"version": 1}),
+        ("topic", {"topic_id": "short"}),
+        ("topic", {"topic_id": 3}),
+        ("topic", {"partitions": {"0": []}}),
+        ("topic", {"partitions": {"0": [1, 1]}}),
+        ("topic", {"partitions": {"0": [-1]}}),
+        ("topic", {"partitions": {"x": [1]}}),
+        ("topic", {"partitions": {"-1": [1]}}),
+        ("topic", {"partitions": {"9999999999": [1]}}),
+        ("topic", {"partitions": [[1]]}),
+        ("config", {"config": {"a": 1}}),
+        ("config", {"config": []}),
+        ("config", {"version": "1"}),
+    ],
+    ids=str,
+)
+def test_a_wrong_value_is_refused(kind: str, changes: dict[str, Any]) -> None:
+    """And the error names the znode."""
+    assert parse(kind, json.dumps(GOOD[kind]).encode())
+    with pytest.raises(BadZnodeError, match=r"^/"):
+        parse(kind, json.dumps({**GOOD[kind], **changes}).encode())
+
+
+@pytest.mark.parametrize("kind", GOOD)
+def test_what_is_no_object_is_refused(kind: str) -> None:
+    """Nothing, text, a list, a missing key, too deep a nesting."""
+    bad: list[bytes | None] = [None, b"", b"{", b"[]", b"1", b"\xff", b"[" * 100_000]
+    bad += [
+        json.dumps({key: value for key, value in GOOD[kind].items() if key != gone}).encode()
+        for gone in ("version", "endpoints", "partitions", "config")
+        if gone in GOOD[kind]
+    ]
+    for data in bad:
+        with pytest.raises(BadZnodeError):
+            parse(kind, data)
+
+
+def test_paths_are_kafkas() -> None:
+    """Its tools look there."""
+    assert znodes.broker_path(2) == "/brokers/ids/2"
+    assert znodes.topic_path("t") == "/brokers/topics/t"
+    assert znodes.config_path("t") == "/config/topics/t"
+    assert znodes.state_path("t", 3) == "/brokers/topics/t/partitions/3/state"

@@ -1,0 +1,154 @@
+"""Members of a cluster in this process: one embedded coordination store, real sockets and logs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+
+from broker.config import BrokerConfig
+from broker.coordination.embedded import EmbeddedStore
+from broker.coordination.verbs import Session
+from broker.machines.exchange import Answer, Client, Pending
+from broker.net.server import Server
+from broker.wire.frames import parse_request
+from broker.wire.versions import ApiVersions
+from cluster import znodes
+from cluster.pure import exchange as x
+from cluster.pure.replica import Role
+from cluster.run.hosted_replica import HostedReplica
+from cluster.run.member import ClusterMember, MemberSettings
+from cluster.wire.topic_ids import text_of
+from logstore import AppendInfo, Log, LogConfig, LogStore
+from support.inside import abandon
+from support.replica_nodes import WaitingProduce, wait_until
+
+APIS = ApiVersions(("base", "cluster"))
+KAFKA = LogConfig(record_format="kafka")
+
+
+class Member:
+    """One broker: store, session, member and server."""
+
+    def __init__(self, cluster: Members, broker: int, dirs: int) -> None:
+        self.broker, self.cluster = broker, cluster
+        self.paths = [cluster.root / f"{broker}-{number}" for number in range(dirs)]
+        self.store = LogStore.open(self.paths, admin_socket=False)
+        self.session: Session = cluster.coordination.connect()
+        settings = MemberSettings(
+            broker, str(cluster.root / f"records-{broker}"), lag_seconds_max=3.0, look_seconds=0.3
+        )
+        self.member = ClusterMember(settings, self.store, self.session, lambda _: KAFKA)
+        self.server = Server(BrokerConfig.of(None), self.handle)
+        self.server.start()
+        self.member.start([self.server.listeners[0].endpoint])
+        self.is_up = True
+
+    def handle(self, frame: memoryview, client: Client) -> Answer | Pending:
+        return self.member.answer(parse_request(frame, APIS))
+
+    def replica(self, name: str, number: int = 0) -> HostedReplica | None:
+        return self.member.replicas.at(name, number)
+
+    def kill(self) -> None:
+        """Die: sockets, threads and session end; the page cache keeps what was written."""
+        self.is_up = False
+        self.server.stop(0.0)
+        self.member.abandon()
+        self.session.close()
+        abandon(self.store)
+
+    def stop(self) -> None:
+        """Leave in order."""
+        if self.is_up:
+            self.is_up = False
+            self.member.close()
+            self.server.stop(1.0)
+            self.session.close()
+            self.store.close()
+
+
+class Members:
+    """A cluster of members."""
+
+    def __init__(self, root: Path, brokers: Iterable[int] = (1, 2, 3), dirs: int = 1) -> None:
+        self.root, self.dirs = root, dirs
+        (root / "coordination").mkdir(parents=True)
+        self.coordination = EmbeddedStore([str(root / "coordination")])
+        self.admin = self.coordination.connect()
+        self.members: dict[int, Member] = {}
+        for broker in brokers:
+            self.start(broker)
+
+    def start(self, broker: int) -> Member:
+        self.members[broker] = Member(self, broker, self.dirs)
+        return self.members[broker]
+
+    def __enter__(self) -> Members:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for member in self.members.values():
+            member.stop()
+        self.coordination.close()
+
+    def create(self, name: str, partitions: dict[int, list[int]], **settings: str) -> None:
+        """Create a topic in the store, as an administrator's request does."""
+        keys = {key.replace("_", "."): value for key, value in settings.items()}
+        self.admin.create(znodes.config_path(name), znodes.encode_config(keys))
+        topic_id = text_of(f"{name}-{self.admin.zxid()}".encode().ljust(16, b".")[:16])
+        self.admin.create(znodes.topic_path(name), znodes.encode_topic(topic_id, partitions))
+
+    def delete(self, name: str) -> None:
+        """Delete a topic from the store, as an administrator's request does."""
+        parent = f"{znodes.topic_path(name)}/partitions"
+        for number in self.admin.children(parent):
+            self.admin.delete(f"{parent}/{number}/state")
+            self.admin.delete(f"{parent}/{number}")
+        for path in (parent, znodes.topic_path(name), znodes.config_path(name)):
+            self.admin.delete(path)
+
+    def leader(self, name: str, number: int = 0) -> Member | None:
+        """Find the member that leads a partition now."""
+        for member in self.members.values():
+            replica = member.replica(name, number) if member.is_up else None
+            if replica is not None and replica.role is Role.LEADER:
+                return member
+        return None
+
+    def wait_for_leader(self, name: str, number: int = 0, other_than: int = -1) -> Member:
+        found: list[Member] = []
+
+        def look() -> bool:
+            member = self.leader(name, number)
+            found[:] = [] if member is None or member.broker == other_than else [member]
+            return bool(found)
+
+        wait_until(look)
+        return found[0]
+
+    def produce(self, name: str, *values: bytes, number: int = 0, acks: int = -1) -> None:
+        """Append with acks=all, and try again until it is acknowledged."""
+        pause = threading.Event()
+        for _ in range(400):
+            member = self.leader(name, number)
+            replica = None if member is None else member.replica(name, number)
+            if replica is not None:
+                produce = produce_of(values)
+                replica.tell(x.Produced(produce, acks))
+                produce.wait()
+                if produce.acknowledged is not None:
+                    return
+            pause.wait(0.05)
+        raise AssertionError("no produce was acknowledged")
+
+
+def produce_of(values: Iterable[bytes]) -> WaitingProduce:
+    """Make a produce of some values."""
+
+    def append(log: Log, leader_epoch: int) -> AppendInfo:
+        log.leader_epoch = max(log.leader_epoch, leader_epoch)
+        offsets = log.extend(list(values))
+        return AppendInfo(offsets.start, offsets.stop - 1, -1, log.log_start_offset, -1)
+
+    return WaitingProduce(append)
