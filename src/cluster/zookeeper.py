@@ -6,7 +6,8 @@
 kazoo owns the connection. If it is lost, the session is SUSPENDED, and kazoo connects again. A
 write that was under way raises OutcomeUnknownError. The watches are set again, and each one whose
 znode changed meanwhile is called at once. If ZooKeeper has ended the session, it is EXPIRED for
-ever: no other session is begun in its place.
+ever: no other session is begun in its place. If ZooKeeper refuses the user, or kazoo itself fails,
+it is FAILED for ever, but ZooKeeper ends it only after its time-out.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from kazoo import exceptions
-from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState, KeeperState
 from kazoo.retry import KazooRetry
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
@@ -25,11 +25,15 @@ from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 from broker.coordination.callbacks import Callbacks
 from broker.coordination.errors import (
     AccessDeniedError,
+    CoordinationError,
     NodeExistsError,
     NotConnectedError,
     OutcomeUnknownError,
     SessionClosedError,
+    SessionError,
     SessionExpiredError,
+    SessionFailedError,
+    UnexpectedAnswerError,
 )
 from broker.coordination.paths import ROOT, check_path
 from broker.coordination.verbs import (
@@ -44,6 +48,8 @@ from broker.coordination.verbs import (
     Znode,
 )
 from cluster.zookeeper_requests import (
+    IN_DOUBT,
+    LOST,
     Client,
     EndSession,
     Multi,
@@ -55,11 +61,6 @@ from cluster.zookeeper_requests import (
 )
 from cluster.zookeeper_watches import Watch, WatchSetter, znode_of
 
-LOST = (
-    exceptions.ConnectionLoss,
-    exceptions.ConnectionClosedError,
-    exceptions.OperationTimeoutError,
-)
 RETRY_SECONDS, RETRY_SECONDS_MAX = 0.05, 1.0
 
 
@@ -121,7 +122,7 @@ class ZooKeeperSession(Session):
         self._told = SessionState.CONNECTED  # what the listeners heard last
         self._listeners: list[StateCallback] = []
         self._key = key or SessionKey(0, bytes(16))
-        self._is_taken, self._is_ending = False, False
+        self._is_taken, self._is_ending, self._is_refused = False, False, False
         self._handler = OneSessionHandler()
         given = store.credentials
         self._client = Client(
@@ -189,11 +190,15 @@ class ZooKeeperSession(Session):
         self._wait_connected()
         try:
             return self._answer(call(self._full(path), *arguments))
-        except (*LOST, KazooTimeoutError):
+        except LOST:
             self._check()
             raise NotConnectedError(self._key.session_id) from None
         except exceptions.ZookeeperError as error:
             raise refusal(error, path, None, None) from None
+        except (CoordinationError, MemoryError):
+            raise
+        except Exception as error:  # whatever kazoo raises for an answer that it cannot decode
+            raise UnexpectedAnswerError(path, f"an unreadable answer: {error!r}") from error
 
     # --- writes -----------------------------------------------------------------------------------
 
@@ -217,27 +222,47 @@ class ZooKeeperSession(Session):
         wanted = [encoded(*one, self._store.acl) for one in zip(operations, paths, strict=True)]
         try:
             answers = list(self._answer(self._client.send_async(Multi(wanted))))
-        except (*LOST, KazooTimeoutError):
+        except IN_DOUBT:
             raise OutcomeUnknownError(self._key.session_id) from None
         except exceptions.ZookeeperError as error:
             raise refusal(error, operations[0].path, 0, operations[0]) from None
+        except SessionError:
+            raise
+        except Exception as error:  # whatever kazoo raises for an answer that it cannot decode
+            raise OutcomeUnknownError(self._key.session_id) from error
         if answers and isinstance(answers[0], Refused):
             place, code = answers[0]
             operation = operations[place]
             raise refusal(error_of(code), operation.path, place, operation)
+        if len(answers) != len(operations):
+            raise OutcomeUnknownError(self._key.session_id)
         return answers
 
     def _make_chroot(self) -> None:
-        """Create the path below which all znodes are, with its parents."""
+        """Create the path below which all znodes are, with its parents, where they are missing.
+
+        This user may need no right to create a part that exists.
+        """
         parts = self._store.chroot.split("/")[1:]
         for end in range(1, len(parts) + 1):
             path = "/" + "/".join(parts[:end])
             try:
-                self._send([Create(path)], [path])
+                if not (self._exists(self._store.chroot) or self._exists(path)):
+                    self._send([Create(path)], [path])
             except NodeExistsError:
                 continue
             except OutcomeUnknownError:
                 raise NotConnectedError(self._key.session_id) from None
+
+    def _exists(self, path: str) -> bool:
+        """Ask whether a whole path exists."""
+        try:
+            return self._read(path, lambda _: self._client.exists_async(path)) is not None
+        except AccessDeniedError as error:
+            # only for a path that exists, the server asks whether this user may read it
+            if isinstance(error.__context__, exceptions.NoAuthError):
+                return True
+            raise
 
     # --- watches ----------------------------------------------------------------------------------
 
@@ -289,13 +314,13 @@ class ZooKeeperSession(Session):
                 return
             except (SessionClosedError, SessionExpiredError):
                 return
-            except (*LOST, KazooTimeoutError):
+            except LOST:
                 continue
 
     def _heard(self, state: str) -> None:
         """Take a change of state from kazoo, on the thread of its connection."""
         if state == KazooState.LOST:
-            if self._end(SessionState.CLOSED if self._is_ending else SessionState.EXPIRED):
+            if self._end(self._how_ended()):
                 self._callbacks.call(self._free)
             return
         if state == KazooState.CONNECTED:
@@ -306,9 +331,18 @@ class ZooKeeperSession(Session):
         is_connected = state == KazooState.CONNECTED
         self._inform(SessionState.CONNECTED if is_connected else SessionState.SUSPENDED)
 
+    def _how_ended(self) -> SessionState:
+        """Return the state after the end of kazoo's connection; called while kazoo reports it."""
+        if self._is_ending:
+            return SessionState.CLOSED
+        found = self._client.client_state
+        self._is_refused = found == KeeperState.AUTH_FAILED
+        is_expired = found == KeeperState.EXPIRED_SESSION
+        return SessionState.EXPIRED if is_expired else SessionState.FAILED
+
     def _inform(self, state: SessionState) -> None:
         with self._lock:
-            if self._told in (SessionState.EXPIRED, SessionState.CLOSED):
+            if self._told in (SessionState.EXPIRED, SessionState.CLOSED, SessionState.FAILED):
                 return
             self._told = state
             for listener in self._listeners:
@@ -340,9 +374,11 @@ class ZooKeeperSession(Session):
     def _check(self) -> None:
         if self._ended is SessionState.CLOSED:
             raise SessionClosedError(self._key.session_id)
+        if self._is_refused:
+            raise AccessDeniedError(ROOT)
+        if self._ended is SessionState.FAILED:
+            raise SessionFailedError(self._key.session_id)
         if self._ended is not None:
-            if self._client.client_state == KeeperState.AUTH_FAILED:
-                raise AccessDeniedError(ROOT)
             raise SessionExpiredError(self._key.session_id)
 
     def _wait_connected(self) -> None:
@@ -356,5 +392,7 @@ class ZooKeeperSession(Session):
         """Wait for an answer; raises kazoo's errors."""
         try:
             return result.get(timeout=self._store.request_timeout_ms / 1000)
+        except exceptions.ConnectionClosedError:  # for kazoo, this is a kind of expiry
+            raise
         except exceptions.SessionExpiredError:
             raise SessionExpiredError(self._key.session_id) from None

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from kazoo import exceptions
 from kazoo.client import KazooClient
-from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
 from kazoo.protocol import serialization as wire
 from kazoo.protocol.connection import ConnectionDropped
 from kazoo.protocol.states import ZnodeStat
@@ -27,6 +27,23 @@ from broker.coordination.errors import (
     UnexpectedAnswerError,
 )
 from broker.coordination.verbs import Create, Delete, Operation, Set
+
+LOST = (
+    KazooTimeoutError,
+    exceptions.ConnectionLoss,
+    exceptions.ConnectionClosedError,
+    exceptions.OperationTimeoutError,
+)
+# After such an answer, too, it is not known whether a write happened: the server found an error of
+# its own, which may come after the write.
+IN_DOUBT = (
+    *LOST,
+    exceptions.SystemZookeeperError,
+    exceptions.RuntimeInconsistency,
+    exceptions.DataInconsistency,
+    exceptions.MarshallingError,
+    exceptions.RequestTimeoutError,
+)
 
 ANY_VERSION = -1
 EPHEMERAL, SEQUENCE = 1, 2
@@ -138,8 +155,9 @@ def refusal(
 
 
 def error_of(code: int) -> Exception:
-    """Return kazoo's error for a code."""
-    return exceptions.EXCEPTIONS[code]()  # type: ignore[no-any-return] # kazoo has no types
+    """Return kazoo's error for a code; a general one if kazoo does not know the code."""
+    kind: type[Exception] | None = exceptions.EXCEPTIONS.get(code)
+    return kind() if kind is not None else exceptions.ZookeeperError(f"code {code}")
 
 
 class OneSessionHandler(SequentialThreadingHandler):  # type: ignore[misc] # kazoo has no types

@@ -75,7 +75,7 @@ class Moves:
         return self._newest.get(key)
 
     def close(self) -> None:
-        """Accept no more requests; moves that have not ended now belong to the next mover."""
+        """Accept no more requests. From now on, unfinished moves belong to the next mover."""
         with self.changed:
             self.is_closed = True
 

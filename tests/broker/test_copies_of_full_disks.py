@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from broker.coordination import journal_file
 from broker.coordination.embedded import EmbeddedStore
 from broker.coordination.errors import CopyFullError
 from broker.coordination.journal import JOURNAL_NAME
+from broker.coordination.tree import EmbeddedSettings
 from support.faulty import Fault, FaultyFiles
 
 WRITES = frozenset({"pwrite", "pwritev"})
@@ -55,7 +57,7 @@ def test_regression_a_full_disk_prevents_no_open(dirs: list[str], count: int) ->
         assert not store.failures
         assert session.children("/") == ["new", "stays"]
     for path in dirs:
-        with EmbeddedStore([path]) as store, store.connect() as session:
+        with EmbeddedStore([path], accept_incomplete=True) as store, store.connect() as session:
             assert session.children("/") == ["new", "stays"]
 
 
@@ -110,3 +112,34 @@ def test_an_open_without_any_space_is_refused(dirs: list[str]) -> None:
         EmbeddedStore(dirs)
     with EmbeddedStore(dirs) as store:
         assert store.is_new
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_regression_a_journal_does_not_grow_past_its_bound(
+    dirs: list[str], count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is space for changes, but for no new file. It is opened again, and later continued."""
+    monkeypatch.setattr(journal_file, "JOURNAL_BYTES_MAX", 4000)
+    monkeypatch.setattr(journal_file, "LINE_BYTES_MAX", 500)
+    no_file = Fault("ENOSPC", errno.ENOSPC, frozenset({"open_file"}), is_sticky=True)
+    paths, settings = dirs[:count], EmbeddedSettings(rewrite_bytes_min=400, return_seconds=3600)
+    with ExitStack() as stack:
+        for path in paths:
+            stack.enter_context(FaultyFiles(path, no_file, 1))
+        with (
+            EmbeddedStore(paths, settings, accept_incomplete=True) as store,
+            store.connect() as session,
+            pytest.raises(CopyFullError),
+        ):
+            for number in range(100):
+                session.set("/stays", b"%d" % number * 50)
+        assert max(journal(path).stat().st_size for path in paths) <= 4000
+        with EmbeddedStore(paths, settings) as store, store.connect() as session:
+            found = session.get("/stays")
+            assert found.data == b"%d" % (found.version - 1) * 50
+            with pytest.raises(CopyFullError):
+                session.set("/stays", b"x" * 500)
+            stack.close()
+            for number in range(100):
+                session.set("/stays", b"%d" % number * 50)
+            assert not store.failures

@@ -5,16 +5,24 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
+from typing import Any
 
 import pytest
 
-from broker.coordination import embedded
+from broker.coordination import disk_workers, embedded
 from broker.coordination.disk_workers import Call, DiskWorker, wait_for
 from broker.coordination.embedded import EmbeddedStore
-from broker.coordination.errors import CoordinationError
+from broker.coordination.errors import (
+    CoordinationError,
+    CopiesOfflineError,
+    StoreClosedError,
+)
 from broker.coordination.tree import EmbeddedSettings
+from broker.coordination.verbs import Session
 from logstore.disk import files
+from support.heard import Heard
 from support.places import fast_directory
 
 
@@ -30,7 +38,7 @@ def dirs() -> Iterator[list[str]]:
 
 def names(dirs: list[str]) -> tuple[int, list[str]]:
     """Open a store, and give its zxid and the names of its znodes."""
-    with EmbeddedStore(dirs) as store, store.connect() as session:
+    with EmbeddedStore(dirs, accept_incomplete=True) as store, store.connect() as session:
         return session.zxid(), session.children("/")
 
 
@@ -114,3 +122,101 @@ def test_a_wait_ends_for_a_call_that_hangs_alone() -> None:
     threading.Timer(0.1, hanging.make).start()
     wait_for([hanging], 0.01)
     assert hanging.is_good
+
+
+# --- disks that hang at an open -------------------------------------------------------------------
+
+
+class HangAt:
+    """Makes one call of `files` hang for paths or files in a log dir, until it may end."""
+
+    def __init__(self, name: str, under: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.hangs, self.may_end, real = threading.Event(), threading.Event(), getattr(files, name)
+
+        def call(first: Any, *rest: Any) -> Any:
+            path = os.readlink(f"/proc/self/fd/{first}") if isinstance(first, int) else first
+            if path.startswith(under) and not self.may_end.is_set():
+                self.hangs.set()
+                assert self.may_end.wait(60)
+            return real(first, *rest)
+
+        monkeypatch.setattr(files, name, call)
+
+
+@pytest.mark.parametrize("name", ["lstat", "read_file", "names", "open_regular", "write_fully"])
+def test_regression_a_disk_that_hangs_at_an_open_is_left_out(
+    dirs: list[str], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever call hangs. When it ends at last, it damages nothing."""
+    settings = EmbeddedSettings(disk_seconds_max=0.5)
+    with EmbeddedStore(dirs) as store, store.connect() as session:
+        session.create("/a")
+    with monkeypatch.context() as patch:
+        hang = HangAt(name, dirs[1], patch)
+        done = Heard[EmbeddedStore]()
+        opening = threading.Thread(target=lambda: done(EmbeddedStore(dirs, settings)), daemon=True)
+        opening.start()
+        store = done.next()
+        assert isinstance(store.failures[dirs[1]], TimeoutError)
+        with store, store.connect() as session:
+            session.create("/b")
+            hang.may_end.set()
+    assert names(dirs)[1] == ["a", "b"]
+    assert names(dirs[1:])[1] == ["a", "b"]
+
+
+def test_regression_a_write_that_hangs_over_a_close_damages_no_later_store(
+    dirs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next store of the process leaves the log dir out until the call has ended."""
+    settings = EmbeddedSettings(disk_seconds_max=0.5)
+    with EmbeddedStore(dirs) as store, store.connect() as session:
+        session.create("/a")
+    with monkeypatch.context() as patch:
+        store = EmbeddedStore(dirs, settings)
+        hang = HangAt("write_fully", dirs[1], patch)
+        store.connect().create("/b")
+        store.close()
+        with EmbeddedStore(dirs, settings) as later, later.connect() as session:
+            assert isinstance(later.failures[dirs[1]], TimeoutError)
+            for number in range(9):
+                session.create(f"/{number}")
+            hang.may_end.set()
+            assert disk_workers.is_free(dirs[1], 60)
+            session.create("/c")
+    for _ in range(2):
+        assert names(dirs)[1] == [*map(str, range(9)), "a", "b", "c"]
+
+
+def test_the_only_disk_is_not_opened_while_a_call_of_before_hangs(
+    dirs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing else can be used, so the open is refused; later it succeeds."""
+    monkeypatch.setattr(embedded, "CALLBACK_SECONDS_MAX", 0.05)
+    settings = EmbeddedSettings(disk_seconds_max=0.05)
+    store = EmbeddedStore(dirs[:1], settings)
+    session = store.connect()
+    with monkeypatch.context() as patch:
+        hang = HangAt("write_fully", dirs[0], patch)
+        writer = threading.Thread(target=_create, args=(session, "/slow"))
+        writer.start()
+        assert hang.hangs.wait(60)
+        store.close()
+        with pytest.raises(CopiesOfflineError, match="still hangs"):
+            EmbeddedStore(dirs[:1], settings)
+        hang.may_end.set()
+        writer.join(60)
+    assert names(dirs[:1])[1] == ["slow"]
+
+
+def _create(session: Session, path: str) -> None:
+    with suppress(CoordinationError):
+        session.create(path)
+
+
+def test_no_call_follows_the_last_one() -> None:
+    """It fails at once, where it would be waited for without an end."""
+    worker = DiskWorker("x")
+    assert worker.end(lambda: None).is_over.wait(60)
+    after = worker.begin(lambda: None)
+    assert after.is_over.is_set() and isinstance(after.error, StoreClosedError)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import secrets
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -237,3 +238,38 @@ def test_regression_a_failure_callback_that_raises_stops_no_change(
         session.create("/b")
         assert list(store.failures) == [str(dirs[0])]
     assert "a bug of the caller" in caplog.text
+
+
+def test_regression_a_second_hold_that_is_taken_during_the_end_is_refused(
+    store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was given, and never heard that the session had ended."""
+    session = store.connect()
+    real = secrets.compare_digest
+
+    def end_meanwhile(one: bytes, other: bytes) -> bool:
+        session.close()
+        return real(one, other)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(secrets, "compare_digest", end_meanwhile)
+        with pytest.raises(SessionExpiredError):
+            store.connect(session.key)
+
+
+def test_a_session_that_begins_during_a_close_is_refused(
+    store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And its thread ends."""
+    real = secrets.token_bytes
+
+    def close_meanwhile(count: int) -> bytes:
+        store.close()
+        return real(count)
+
+    before = threading.active_count()
+    with monkeypatch.context() as patch:
+        patch.setattr(secrets, "token_bytes", close_meanwhile)
+        with pytest.raises(StoreClosedError):
+            store.connect()
+    assert threading.active_count() <= before

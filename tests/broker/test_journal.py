@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import json
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
 import xxhash
 
 from broker.coordination import journal
+from broker.coordination.embedded import EmbeddedStore
 from broker.coordination.errors import CopyDamagedError, CopyVersionError
+from broker.coordination.members import Epoch, Membership
 from broker.coordination.tree import Draft, Tree
 from broker.coordination.verbs import Create, Delete, Operation, Set
+from logstore import LogStore
 
-STORE_ID = "0" * 32
+STORE_ID, COPY_ID = "0" * 32, "c" * 32
+MEMBERSHIP = Membership((Epoch(3, "e" * 32, 0), Epoch(4, "f" * 32, 0)), {COPY_ID: "/größe"})
+NEXT = MEMBERSHIP.follow(Epoch(5, "d" * 32, 3), {"a" * 32: "/a", COPY_ID: "/c"})
 CHANGES: list[list[Operation]] = [
     [Create("/a", b"one"), Create("/a/b", b"\0\xff\n"), Create("/e", ephemeral=True)],
     [Set("/a", b"two" * 100)],
@@ -31,16 +37,26 @@ def changed(tree: Tree, operations: list[Operation]) -> Draft:
     return draft
 
 
+def whole(tree: Tree) -> tuple[bytes, int]:
+    """Make a journal without changes, and give the checksum of its last line."""
+    data, digest = journal.encode_znodes(STORE_ID, MEMBERSHIP, tree)
+    line, digest = journal.encode_copy_id(COPY_ID, digest, len(data))
+    return data + line, digest
+
+
 def example(at: int = 2) -> tuple[bytes, Tree]:
     """Make a journal that was written anew after some changes, and the tree as it is at the end."""
     tree = Tree()
     for operations in CHANGES[:at]:
         changed(tree, operations)
-    data, digest = journal.encode_journal(STORE_ID, tree)
+    data, digest = whole(tree)
     for operations in CHANGES[at:]:
         draft = changed(tree, operations)
         line, digest = journal.encode_change(draft.zxid, draft.rows, digest, len(data))
         data += line
+        if tree.zxid == NEXT.epoch.zxid:
+            line, digest = journal.encode_epoch(NEXT, digest, len(data))
+            data += line
     return data, tree
 
 
@@ -52,6 +68,7 @@ def test_a_journal_is_read_as_it_was_written(at: int) -> None:
     assert (found.tree.nodes, found.tree.zxid) == (tree.nodes, len(CHANGES))
     assert (found.tree.children, found.tree.size_bytes) == (tree.children, tree.size_bytes)
     assert (found.store_id, found.size_bytes, found.is_torn) == (STORE_ID, len(data), False)
+    assert (found.copy_id, found.membership) == (COPY_ID, NEXT if at < 3 else MEMBERSHIP)
 
 
 def test_no_flipped_bit_is_believed() -> None:
@@ -106,7 +123,7 @@ def test_an_incomplete_last_line_is_cut_off() -> None:
 def test_zeros_before_the_last_line_are_damage() -> None:
     """A crash loses blocks of one line only: what comes before was synced."""
     tree = Tree()
-    data, digest = journal.encode_journal(STORE_ID, tree)
+    data, digest = whole(tree)
     for number in range(30):
         draft = changed(tree, [Create(f"/{number}", b"x" * 90)])
         line, digest = journal.encode_change(draft.zxid, draft.rows, digest, len(data))
@@ -133,7 +150,7 @@ def test_no_whole_line_ends_at_the_end_of_a_block() -> None:
     for size in range(480):
         tree = Tree()
         draft = changed(tree, [Create("/a", b"x" * size)])
-        data, digest = journal.encode_journal(STORE_ID, Tree())
+        data, digest = whole(Tree())
         line, _ = journal.encode_change(draft.zxid, draft.rows, digest, len(data))
         assert (len(data) + len(line)) % 512
         assert journal.decode_journal(data + line, "journal").tree.nodes == tree.nodes
@@ -149,8 +166,13 @@ def test_a_file_of_another_kind_is_refused(data: bytes) -> None:
     assert caught.value.position == 0
 
 
-HEADER = {"kind": journal.KIND, "version": 1, "store_id": STORE_ID, "zxid": 5, "znodes": 1}
-ROOT = ["/", "", 0, 0, 0, 0, 0]
+EPOCH: list[Any] = [3, "e" * 32, 0]
+HEADER: dict[str, Any] = {
+    "kind": journal.KIND, "version": 1, "store_id": STORE_ID, "zxid": 5, "znodes": 1,
+    "epochs": [EPOCH], "members": {COPY_ID: "/c"},
+}  # fmt: skip
+ROOT, ID = ["/", "", 0, 0, 0, 0, 0], {"copy_id": COPY_ID}
+NEXT_EPOCH: dict[str, Any] = {"epoch": [4, "f" * 32, 5], "members": {COPY_ID: "/c"}}
 WRONG: dict[str, list[Any]] = {
     "no object": [[1]],
     "null": [None],
@@ -173,17 +195,39 @@ WRONG: dict[str, list[Any]] = {
     "data that is no text": [HEADER, ["/", 3, 0, 0, 0, 0, 0]],
     "an mzxid that is not reached": [HEADER, ["/", "", 0, 6, 0, 0, 0]],
     "a fraction": [HEADER, ["/", "", 0, 0, 0.5, 0, 0]],
-    "a change of another zxid": [HEADER, ROOT, [7, []]],
-    "a change without rows": [HEADER, ROOT, [6]],
-    "rows of no list": [HEADER, ROOT, [6, {}]],
-    "an unknown row": [HEADER, ROOT, [6, [["move", "/a"]]]],
-    "a short row": [HEADER, ROOT, [6, [["create", "/a"]]]],
-    "a row of no list": [HEADER, ROOT, [6, ["create"]]],
-    "an owner of no number": [HEADER, ROOT, [6, [["create", "/a", "", "x"]]]],
-    "a creation that does not fit": [HEADER, ROOT, [6, [["create", "/", "", 0]]]],
-    "a write that does not fit": [HEADER, ROOT, [6, [["set", "/a", ""]]]],
-    "a deletion of the root": [HEADER, ROOT, [6, [["delete", "/"]]]],
-    "a deletion of a bad path": [HEADER, ROOT, [6, [["delete", 6]]]],
+    "a change of another zxid": [HEADER, ROOT, ID, [7, []]],
+    "a change without rows": [HEADER, ROOT, ID, [6]],
+    "rows of no list": [HEADER, ROOT, ID, [6, {}]],
+    "an unknown row": [HEADER, ROOT, ID, [6, [["move", "/a"]]]],
+    "a short row": [HEADER, ROOT, ID, [6, [["create", "/a"]]]],
+    "a row of no list": [HEADER, ROOT, ID, [6, ["create"]]],
+    "an owner of no number": [HEADER, ROOT, ID, [6, [["create", "/a", "", "x"]]]],
+    "a creation that does not fit": [HEADER, ROOT, ID, [6, [["create", "/", "", 0]]]],
+    "a write that does not fit": [HEADER, ROOT, ID, [6, [["set", "/a", ""]]]],
+    "a deletion of the root": [HEADER, ROOT, ID, [6, [["delete", "/"]]]],
+    "a deletion of a bad path": [HEADER, ROOT, ID, [6, [["delete", 6]]]],
+    "no epochs": [{**HEADER, "epochs": []}, ROOT],
+    "an epoch of no list": [{**HEADER, "epochs": [7]}, ROOT],
+    "an epoch that is not reached": [{**HEADER, "epochs": [[3, "e" * 32, 6]]}, ROOT],
+    "an epoch without its id": [{**HEADER, "epochs": [[3, "e", 0]]}, ROOT],
+    "an epoch with a wrong id": [{**HEADER, "epochs": [[3, "E" * 32, 0]]}, ROOT],
+    "a missing epoch": [{**HEADER, "epochs": [EPOCH, [5, "f" * 32, 0]]}, ROOT],
+    "an epoch before the one before": [
+        {**HEADER, "epochs": [[3, "e" * 32, 2], [4, "f" * 32, 1]]},
+        ROOT,
+    ],
+    "no members": [{**HEADER, "members": {}}, ROOT],
+    "members of no dict": [{**HEADER, "members": [COPY_ID]}, ROOT],
+    "a member without its id": [{**HEADER, "members": {"c": "/c"}}, ROOT],
+    "a log dir that is no text": [{**HEADER, "members": {COPY_ID: 7}}, ROOT],
+    "no id of the copy": [HEADER, ROOT],
+    "an id of the copy of no dict": [HEADER, ROOT, [COPY_ID]],
+    "a wrong id of the copy": [HEADER, ROOT, {"copy_id": "x"}],
+    "a change in place of the id": [HEADER, ROOT, [6, []]],
+    "an epoch of another number": [HEADER, ROOT, ID, {**NEXT_EPOCH, "epoch": [5, "f" * 32, 5]}],
+    "an epoch of another zxid": [HEADER, ROOT, ID, {**NEXT_EPOCH, "epoch": [4, "f" * 32, 4]}],
+    "an epoch without members": [HEADER, ROOT, ID, {**NEXT_EPOCH, "members": {}}],
+    "a line of no known kind": [HEADER, ROOT, ID, {}],
 }
 
 
@@ -218,7 +262,12 @@ def test_a_second_reader_finds_the_same_znodes() -> None:
         documents.append(json.loads(text))
     header, *rest = documents
     znodes = {row[0]: row[1] for row in rest[: header["znodes"]]}
-    for zxid, rows in rest[header["znodes"] :]:
+    assert rest[header["znodes"]] == {"copy_id": COPY_ID}
+    for document in rest[header["znodes"] + 1 :]:
+        if isinstance(document, dict):
+            assert document == {"epoch": list(NEXT.epoch), "members": NEXT.members}
+            continue
+        zxid, rows = document
         header["zxid"] += 1
         assert zxid == header["zxid"]
         for kind, path, *fields in rows:
@@ -227,3 +276,17 @@ def test_a_second_reader_finds_the_same_znodes() -> None:
             else:
                 znodes[path] = fields[0]
     assert znodes == {path: node.data.decode("latin-1") for path, node in tree.nodes.items()}
+
+
+def test_regression_the_journal_is_not_foreign_in_a_log_dir(tmp_path: Path) -> None:
+    """A start leaves it alone without a warning, and removes a new one that a crash left."""
+    path, log_dir = tmp_path / "a" / journal.JOURNAL_NAME, tmp_path / "a"
+    with LogStore.open([log_dir], admin_socket=False), EmbeddedStore([str(log_dir)]):
+        pass
+    unfinished = path.with_name(f"{path.name}.0123abcd.tmp")
+    unfinished.write_bytes(b"x")
+    before = path.read_bytes()
+    with LogStore.open([log_dir], admin_socket=False) as store:
+        assert store.recovery_report.warnings == []
+    assert path.read_bytes() == before
+    assert not unfinished.exists()

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import struct
 import threading
 from typing import Any
 
 import pytest
+from kazoo import exceptions
+from kazoo.protocol import serialization as wire
+from kazoo.security import OPEN_ACL_UNSAFE
 
 from broker.coordination.errors import (
     AccessDeniedError,
     CoordinationError,
     NotConnectedError,
     OutcomeUnknownError,
+    UnexpectedAnswerError,
 )
 from broker.coordination.verbs import Event, EventKind, Session, SessionState
 from cluster.zookeeper import Credentials, ZooKeeperStore
+from cluster.zookeeper_requests import Multi, Refused
 from support.cut_session import Cut
 from support.heard import SECONDS_MAX, Heard
 from support.tcp_link import TcpLink
 from support.zookeeper_process import ZooKeeperProcess
 
 CREATED, CHANGED, DELETED, CHILDREN = list(EventKind)
-CONNECTED, SUSPENDED, EXPIRED, CLOSED = list(SessionState)
+CONNECTED, SUSPENDED = SessionState.CONNECTED, SessionState.SUSPENDED
 
 
 SHORT_MS, SESSION_MS, REQUEST_MS = 50, 600_000, 60_000
@@ -194,6 +200,19 @@ def test_a_znode_that_was_created_again_meanwhile_was_deleted(cut: Cut) -> None:
     assert heard.next() == Event(DELETED, "/here")
 
 
+def test_a_znode_that_came_and_went_meanwhile_goes_unseen(cut: Cut) -> None:
+    """ZooKeeper keeps no trace of it. The watch is still there, and sees the next creation."""
+    heard = Heard[Event]()
+    assert cut.session.watch("/missing", heard) is None
+    cut.cut()
+    cut.other.create("/missing")
+    cut.other.delete("/missing")
+    cut.heal()
+    assert heard.all_until_now(cut.session, cut.other) == []
+    cut.other.create("/missing")
+    assert heard.next() == Event(CREATED, "/missing")
+
+
 def test_watches_survive_many_losses(cut: Cut) -> None:
     """With changes before, between and after them: the reader ends with the last value."""
     cut.session.create("/n", b"0")
@@ -268,3 +287,110 @@ def test_the_path_of_a_store_is_its_root(zookeeper_store: ZooKeeperStore) -> Non
         assert outer.children("/x/y/z")[0] == "a"
     with pytest.raises(ValueError, match="is not the path"):
         ZooKeeperStore("127.0.0.1:1/a//b")
+
+
+# --- errors ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [struct.error("too short"), KeyError(7), UnicodeError("bad")])
+def test_regression_an_unreadable_answer_to_a_write_leaves_its_outcome_unknown(
+    zookeeper_store: ZooKeeperStore, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The write has happened, so it must not look like a refusal, or like a wrong argument."""
+
+    def fail(data: bytes, position: int) -> None:
+        raise error
+
+    with zookeeper_store.connect() as session:
+        with monkeypatch.context() as patch:
+            patch.setattr(Multi, "deserialize", staticmethod(fail))
+            with pytest.raises(OutcomeUnknownError) as caught:
+                session.create("/a", b"x")
+        assert caught.value.session_id == session.key.session_id
+        assert session.get("/a").data == b"x"
+
+
+def test_an_answer_for_too_few_operations_leaves_the_outcome_unknown(
+    zookeeper_store: ZooKeeperStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever it says."""
+    with zookeeper_store.connect() as session:
+        monkeypatch.setattr(Multi, "deserialize", staticmethod(lambda data, position: []))
+        with pytest.raises(OutcomeUnknownError):
+            session.create("/a")
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (exceptions.MarshallingError, OutcomeUnknownError),
+        (exceptions.SystemZookeeperError, OutcomeUnknownError),
+        (exceptions.DataInconsistency, OutcomeUnknownError),
+        (exceptions.BadArgumentsError, UnexpectedAnswerError),
+        (exceptions.QuotaExceededError, UnexpectedAnswerError),
+    ],
+)
+def test_an_error_inside_the_server_leaves_the_outcome_unknown(
+    zookeeper_store: ZooKeeperStore,
+    error: type[Exception],
+    expected: type[CoordinationError],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It may have come after the write, unlike a refusal."""
+    with zookeeper_store.connect() as session:
+
+        def answer(request: object) -> Any:
+            result = session._handler.async_result()
+            result.set_exception(error())
+            return result
+
+        with monkeypatch.context() as patch:
+            patch.setattr(session._client, "send_async", answer)
+            with pytest.raises(expected):
+                session.create("/a")
+
+
+def test_a_refusal_with_an_unknown_code_is_a_refusal(
+    zookeeper_store: ZooKeeperStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A later ZooKeeper may have more codes."""
+    with zookeeper_store.connect() as session:
+        refused = [Refused(0, -999)]
+        with monkeypatch.context() as patch:
+            patch.setattr(Multi, "deserialize", staticmethod(lambda data, position: refused))
+            with pytest.raises(UnexpectedAnswerError, match="-999"):
+                session.create("/a")
+
+
+def test_an_unreadable_answer_to_a_read_is_an_error_of_the_store(
+    zookeeper_store: ZooKeeperStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the path, and the session can still be used."""
+
+    def fail(data: bytes, position: int) -> None:
+        raise struct.error("too short")
+
+    with zookeeper_store.connect() as session:
+        session.create("/a")
+        with monkeypatch.context() as patch:
+            patch.setattr(wire.GetData, "deserialize", staticmethod(fail))
+            with pytest.raises(UnexpectedAnswerError, match="too short") as caught:
+                session.get("/a")
+        assert caught.value.path == "/a"
+        assert session.get("/a").path == "/a"
+
+
+def test_regression_a_path_is_used_in_whose_parent_the_user_may_not_create(
+    zookeeper_store: ZooKeeperStore,
+) -> None:
+    """It exists, so nothing has to be created. A missing path is refused."""
+    hosts = f"{zookeeper_store.servers}{zookeeper_store.chroot}"
+    ann = ZooKeeperStore(f"{hosts}/p", credentials=Credentials("ann", "1"), is_private=True)
+    with ann.connect() as session:
+        session.create("/open")
+        full = f"{zookeeper_store.chroot}/p/open"
+        session._client.set_acls(full, OPEN_ACL_UNSAFE)
+    with ZooKeeperStore(f"{hosts}/p/open").connect() as session:
+        assert session.create("/a").path == "/a"
+    with pytest.raises(AccessDeniedError):
+        ZooKeeperStore(f"{hosts}/p/missing").connect()

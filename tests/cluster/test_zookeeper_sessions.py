@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 
 from broker.coordination.errors import (
+    AccessDeniedError,
     CoordinationError,
     NotConnectedError,
     SessionClosedError,
     SessionExpiredError,
+    SessionFailedError,
 )
 from broker.coordination.verbs import Event, EventKind, SessionState
+from cluster import zookeeper, zookeeper_requests
 from cluster.zookeeper import ZooKeeperSession, ZooKeeperStore
 from support.cut_session import Cut
 from support.heard import SECONDS_MAX, Heard
@@ -139,3 +142,68 @@ def test_regression_a_listener_that_is_added_during_a_loss_hears_of_it(cut: Cut)
     cut.heal()
     assert late.next() is SessionState.CONNECTED
     assert states.all() == []
+
+
+# --- sessions that fail ---------------------------------------------------------------------------
+
+
+class Unsendable:
+    """A request at which the client library crashes."""
+
+    type = 1
+
+    @staticmethod
+    def serialize() -> bytes:
+        """Fail."""
+        raise RuntimeError("as a test wants it")
+
+
+def test_regression_a_crash_of_the_client_library_is_not_an_expiry(cut: Cut) -> None:
+    """ZooKeeper still has the session, with its ephemeral znodes; the error says so."""
+    assert isinstance(cut.session, ZooKeeperSession)
+    cut.session.create("/e", ephemeral=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(threading, "excepthook", lambda arguments: None)
+        cut.session._client.send_async(Unsendable())  # type: ignore[arg-type] # the crash
+        cut.states.until(SessionState.FAILED)
+    calls: list[Any] = [lambda: cut.session.create("/x"), lambda: cut.session.get("/")]
+    for call in calls:
+        with pytest.raises(SessionFailedError, match="time-out") as caught:
+            call()
+        assert caught.value.session_id == cut.session.key.session_id
+    assert cut.other.get("/e").ephemeral_owner == cut.session.key.session_id
+    late = Heard[SessionState]()
+    cut.session.on_session(late)
+    assert late.next() is SessionState.FAILED
+    cut.session.close()
+    assert cut.states.all() == []
+
+
+def test_regression_a_user_whom_the_server_refuses_is_told_so(
+    zookeeper_store: ZooKeeperStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At each connect, and never as an expired session."""
+    real = zookeeper_requests.Client
+
+    def with_unknown_scheme(**options: Any) -> Any:
+        return real(**{**options, "auth_data": [("unknown", "user:password")]})
+
+    monkeypatch.setattr(zookeeper, "Client", with_unknown_scheme)
+    for _ in range(20):
+        with pytest.raises(AccessDeniedError):
+            zookeeper_store.connect()
+
+
+def test_regression_a_user_who_is_refused_later_is_told_so(
+    cut: Cut, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a lost connection, the server does not know the user any more."""
+    assert isinstance(cut.session, ZooKeeperSession)
+    cut.cut()
+    cut.session._client.auth_data.add(("unknown", "user:password"))
+    cut.link.heal()
+    cut.states.until(SessionState.FAILED)
+    for _ in range(20):
+        with pytest.raises(AccessDeniedError):
+            cut.session.get("/")
+    assert SessionState.EXPIRED not in cut.states.all()

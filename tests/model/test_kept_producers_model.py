@@ -135,9 +135,10 @@ class KeptProducers(RuleBasedStateMachine):
         snapshot = self.newest_snapshot(end)
         is_cut = end < self.log.log_end_offset
         self.log.truncate_to(end)
+        changed = {e.producer_id for e in self.model.entries if e.last >= end}
         self.model.entries = [e for e in self.model.entries if e.last < end]
         if is_cut:
-            self.forget_deleted(snapshot)
+            self.forget_deleted(snapshot, changed)
         if self.model.end < end:  # all records are deleted
             self.model.append(Entry(self.model.end, -1, -1, -1, end - self.model.end, NOW))
 
@@ -169,18 +170,20 @@ class KeptProducers(RuleBasedStateMachine):
         """End the process without a close: what is in the page cache stays."""
         snapshot = self.newest_snapshot(self.log.log_end_offset)
         abandon(self.store)
-        self.forget_deleted(snapshot)
+        self.forget_deleted(snapshot, set(self.model.known()))
         self.open_again()
 
     def newest_snapshot(self, end: int) -> int:
         """Give the offset of the newest snapshot that fits a log with this end."""
         return max(offset for offset in (0, *snapshots_of(self.log)) if offset <= end)
 
-    def forget_deleted(self, snapshot: int) -> None:
-        """Leave out the batches that are deleted, and that the snapshot does not have."""
+    def forget_deleted(self, snapshot: int, producer_ids: set[int]) -> None:
+        """Leave out batches of some producers that are deleted, and that the snapshot lacks."""
         start = self.log.log_start_offset
         self.model.entries = [
-            e if e.offset < snapshot or e.last >= start else e._replace(producer_id=-1, commit=None)
+            e
+            if e.offset < snapshot or e.last >= start or e.producer_id not in producer_ids
+            else e._replace(producer_id=-1, commit=None, is_transactional=False)
             for e in self.model.entries
         ]
 

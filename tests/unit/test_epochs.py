@@ -191,3 +191,19 @@ def test_an_epoch_without_a_record_ends_with_the_process(tmp_path: Path, is_orde
         assert log.leader_epoch == 1
         log.leader_epoch = 5
         assert log.append(b"again") == 1
+
+
+def test_regression_an_epoch_without_records_goes_on_after_a_restart(tmp_path: Path) -> None:
+    """The next record began no epoch in its segment, so its epoch was in no list."""
+    with LogStore.open(tmp_path) as store:
+        log = store.create("t", 0)
+        log.leader_epoch = 3
+        log.extend([b"x"] * 10)
+        log.delete_records_before(10)
+        assert log.leader_epochs == ((3, 10),)
+    for end in (11, 12):
+        with LogStore.open(tmp_path) as store:
+            log = store.log("t", 0)
+            assert log.leader_epochs == ((3, 10),) and log.append(b"y") == end - 1
+            assert log.end_offset_for_epoch(3) == (3, end)
+            assert not store.recovery_report.entries[0].warnings

@@ -25,6 +25,7 @@ from logstore import (
 )
 from logstore.disk import files
 from logstore.disk.documents import checkpoint
+from logstore.disk.documents import facts as facts_module
 from logstore.disk.documents.facts import (
     FACTS_BYTES_MAX,
     FACTS_NAME,
@@ -255,3 +256,31 @@ def test_the_document_describes_the_file(log_dir: LogDir) -> None:
     text = (Path(__file__).parents[2] / "docs" / "FORMAT.md").read_text()
     (row,) = [line for line in text.splitlines() if line.startswith(f"| `{FACTS_NAME}`")]
     assert document is not None and all(f'"{key}"' in row for key in document)
+
+
+def test_regression_a_slow_reader_does_not_bring_old_facts_back(
+    log_dir: LogDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It read the file before a change, and kept what it had read after the change."""
+    mapping_of(log_dir)["n"] = 1
+    facts_of(log_dir)._noted = None  # as after a start
+    facts, real = mapping_of(log_dir), facts_module.read_facts
+    has_read, may_go_on = threading.Event(), threading.Event()
+
+    def slow(*arguments: Any) -> Noted:
+        noted = real(*arguments)
+        if threading.current_thread() is reader:
+            has_read.set()
+            assert may_go_on.wait(30)
+        return noted
+
+    monkeypatch.setattr(facts_module, "read_facts", slow)
+    reader = threading.Thread(target=lambda: facts.get("n"))
+    reader.start()
+    assert has_read.wait(30)
+    facts["n"] = 2
+    may_go_on.set()
+    reader.join()
+    assert (facts["n"], facts.generation) == (2, 2)
+    facts["m"] = 3
+    assert dict(mapping_of(after_a_restart(log_dir))) == {"n": 2, "m": 3}

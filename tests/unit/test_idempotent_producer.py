@@ -148,3 +148,77 @@ def test_threads_of_one_name_lose_and_double_nothing(log: Log) -> None:
     expected = sorted(b"%d.%d" % (number, at) for number in range(3) for at in range(40))
     assert sorted(map(bytes, values_of(log))) == expected  # type: ignore[arg-type]
     assert log.idempotent_producer("import").next_sequence == 120
+
+
+def test_regression_columns_that_can_be_read_once_survive_a_retry(log: Log) -> None:
+    """Another thread appended under the name meanwhile, so the records were encoded twice."""
+    one, other = log.idempotent_producer("name"), log.idempotent_producer("name")
+
+    def times() -> Iterator[int]:
+        other.append(b"other")
+        yield 5
+
+    def headers() -> Iterator[tuple[str, bytes]]:
+        other.append(b"other")
+        yield "h", b"1"
+
+    assert one.extend([b"one"], timestamps=times()) == range(1, 2)
+    assert one.extend([b"two"], headers=[headers()]) == range(3, 4)
+    assert log[1].timestamp == 5 and log[3].headers == (("h", b"1"),)
+
+
+def test_regression_a_cut_batch_keeps_its_producer(log: Log, open_log: Open) -> None:
+    """A truncation encoded the rest of a columnar batch without it: after a kill it was unknown."""
+    producer = log.idempotent_producer("name")
+    producer.extend([b"a", b"b"], durable=True)
+    producer.extend([b"c", b"d", b"e"], durable=True)
+    log.truncate_to(4)
+    before = known(log)
+    assert told(log) == before
+    log = open_log()
+    assert known(log) == before and log.idempotent_producer("name").next_sequence == 4
+
+
+@pytest.mark.parametrize("offset", [3, 9, 10])
+def test_regression_deleted_records_are_not_appended_again_after_a_kill(
+    log: Log, open_log: Open, offset: int
+) -> None:
+    """The last snapshot was older than the deleted records, and nothing else told of them."""
+    producer = log.idempotent_producer("name")
+    for first in range(0, 10, 2):
+        producer.extend([b"%d" % first] * 2, durable=True)
+    log.delete_records_before(offset)
+    before = [state[:-1] for state in known(log)]
+    log = open_log()
+    assert [state[:-1] for state in known(log)] == before
+    producer = log.idempotent_producer("name")
+    assert producer.next_sequence == 10 and producer.extend([b"8"] * 2, sequence=8) == range(8, 10)
+
+
+def test_regression_damage_does_not_stop_a_deletion(log: Log) -> None:
+    """Without the damaged batch there is no snapshot before the new start."""
+    producer = log.idempotent_producer("name")
+    for number in range(10):
+        producer.append(b"%d" % number, durable=True)
+    path = Path(log._state.active.log_path)
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2] + b"\xff" + data[len(data) // 2 + 1 :])
+    log.delete_records_before(9)
+    assert log.log_start_offset == 9 and producer.next_sequence == 10
+    path.write_bytes(data)
+
+
+def test_regression_a_truncation_knows_who_appended_only_deleted_records(
+    log: Log, open_log: Open
+) -> None:
+    """No snapshot was before the cut, and the replay began at the log start."""
+    log.idempotent_producer("one").extend([b"1"] * 5)
+    log.idempotent_producer("two").extend([b"2"] * 5)
+    log.flush()
+    log.delete_records_before(6)
+    log.truncate_to(8)
+    for _ in range(2):
+        expected = [log.idempotent_producer(name).next_sequence for name in ("one", "two")]
+        assert expected == [5, 3]
+        assert log.idempotent_producer("one").extend([b"1"] * 5, sequence=0) == range(5)
+        log = open_log()

@@ -279,3 +279,28 @@ def test_a_repair_leaves_it_within_the_log(base: Path) -> None:
             log.read(0, max_records=5) and log[1]
         assert store.repair("t", 0).lost
         assert (log.high_watermark, log.log_end_offset) == (35, 40)
+
+
+def test_regression_a_view_follows_the_owners_high_watermark(base: Path) -> None:
+    """It read the checkpoint once: it gave records as replicated that were not, and then none."""
+    with opened(base) as store:
+        log = store.create("t", 0)
+        log.extend([b"x"] * 100, durable=True)
+        log.advance_high_watermark(100)
+        checkpoint(store)
+        with LogStore.open([base / "disk0"], read_only=True) as beside:
+            view = beside.log("t", 0)
+
+            def replicated() -> int:
+                level = "read_replicated"
+                return len(view.read(0, max_records=999, isolation_level=level))
+
+            assert (replicated(), view.high_watermark) == (100, 100)
+            log.truncate_to(50)
+            log.extend([b"y"] * 70, durable=True)
+            assert (replicated(), view.high_watermark) == (50, 50)
+            log.advance_high_watermark(110)
+            checkpoint(store)
+            assert (replicated(), view.high_watermark) == (110, 110)
+            os.unlink(base / "disk0" / HIGH_WATERMARKS)  # the metadata still has one
+            assert replicated() >= 50

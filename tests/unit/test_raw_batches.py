@@ -15,12 +15,13 @@ from logstore import Log, LogConfig, LogStore
 from logstore.disk import files
 from logstore.errors import LogStoreError, OffsetOutOfRangeError, RecordTooLargeError
 from logstore.format import layouts
-from logstore.log.encoded import follower_appends, raw_batches
+from logstore.log.encoded import follower_appends, leader_appends, markers, raw_batches
 from logstore.log.encoded.raw_batches import parse
 from support.hanging import QUIET
 from support.inside import abandon
 from support.interrupts import WRITING, InterruptAt
 from support.places import fast_directory
+from support.producers import sent
 
 CONFIG = LogConfig(segment_bytes=1024)
 WORKING = (follower_appends, raw_batches, *WRITING)  # the modules that do an append
@@ -238,3 +239,42 @@ def test_a_follower_begins_anew_beside_flushes(store: LogStore, leader: Log) -> 
         thread.join()
     log.flush()
     assert log.recovery_point == log.log_end_offset == 4
+
+
+class Crowded:
+    """A log's lock that another thread waits for: it appends as soon as the lock is free."""
+
+    def __init__(self, log: Log) -> None:
+        self._log, self._lock, self._is_over = log, log._state.lock, False
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+        if not self._is_over:
+            self._is_over = True
+            self._log.append(b"of another thread")
+
+
+@pytest.mark.parametrize("name", ["append_encoded", "append_marker"])
+def test_regression_what_another_thread_appends_does_not_count_as_written(
+    store: LogStore, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """An interrupt came before the write, and the lock was free before the end was looked at."""
+    log = store.create("t", 0, config=LogConfig(record_format="kafka"))
+    raw = sent(7, 0)
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    for module in (leader_appends, markers):
+        monkeypatch.setattr(module, "write_and_take", interrupted)
+    log._state.lock = Crowded(log)  # type: ignore[assignment]
+    with pytest.raises(KeyboardInterrupt) as caught:
+        if name == "append_encoded":
+            log.append_encoded(raw)
+        else:
+            log.append_marker(7, 0, commit=True, coordinator_epoch=0)
+    assert vars(caught.value)["is_written"] is False
+    assert [record.value for record in log] == [b"of another thread"]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from logstore import Log, LogConfig, LogStore
+from logstore.log.producers.open_transactions import UNDECIDED_MAX, OpenTransactions
 from logstore.log.read import transactions
 from support.hanging import QUIET
 from support.producers import marker_of, sent
@@ -85,3 +86,33 @@ def test_a_program_of_another_process_walks(tmp_path: Path) -> None:
         log.append_encoded(sent(6, 0) + sent(7, 0, transactional=True), durable=True)
         with LogStore.open(tmp_path, read_only=True) as beside:
             assert beside["t", 0].last_stable_offset == 1 == log.last_stable_offset
+
+
+@pytest.mark.parametrize("is_asked", [False, True])
+def test_regression_the_first_high_watermark_may_be_before_a_marker(
+    tmp_path: Path, is_asked: bool
+) -> None:
+    """While nobody replicated the log, each question for the offset forgot all ended ones."""
+    with LogStore.open(tmp_path, config=QUIET, admin_socket=False) as store:
+        log = store.create("t", 0, config=CONFIG)
+        log.append_encoded(sent(7, 0, (b"v",) * 4, transactional=True))
+        log.append_encoded(marker_of(7, commit=True))
+        log.append(b"plain")
+        if is_asked:
+            assert log.last_stable_offset == 6
+        for high_watermark, stable in ((2, 0), (4, 0), (5, 5), (6, 6)):
+            log.advance_high_watermark(high_watermark)
+            assert log.last_stable_offset == stable
+
+
+def test_many_ended_transactions_are_bounded_and_only_delay_the_offset() -> None:
+    """The oldest of them count as one, which ends with its last marker."""
+    known = OpenTransactions()
+    for number in range(UNDECIDED_MAX + 500):
+        known.begin(7, 2 * number)
+        known.end(7, 2 * number + 1, is_aborted=False)
+    pairs, end = known.undecided, 2 * (UNDECIDED_MAX + 500)
+    assert len(pairs) == UNDECIDED_MAX and pairs[:2] == [(0, 1001), (1002, 1003)]
+    assert known.first_open_offset(end, 0) == end
+    for high_watermark, stable in ((1001, 0), (1002, 1002), (1003, 1002), (end, end)):
+        assert known.last_stable_offset(high_watermark, 0) == stable

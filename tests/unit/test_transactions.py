@@ -104,3 +104,20 @@ def test_regression_what_comes_while_a_reader_looks_is_undecided(
         monkeypatch.undo()
         log.append_encoded(marker(7, is_commit=False))
         assert committed(log, 0) == [b"before"]
+
+
+def test_regression_a_corrupt_log_lists_its_aborted_transactions(tmp_path: Path) -> None:
+    """Its producers are not known; a broker's clients would have taken aborted records."""
+    with LogStore.open(tmp_path) as store:
+        log = store.create("t", 0, config=CONFIG)
+        log.append_encoded(batch(7, [b"a", b"b"]))
+        log.append_encoded(marker(7, is_commit=False))
+        log.extend([b"x" * 60] * 3)
+        for _ in range(60):
+            log.append(b"x" * 60)
+        path = Path(log._state.segments[2].log_path)
+    data = path.read_bytes()
+    path.write_bytes(data[:-1])
+    with LogStore.open(tmp_path) as store:
+        log = store.log("t", 0)
+        assert log.recovery.problems and log.aborted_transactions(0, 9) == [(7, 0)]

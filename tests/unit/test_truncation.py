@@ -10,6 +10,8 @@ import pytest
 
 from logstore import Log, LogConfig, LogStore
 from logstore.errors import CorruptRecordBatchError, OffsetOutOfRangeError
+from support.hanging import QUIET
+from support.inside import abandon
 
 CONFIG = LogConfig(segment_bytes=512, index_interval_bytes=128)
 
@@ -150,3 +152,33 @@ def test_damage_in_what_is_to_be_kept_is_named(tmp_path: Path) -> None:
         assert log.log_end_offset == 200 and log[199].value == b"199" * 20
         assert not list(path.parent.glob("*.tmp"))
         assert log.append(b"more") == 200
+
+
+@pytest.mark.parametrize("number", [0, 1, -1])
+def test_regression_a_log_ends_where_it_was_truncated_also_in_a_gap(
+    tmp_path: Path, number: int
+) -> None:
+    """Compaction had removed the records before; the log ended at the last one that was left."""
+    config = LogConfig(
+        record_format="kafka", segment_bytes=2000, cleanup_policy="compact", index_interval_bytes=64
+    )
+    with LogStore.open(tmp_path, config=QUIET, admin_socket=False) as store:
+        log = store.create("t", 0, config=config)
+        log.leader_epoch = 3
+        for at in range(200):
+            log.append(b"v" * 30, key=b"%d" % (at // 5 if at < 150 else 0))
+        log.flush()
+        log.compact()
+        left = [record.offset for record in log]
+        offset = [at for at in range(1, left[-1]) if at not in left and at - 1 not in left][number]
+        log.truncate_to(offset)
+        assert log.log_end_offset == offset >= log.recovery_point
+        assert log.append(b"new", key=b"k", durable=True) == offset
+        assert log.end_offset_for_epoch(3) == (3, offset + 1) and log.verify() == []
+        abandon(store)
+    with LogStore.open(tmp_path, config=QUIET, admin_socket=False) as store:
+        log = store.log("t", 0)
+        assert store.recovery_report.is_sound and not log.recovery.warnings
+        kept = [at for at in left if at < offset]
+        assert [record.offset for record in log] == [*kept, offset]
+        assert log.leader_epochs == ((3, 0),)

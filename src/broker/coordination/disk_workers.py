@@ -1,15 +1,21 @@
 """Call the disks of several log dirs at the same time, and notice one that hangs.
 
 A thread that hangs in a call of a disk cannot be stopped. So each log dir has a thread of its own,
-and its caller stops waiting for it when other disks have answered long ago.
+and its caller stops waiting for it when other disks have answered long ago. Such a call may still
+change the log dir when the disk answers at last. So a log dir is not used again before that, not
+even by another store of this process: `is_free` says when.
 """
 
 from __future__ import annotations
 
+import errno
+import os
 import queue
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
+from broker.coordination.errors import StoreClosedError
 from logstore.disk.threads import Thread, start_for
 
 SLICES = 10
@@ -18,18 +24,20 @@ SLICES = 10
 class Call:
     """One call of a disk.
 
-    Threads: the worker writes `error` and then sets `is_over`; its caller reads it after that.
+    Threads: the worker writes `result` and `error`, and then sets `is_over`; its caller reads them
+    after that.
     """
 
     def __init__(self, call: Callable[[], object]) -> None:
         self._call = call
         self.is_over = threading.Event()
+        self.result: object = None
         self.error: BaseException | None = None
 
     def make(self) -> None:
-        """Make the call, and keep its error."""
+        """Make the call, and keep its result or its error."""
         try:
-            self._call()
+            self.result = self._call()
         except BaseException as error:  # noqa: BLE001 - its caller raises it
             self.error = error
         self.is_over.set()
@@ -40,12 +48,26 @@ class Call:
         return self.is_over.is_set() and self.error is None
 
 
+# For each log dir the last call of its last worker. A forked child has none of the threads.
+_last_calls: dict[str, Call] = {}
+os.register_at_fork(after_in_child=_last_calls.clear)
+
+
+def is_free(path: str, seconds_max: float = 0.0) -> bool:
+    """Wait for the last call to a log dir; return False if it hangs."""
+    call = _last_calls.get(os.path.abspath(path))
+    return call is None or call.is_over.wait(seconds_max)
+
+
 class DiskWorker:
     """The thread that makes the calls of one log dir, one after another."""
 
     def __init__(self, path: str) -> None:
         """Start the thread; raises LogDirError if the process can start no more threads."""
+        self._path = os.path.abspath(path)
         self._calls: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()  # no call is queued after the last one
+        self._is_ended = False
         self._thread = Thread(target=self._run, name=f"coordination-{path}", daemon=True)
         start_for(path, self._thread)
 
@@ -54,16 +76,68 @@ class DiskWorker:
             call.make()
 
     def begin(self, call: Callable[[], object]) -> Call:
-        """Queue a call."""
+        """Queue a call; after `end`, it fails with StoreClosedError."""
         begun = Call(call)
-        self._calls.put(begun)
+        with self._lock:
+            if self._is_ended:
+                begun.error = StoreClosedError()
+                begun.is_over.set()
+            else:
+                self._calls.put(begun)
         return begun
 
     def end(self, last: Callable[[], object]) -> Call:
         """Queue a last call, after which the thread ends."""
-        begun = self.begin(last)
-        self._calls.put(None)
+        begun = Call(last)
+        with self._lock:
+            self._is_ended = True
+            _last_calls[self._path] = begun
+            self._calls.put(begun)
+            self._calls.put(None)
         return begun
+
+
+class HangingError(TimeoutError):
+    """Report a disk that does not answer, while others have answered.
+
+    Attributes:
+        call: the call that hangs.
+    """
+
+    def __init__(self, path: str, call: Call) -> None:
+        super().__init__(errno.ETIMEDOUT, "the disk hangs, and others do not", path)
+        self.call = call
+
+
+def ask(
+    workers: Mapping[str, DiskWorker],
+    calls: Mapping[str, Callable[[], object]],
+    seconds_max: float,
+) -> tuple[dict[str, Any], dict[str, OSError]]:
+    """Call the disks of some log dirs at the same time, and wait for them as `wait_for` does.
+
+    Returns:
+        the results of the log dirs that answered, and the errors of the others.
+
+    Raises:
+        StoreClosedError: another thread has ended a worker.
+    """
+    if not calls.keys() <= workers.keys():
+        raise StoreClosedError
+    made = {path: workers[path].begin(call) for path, call in calls.items()}
+    wait_for(made.values(), seconds_max)
+    results: dict[str, Any] = {}
+    errors: dict[str, OSError] = {}
+    for path, one in made.items():
+        if not one.is_over.is_set():
+            errors[path] = HangingError(path, one)
+        elif isinstance(one.error, OSError):
+            errors[path] = one.error
+        elif one.error is not None:
+            raise one.error
+        else:
+            results[path] = one.result
+    return results, errors
 
 
 def wait_for(calls: Collection[Call], seconds_max: float) -> None:

@@ -9,10 +9,13 @@ Sessions end with their process, so an open deletes the ephemeral znodes that it
 Locks, the outermost first: `_writing` is held while a change is checked, written to the disks and
 made. `_lock` is held for a moment: while the tree is read, and while it is changed together with
 the watches. So a read does not wait for a disk.
+
+A thread of the store, `coordination-return`, lets log dirs return that were left out.
 """
 
 from __future__ import annotations
 
+import logging
 import secrets
 import threading
 from collections.abc import Callable, Sequence
@@ -42,9 +45,13 @@ from broker.coordination.verbs import (
     Znode,
 )
 from broker.coordination.watches import Watch, Watches
+from logstore.disk.threads import Thread, start
 
 SESSION_ID_BITS = 62
+_log = logging.getLogger(__name__)
+
 DEFAULTS = EmbeddedSettings()
+RETURN_STEP_SECONDS_MAX = 1.0
 CALLBACK_SECONDS_MAX = 5.0  # a close waits this long for a change, and for queued callbacks
 
 
@@ -60,16 +67,20 @@ class EmbeddedStore(Store):
         log_dirs: Sequence[str],
         settings: EmbeddedSettings = DEFAULTS,
         on_failure: FailureCallback = lambda path, error: None,
+        *,
+        accept_incomplete: bool = False,
     ) -> None:
         """Open the copies in the log dirs, whose locks the caller holds.
 
         Args:
             on_failure: called with a log dir and its error when its disk fails. It must not call
                 the store.
+            accept_incomplete: open the store although copies are missing that may be newer than
+                the others. Only an operator can decide that they are lost for ever.
 
         Raises:
             ValueError: no log dir is given.
-            CopyError, CopiesOfflineError: see `Copies`.
+            CopyError, CopiesOfflineError, CopiesIncompleteError: see `Copies`.
         """
         if not log_dirs:
             raise ValueError("a coordination store needs at least one log dir")
@@ -78,19 +89,43 @@ class EmbeddedStore(Store):
         self._is_closed = False
         self._watches = Watches()
         self._sessions: dict[int, _State] = {}
-        self._copies = Copies([str(path) for path in log_dirs], settings, on_failure)
+        paths = [str(path) for path in log_dirs]
+        self._is_closing, self._wake = threading.Event(), threading.Event()
+        self._copies = Copies(
+            paths, settings, partial(self._left_out, on_failure),
+            accept_incomplete=accept_incomplete,
+        )  # fmt: skip
         self._tree = self._copies.tree
         self.is_new = self._copies.is_new
+        self._returns = Thread(target=self._let_return, name="coordination-return", daemon=True)
         try:
             self._delete_owned(lambda owner: True)
+            start(self._returns)
         except BaseException:
             self._copies.close()
             raise
 
     @property
     def failures(self) -> dict[str, OSError]:
-        """The log dirs that failed since the open, with their errors."""
+        """The log dirs that are left out, with their errors."""
         return dict(self._copies.failures)
+
+    def _left_out(self, on_failure: FailureCallback, path: str, error: OSError) -> None:
+        self._wake.set()
+        on_failure(path, error)
+
+    def _let_return(self) -> None:
+        """Let log dirs return from time to time, as long as some are left out."""
+        while self._wake.wait() and not self._is_closing.is_set():
+            self._wake.clear()
+            seconds = min(self._settings.return_seconds, RETURN_STEP_SECONDS_MAX)
+            while self._copies.failures and not self._is_closing.wait(seconds):
+                try:
+                    with self._writing:
+                        self._copies.take_in()
+                except Exception:  # noqa: BLE001 - it is tried again; a close may cause it
+                    if not self._is_closed:
+                        _log.exception("no log dir of a coordination store could return")
 
     def connect(self, key: SessionKey | None = None) -> EmbeddedSession:
         """Begin a session, or get a second hold of a living one."""
@@ -98,14 +133,21 @@ class EmbeddedStore(Store):
             raise StoreClosedError
         if key is None:
             key = SessionKey(secrets.randbits(SESSION_ID_BITS) + 1, secrets.token_bytes(16))
-            state = self._sessions[key.session_id] = _State(key)
+            state = _State(key)
+            with self._lock:
+                if not self._is_closed:
+                    self._sessions[key.session_id] = state
         else:
             known = self._sessions.get(key.session_id)
             if known is None or not secrets.compare_digest(known.key.password, key.password):
                 raise SessionExpiredError(key.session_id)
             state = known
         session = EmbeddedSession(self, state)
-        state.holders.append(session)
+        if not state.add(session):
+            raise SessionExpiredError(key.session_id)
+        if self._is_closed:
+            state.end(None)
+            raise StoreClosedError
         return session
 
     def close(self) -> None:
@@ -113,7 +155,10 @@ class EmbeddedStore(Store):
 
         If the last disk hangs in a change, the close does not wait for it.
         """
-        self._is_closed = True
+        with self._lock:  # from now on, no session begins
+            self._is_closed = True
+        self._is_closing.set()
+        self._wake.set()
         is_idle = self._writing.acquire(timeout=CALLBACK_SECONDS_MAX)
         try:
             states = list(self._sessions.values())
@@ -124,6 +169,8 @@ class EmbeddedStore(Store):
                 self._writing.release()
         for state in states:
             state.end(None)
+        if is_idle:
+            self._returns.join(CALLBACK_SECONDS_MAX)
 
     def __enter__(self) -> Self:
         return self
@@ -223,18 +270,28 @@ class _State:
     """A session, which one or several holders use.
 
     Attributes:
-        holders: the objects that `connect` gave for this session.
         callbacks: the thread that calls the callbacks of all holders.
     """
 
     def __init__(self, key: SessionKey) -> None:
         self.key = key
-        self.holders: list[EmbeddedSession] = []
+        self._lock = threading.Lock()  # a holder is added before the end, or refused
+        self._holders: list[EmbeddedSession] = []
+        self._is_over = False
         self.callbacks = Callbacks(f"coordination-{key.session_id:x}")
+
+    def add(self, holder: EmbeddedSession) -> bool:
+        """Add an object that `connect` gives for this session; False if the session has ended."""
+        with self._lock:
+            if not self._is_over:
+                self._holders.append(holder)
+            return not self._is_over
 
     def end(self, closed_by: EmbeddedSession | None) -> None:
         """Inform all holders, and end the thread after the queued callbacks."""
-        for holder in self.holders:
+        with self._lock:
+            self._is_over = True
+        for holder in self._holders:
             is_closed = closed_by in (holder, None)
             holder.ended(SessionState.CLOSED if is_closed else SessionState.EXPIRED)
         self.callbacks.close()

@@ -12,6 +12,7 @@
     ├── SessionError(session_id)
     │   ├── SessionExpiredError              the ephemeral znodes of the session are gone
     │   ├── SessionClosedError
+    │   ├── SessionFailedError               the ephemeral znodes stay until the store's time-out
     │   ├── NotConnectedError                nothing was sent, or only a read; retriable
     │   └── OutcomeUnknownError              a write may have happened, or may still happen
     ├── StoreClosedError
@@ -24,6 +25,7 @@
     │   ├── CopyForkedError(zxid, other_path, other_zxid)
     │   └── CopyVersionError(version)        a later version of this library wrote the file
     ├── CopiesOfflineError(failures)         no disk can be read or written any more
+    ├── CopiesIncompleteError(found, missing)  copies that may be newer are missing
     └── ContinuityError                      the store is not the one that is remembered
         ├── StoreWipedError
         ├── OtherClusterError(expected, found)
@@ -35,7 +37,7 @@ or a TypeError.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 
 class CoordinationError(Exception):
@@ -132,6 +134,15 @@ class SessionClosedError(SessionError):
     what = "it is closed"
 
 
+class SessionFailedError(SessionError):
+    """The client library failed, so the session cannot be used any more; connect again.
+
+    The store notices that after the time-out of the session. Its ephemeral znodes stay until then.
+    """
+
+    what = "the client library failed; its ephemeral znodes stay until its time-out; connect again"
+
+
 class NotConnectedError(SessionError):
     """The store does not answer. Nothing was sent, or only a read: the call can be repeated."""
 
@@ -139,13 +150,13 @@ class NotConnectedError(SessionError):
 
 
 class OutcomeUnknownError(SessionError):
-    """The connection was lost before the answer to a write.
+    """The connection was lost before the answer to a write, or the answer is unreadable.
 
     The write may have happened. If the store has not received it yet, it may still happen until the
     session ends. So read before the next write, and make writes conditional on a version.
     """
 
-    what = "the connection was lost before the answer: the write may have happened"
+    what = "no readable answer came: the write may have happened"
 
 
 class StoreClosedError(CoordinationError):
@@ -253,6 +264,24 @@ class CopiesOfflineError(CoordinationError):
         told = "; ".join(f"{path}: {error}" for path, error in failures.items())
         super().__init__(f"{what or 'no copy of the store can be used'}: {told}")
         self.failures = dict(failures)
+
+
+class CopiesIncompleteError(CoordinationError):
+    """Copies that may be newer than all that were found are missing, so the store is not opened.
+
+    Attributes:
+        found: the log dirs whose copies were read.
+        missing: for the id of each missing copy its log dir, as it was when it was last used.
+    """
+
+    def __init__(self, found: Sequence[str], missing: Mapping[str, str]) -> None:
+        super().__init__(
+            f"the copies in {', '.join(sorted(found))} may be old: those of"
+            f" {', '.join(sorted(missing.values()))} are missing, and may have changes that are in"
+            " no other. Make their disks readable, or bring their files back. Only if they are lost"
+            " for ever, open the store once with accept_incomplete=True"
+        )
+        self.found, self.missing = list(found), dict(missing)
 
 
 class ContinuityError(CoordinationError):

@@ -1,10 +1,13 @@
 """Read and write the bytes of a journal: the file of an embedded store in each log dir.
 
     coordination-journal                text; each change of the store appends a line
-    <16 hex> {"kind": ..., "version": 1, "store_id": ..., "zxid": 7, "znodes": 2}
+    <16 hex> {"kind": ..., "version": 1, "store_id": ..., "zxid": 7, "znodes": 2,
+              "epochs": [[1, <id>, 0]], "members": {<id>: "/disk1/logs"}}
     <16 hex> ["/a", "data", 3, 7, 2, 0, 1]              a znode as of that zxid; as many as it says
     <16 hex> ["/a/b", "", 6, 6, 0, 0, 0]
+    <16 hex> {"copy_id": <id>}                          the id of the copy in this log dir
     <16 hex> [8, [["set", "/a", "new data"]]]           a change, and so on
+    <16 hex> {"epoch": [2, <id>, 8], "members": {}}     the members from then on
 
 Each line begins with a checksum: xxh3-64 of the rest of the line, seeded with the checksum of the
 line before it (0 for the first line). So a line that is changed, missing or in another place is
@@ -20,29 +23,35 @@ line would end at the end of a block, it gets a space more. So a file that ends 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import xxhash
 
 from broker.coordination.errors import CopyDamagedError, CopyVersionError, ZnodeError
+from broker.coordination.members import Epoch, Membership
 from broker.coordination.paths import ROOT, check_path, parent_of
 from broker.coordination.tree import Draft, Node, Row, Tree
+from logstore.store.start.listing import COORDINATION_NAME
 
-JOURNAL_NAME = "coordination-journal"
+JOURNAL_NAME = COORDINATION_NAME
 KIND = "coordination-journal"
 VERSION = 1
 BLOCK_BYTES = 512
 DIGEST_BYTES = 16
 ZXID_MAX = 2**62
 OWNER_MAX = 2**63 - 1
-STORE_ID_DIGITS = 32
+ID_DIGITS = 32
+HEX_DIGITS = frozenset("0123456789abcdef")
 
 
 class Journal(NamedTuple):
     """The content of a journal.
 
     Attributes:
+        copy_id: the id of this copy.
+        membership: the members, as this copy knows them.
         size_bytes: where the next line begins; an incomplete line after it is to be cut off.
         digest: the checksum of the last line, with which the next one is seeded.
         written_bytes: the size of the part that was written as a whole, with the znodes.
@@ -50,6 +59,8 @@ class Journal(NamedTuple):
     """
 
     store_id: str
+    copy_id: str
+    membership: Membership
     tree: Tree
     size_bytes: int
     digest: int
@@ -79,11 +90,23 @@ def _written(field: object) -> object:
     return field.decode("latin-1") if isinstance(field, bytes) else field
 
 
-def encode_journal(store_id: str, tree: Tree) -> tuple[bytes, int]:
-    """Encode a whole journal, without changes; returns it with the checksum of its last line."""
+def encode_epoch(membership: Membership, seed: int, position: int) -> tuple[bytes, int]:
+    """Encode the line that begins the current epoch."""
+    document = {"epoch": membership.epoch, "members": dict(membership.members)}
+    return encode_line(document, seed, position)
+
+
+def encode_copy_id(copy_id: str, seed: int, position: int) -> tuple[bytes, int]:
+    """Encode the line that follows the znodes."""
+    return encode_line({"copy_id": copy_id}, seed, position)
+
+
+def encode_znodes(store_id: str, membership: Membership, tree: Tree) -> tuple[bytes, int]:
+    """Encode the first line and the znodes, which all copies share, with their last checksum."""
     header = {
         "kind": KIND, "version": VERSION, "store_id": store_id, "zxid": tree.zxid,
-        "znodes": len(tree.nodes),
+        "znodes": len(tree.nodes), "epochs": membership.epochs,
+        "members": dict(membership.members),
     }  # fmt: skip
     line, digest = encode_line(header, 0, 0)
     journal = bytearray(line)
@@ -149,8 +172,9 @@ def decode_journal(data: bytes, path: str) -> Journal:
         CopyVersionError: a later version of this library wrote it.
     """
     reader = _Reader(data, path)
-    store_id, tree, count = _header(reader)
+    store_id, membership, tree, count = _header(reader)
     _znodes(reader, tree, count)
+    copy_id = _copy_id(reader)
     written_bytes = reader.position
     while reader.position < len(data):
         document = reader.line()
@@ -158,13 +182,17 @@ def decode_journal(data: bytes, path: str) -> Journal:
             if not reader.is_torn():
                 raise reader.damaged("the checksum of a change does not hold")
             break
-        _change(reader, tree, document)
+        if isinstance(document, dict):
+            membership = _next_epoch(reader, membership, tree, document)
+        else:
+            _change(reader, tree, document)
         reader.step()
     is_torn = reader.position < len(data)
-    return Journal(store_id, tree, reader.position, reader.digest, written_bytes, is_torn)
+    end = (reader.position, reader.digest, written_bytes, is_torn)
+    return Journal(store_id, copy_id, membership, tree, *end)
 
 
-def _header(reader: _Reader) -> tuple[str, Tree, int]:
+def _header(reader: _Reader) -> tuple[str, Membership, Tree, int]:
     document = reader.line()
     if not isinstance(document, dict) or document.get("kind") != KIND:
         empty = "it is empty" if not reader.data else "it does not begin as a journal does"
@@ -172,13 +200,66 @@ def _header(reader: _Reader) -> tuple[str, Tree, int]:
     version = document.get("version")
     if type(version) is int and version > VERSION:
         raise CopyVersionError(reader.path, version)
-    store_id = document.get("store_id")
-    if version != VERSION or not isinstance(store_id, str) or len(store_id) != STORE_ID_DIGITS:
-        raise reader.damaged("its first line has a wrong version or a wrong store_id")
+    if version != VERSION:
+        raise reader.damaged("its first line has a wrong version")
+    store_id = _id(reader, document.get("store_id"))
     zxid = _number(reader, document.get("zxid"), ZXID_MAX, "zxid")
     count = _number(reader, document.get("znodes"), ZXID_MAX, "znodes")
+    membership = _membership(reader, document, zxid)
     reader.step()
-    return store_id, Tree(zxid), count
+    return store_id, membership, Tree(zxid), count
+
+
+def _id(reader: _Reader, value: object) -> str:
+    if not isinstance(value, str) or len(value) != ID_DIGITS or set(value) - HEX_DIGITS:
+        raise reader.damaged(f"{value!r} is not an id of {ID_DIGITS} hex digits")
+    return value
+
+
+def _membership(reader: _Reader, document: Mapping[str, Any], zxid: int) -> Membership:
+    """Read the epochs and the members of the first line."""
+    rows = document.get("epochs")
+    if not isinstance(rows, list) or not rows:
+        raise reader.damaged("its first line has no epochs")
+    epochs = [_epoch(reader, row, zxid) for row in rows]
+    for before, after in pairwise(epochs):
+        if after.number != before.number + 1 or after.zxid < before.zxid:
+            raise reader.damaged("the epochs are not in their order")
+    return Membership(tuple(epochs), _members(reader, document.get("members")))
+
+
+def _epoch(reader: _Reader, row: object, zxid_max: int) -> Epoch:
+    if not isinstance(row, list) or len(row) != len(Epoch._fields):
+        raise reader.damaged("an epoch is wrong")
+    number = _number(reader, row[0], ZXID_MAX, "number of an epoch")
+    return Epoch(number, _id(reader, row[1]), _number(reader, row[2], zxid_max, "zxid of an epoch"))
+
+
+def _members(reader: _Reader, found: object) -> dict[str, str]:
+    if not isinstance(found, dict) or not found:
+        raise reader.damaged("there are no members")
+    if not all(isinstance(path, str) for path in found.values()):
+        raise reader.damaged("the log dir of a member is not text")
+    return {_id(reader, copy_id): path for copy_id, path in found.items()}
+
+
+def _next_epoch(
+    reader: _Reader, membership: Membership, tree: Tree, document: dict[str, Any]
+) -> Membership:
+    """Read the line that begins an epoch: it has the next number, and the zxid of this moment."""
+    epoch = _epoch(reader, document.get("epoch"), tree.zxid)
+    if epoch.number != membership.epoch.number + 1 or epoch.zxid != tree.zxid:
+        raise reader.damaged("the begin of an epoch is missing, or in another place")
+    return membership.follow(epoch, _members(reader, document.get("members")))
+
+
+def _copy_id(reader: _Reader) -> str:
+    document = reader.line()
+    if not isinstance(document, dict):
+        raise reader.damaged("the line with the id of the copy is missing")
+    copy_id = _id(reader, document.get("copy_id"))
+    reader.step()
+    return copy_id
 
 
 def _number(reader: _Reader, value: object, high: int, what: str) -> int:

@@ -37,12 +37,15 @@ class EmbeddedSettings(NamedTuple):
         rewrite_bytes_min: a journal is written anew when the changes since it was last written anew
             are larger than this, and larger than the znodes were then.
         disk_seconds_max: a log dir is left out if its disk takes this much longer than another.
+        return_seconds: a log dir that was left out because its disk was slow or full is tried
+            again after this time, and then after longer and longer times.
     """
 
     nodes_max: int = 100_000
     store_bytes_max: int = 64 << 20
     rewrite_bytes_min: int = 1 << 20
     disk_seconds_max: float = 5.0
+    return_seconds: float = 10.0
 
 
 class Node(NamedTuple):

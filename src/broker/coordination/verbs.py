@@ -104,6 +104,7 @@ class SessionState(StrEnum):
     CONNECTED = "connected"
     SUSPENDED = "suspended"  # the connection is lost; the session may live on, or may be expired
     EXPIRED = "expired"
+    FAILED = "failed"  # the client cannot use it any more; the store ends it after its time-out
     CLOSED = "closed"
 
 
@@ -188,7 +189,7 @@ class Session(ABC):
         Raises:
             ZnodeError: the first operation that was refused; `operation` is its place.
             LimitError: the request is too large.
-            OutcomeUnknownError: the connection was lost; the change may have happened.
+            OutcomeUnknownError: no readable answer came; the change may have happened.
         """
         fixed = tuple(operations)  # an iterator gives its items only once
         check_operations(fixed)
@@ -221,7 +222,9 @@ class Session(ABC):
 
     @abstractmethod
     def on_session(self, callback: StateCallback) -> None:
-        """Call back at each change of the session's state. After EXPIRED, nothing else comes.
+        """Call back at each change of the session's state.
+
+        After EXPIRED, FAILED or CLOSED, nothing else comes.
 
         If the session is not connected now, this state is the first call.
         """

@@ -85,7 +85,7 @@ class ControllerStore:
         return Reign(epoch, made[1].version)
 
     def _reign_if_mine(self) -> Reign | None:
-        """Read whether an election succeeded whose answer was lost."""
+        """Read whether an election succeeded, because the answer to it was lost."""
         try:
             controller = self.session.get(znodes.CONTROLLER)
         except NoNodeError:

@@ -60,7 +60,7 @@ class StateRead(NamedTuple):
 
 
 class Written(NamedTuple):
-    """Event: the store has written a state, as this version; it answers a WriteState."""
+    """Event: the answer to a WriteState: the store has written the state, as this version."""
 
     key: PartitionKey
     number: int

@@ -40,7 +40,7 @@ def fault_of_creation(event: CreateTopic, registered: Collection[int]) -> str:
 def fault_of_target(
     state: State, config: TopicConfig, registered: Collection[int], target: Sequence[int]
 ) -> str:
-    """Check the replicas that a reassignment ends with: otherwise it could never end (P18)."""
+    """Check the target of a reassignment. A reassignment to a bad target would never end (P18)."""
     if state.target is not None:
         return "another reassignment is under way"
     if fault := fault_of_replicas(target):

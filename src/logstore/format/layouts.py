@@ -17,7 +17,7 @@ from logstore.format.batch import CODEC_MASK, RecordBatch
 from logstore.format.batch_parts import BatchHeader
 from logstore.format.columnar import record_batch as columnar
 from logstore.format.columnar.columns import Buffer
-from logstore.format.columnar.payload import Payload, payload_of
+from logstore.format.columnar.payload import Payload
 from logstore.format.expansion import EXPANSION_BYTES_MAX
 from logstore.format.prefix import (
     BATCH_BYTES_MIN,
@@ -314,13 +314,8 @@ def part_until(
     """Encode the records before `offset` as a new batch, which ends at `offset`."""
     layout = layout_at(data)
     batch: RecordBatch = layout.decode(data, 0, expansion_bytes_max)
-    header = batch.header
-    if layout is not columnar:
-        buffers: list[Buffer] = layout.part_until(batch, offset)
-        return buffers
-    part = batch.slice(0, batch.index_of(offset))
-    span = offset - header.base_offset - 1
-    return columnar.frame(payload_of(part, span), header.base_offset, header.leader_epoch)
+    buffers: list[Buffer] = layout.part_until(batch, offset)
+    return buffers
 
 
 def hole(magic: int, base_offset: int, end_offset: int, leader_epoch: int) -> bytes:

@@ -7,16 +7,10 @@ position in every batch of a layout (docs/FORMAT.md, sections 4 and 8).
 
 from __future__ import annotations
 
-import struct
-
-from xxhash import xxh3_64_digest, xxh3_64_intdigest
+from xxhash import xxh3_64_intdigest
 
 from logstore.format import layouts
-from logstore.format.columnar import record_batch as columnar
-from logstore.format.columnar.payload import CHECKSUM_BYTES
 
-PRODUCER_POSITION = 48
-_FIELDS = struct.Struct(">qhHi")  # producer_id, producer_epoch, reserved_58, base_sequence
 SEQUENCE_MAX = 2**31 - 1
 SEQUENCES = 2**31
 # This id and larger ids are derived from names, and a log does not forget these producers.
@@ -35,10 +29,5 @@ def producer_of(*names: object) -> int:
 def stamp(data: bytes, producer_id: int, base_sequence: int, epoch: int = NO_EPOCH) -> bytes:
     """Copy one batch, and give the copy another producer and a new checksum."""
     assert 0 <= base_sequence <= SEQUENCE_MAX
-    layout = layouts.layout_at(data)
-    if layout is not columnar:
-        stamped: bytes = layout.stamp(data, producer_id, epoch, base_sequence)
-        return stamped
-    body = bytearray(data[:-CHECKSUM_BYTES])
-    _FIELDS.pack_into(body, PRODUCER_POSITION, producer_id, epoch, 0, base_sequence)
-    return bytes(body) + xxh3_64_digest(body)
+    stamped: bytes = layouts.layout_at(data).stamp(data, producer_id, epoch, base_sequence)
+    return stamped

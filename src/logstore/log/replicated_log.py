@@ -49,7 +49,8 @@ class ReplicatedLog:
             ValueError: the bytes are not whole, undamaged batches.
             RecordExpansionError: a batch needs more memory than the store allows.
             OffsetOutOfRangeError: the batches do not begin at the log end offset. An empty log
-                accepts batches that begin later.
+                accepts batches that begin later. If `cleanup_policy` includes "compact", offsets
+                may be missing before batches of Kafka's layout: the leader removed them.
             FencedLeaderEpochError: the log has a higher leader epoch.
         """
         from logstore.log.encoded import follower_appends
@@ -207,7 +208,9 @@ class ReplicatedLog:
         from logstore.log.read.transactions import decided_now
 
         offset, end_offset = whole(offset, "offset"), whole(end_offset, "end_offset")
-        if not self._state.producers.are_known:  # without producers there are no transactions
+        state = self._state
+        # Without producers there are no transactions. Nobody looks for producers in a corrupt log.
+        if not state.producers.are_known and not state.refusal:
             return []
         found = [
             (row.first_offset, producer_id)

@@ -303,7 +303,9 @@ class LogState(Replica):
         sound_from = min(active.sound_from, active.size_bytes)
         # The lines below call nothing, so that an interrupt cannot come between two of them.
         active.sound_from = sound_from
-        active.seal = None  # it described a sealed file, and this file grows or shrinks again
+        active.seal = (
+            None  # a seal describes a sealed file, and the size of this file changes again
+        )
         self.active, self.writer, self.view = active, None, view
         if cut is not last_cut:
             self.cut = last_cut.later = cut

@@ -47,9 +47,8 @@ class Catalog:
     Attributes:
         is_known: whether the catalog has an entry for every replica. It may lack entries if the
             store was made before catalogs existed, and one of its log dirs is missing.
-        unsure_ids: the ids of missing log dirs that may contain replicas without an entry in any
-            catalog, because the store was killed while these log dirs served
-            (`old_copies.note_unsure`).
+        unsure_ids: the ids of missing log dirs that may contain replicas that no catalog lists. The
+            store was killed while these log dirs served (`old_copies.note_unsure`).
     """
 
     def __init__(self) -> None:

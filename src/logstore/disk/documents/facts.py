@@ -208,13 +208,16 @@ class DirFacts:
     def __init__(self, home: Home) -> None:
         self._home = home
         self._changing = threading.Lock()
+        # `_noted` and `_begun` are changed under `_keeping`, which is held only for a moment.
+        self._keeping = threading.Lock()
         self._noted: Noted | None = None
+        self._begun = 0  # how many changes of the file were begun
 
     def read(self) -> Noted:
         """Return the facts; raises LogStoreError if the disk cannot read them."""
-        if self._noted is not None:
-            return self._noted
-        home = self._home
+        if (kept := self._noted) is not None:
+            return kept
+        home, begun, is_quiet = self._home, self._begun, not self._changing.locked()
         home.check()
         try:
             with call(home.path, SYNCING):
@@ -222,8 +225,10 @@ class DirFacts:
         except OSError as error:
             raise home.failed(error, os.path.join(home.path, FACTS_NAME)) from error
         home.check()  # the file may be missing because the disk is not mounted
-        if not home.read_only:
-            self._noted = noted
+        if is_quiet and not home.read_only:
+            with self._keeping:
+                if begun == self._begun:  # otherwise, this may be what was there before a change
+                    self._noted = noted
         return noted
 
     def replace(self, change: Callable[[Noted], Noted]) -> None:
@@ -234,7 +239,9 @@ class DirFacts:
         with self._changing:
             noted = change(self.read())
             # If Ctrl-C interrupts the change, the next call reads the file again.
-            before, self._noted = self._noted, None
+            with self._keeping:
+                self._begun += 1
+                before, self._noted = self._noted, None
             write = partial(write_facts, home.path, home.directory_id, noted)
             try:
                 home.change_file(FACTS_NAME, write)

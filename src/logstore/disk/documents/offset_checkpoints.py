@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 
 from logstore.disk import files
 from logstore.disk.documents import checkpoint
@@ -52,6 +52,7 @@ class OffsetCheckpoints:
         # rewritten. This dict is changed under the lock.
         self._on_disk: dict[str, Offsets | None] = dict.fromkeys(KINDS)
         self._on_disk[HIGH_WATERMARKS] = NOTHING
+        self._seen: tuple[int, ...] = ()  # which file of high watermarks a view has read
         # The high watermarks that must be lowered, gathered while a start opens many logs. If this
         # field is None, a lowered high watermark is written at once.
         self._to_lower: dict[TopicPartition, int] | None = None
@@ -62,17 +63,19 @@ class OffsetCheckpoints:
         Raises:
             OSError: the disk failed.
         """
-        warnings = []
-        for kind, path in self._paths.items():
-            found = None
-            try:
-                found = checkpoint.read_offsets(path, kind, self.directory_id)
-                if found is None and kind == HIGH_WATERMARKS:  # no log is replicated yet
-                    found = NOTHING
-            except (CorruptCheckpointError, UnsupportedFormatError, PermissionError) as error:
-                warnings.append(f"{path} is not used: {error}")
-            self._on_disk[kind] = found
-        return warnings
+        return [warning for kind in self._paths if (warning := self._load(kind))]
+
+    def _load(self, kind: str) -> str:
+        """Read one checkpoint; return a warning if it is unusable, or else an empty string."""
+        path, found, warning = self._paths[kind], None, ""
+        try:
+            found = checkpoint.read_offsets(path, kind, self.directory_id)
+            if found is None and kind == HIGH_WATERMARKS:  # no log is replicated yet
+                found = NOTHING
+        except (CorruptCheckpointError, UnsupportedFormatError, PermissionError) as error:
+            warning = f"{path} is not used: {error}"
+        self._on_disk[kind] = found
+        return warning
 
     def recovery_point(self, topic_partition: TopicPartition) -> int | None:
         """Give a replica's recovery point, as it is on the disk, or None if it is unknown."""
@@ -88,6 +91,20 @@ class OffsetCheckpoints:
         if found.topic_ids.get(topic_partition) != topic_id:
             return None
         return found.offsets.get(topic_partition)
+
+    def high_watermark_now(self, topic_partition: TopicPartition, topic_id: bytes) -> int | None:
+        """Give a replica's high watermark like `high_watermark`, after a look at the disk.
+
+        A view calls this, because the owner of the log dir replaces the file. Raises OSError.
+        """
+        seen: tuple[int, ...] = ()
+        with suppress(FileNotFoundError):
+            facts = files.stat(self._paths[HIGH_WATERMARKS])
+            seen = facts.st_ino, facts.st_mtime_ns, facts.st_size
+        if seen != self._seen:
+            self._load(HIGH_WATERMARKS)
+            self._seen = seen
+        return self.high_watermark(topic_partition, topic_id)
 
     def topic_ids(self, topic_partition: TopicPartition) -> tuple[bytes | None, bytes | None]:
         """Give the topic ids that are stored with a replica's recovery point and log start offset.

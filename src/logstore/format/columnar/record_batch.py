@@ -28,6 +28,7 @@ from logstore.format.columnar.payload import (
     NO_TIMESTAMP,
     OVERHEAD_BYTES,
     Payload,
+    payload_of,
 )
 from logstore.format.expansion import EXPANSION_BYTES_MAX
 from logstore.format.prefix import LENGTH_OVERHEAD_BYTES
@@ -49,14 +50,18 @@ __all__ = [
     "frame_one",
     "header_fault",
     "hole",
+    "part_until",
     "read_header",
     "reframe",
     "require",
+    "stamp",
     "with_append_time",
 ]
 
 MAGIC = 0x4C
 VERSION = 1
+PRODUCER_POSITION = 48
+_PRODUCER = struct.Struct(">qhHi")  # producer_id, producer_epoch, reserved_58, base_sequence
 ALIGNMENT = 8
 CODECS = frozenset((0, 3, 4))  # none, lz4, zstd
 LAST_DELTA_MAX = 2**31 - 1  # Kafka has the same limit; the offset in an index entry has 32 bits
@@ -279,6 +284,25 @@ def with_append_time(data: Buffer, header: BatchHeader, now_ms: int) -> bytes:
     fields[8:11], fields[15] = [len(payload), now_ms, now_ms], size_bytes
     body = HEADER.pack(*fields) + payload + PADDING[len(payload) & 7]
     return body + xxh3_64_digest(body)
+
+
+def part_until(batch: RecordBatch, offset: int) -> list[Buffer]:
+    """Encode a batch's records that are before `offset` as a new batch that ends at `offset`."""
+    header = batch.header
+    part = batch.slice(0, batch.index_of(offset))
+    payload = payload_of(part, offset - header.base_offset - 1)
+    buffers = frame(payload, header.base_offset, header.leader_epoch)
+    if header.producer_id < 0:
+        return buffers
+    data, epoch = b"".join(buffers), header.producer_epoch
+    return [stamp(data, header.producer_id, epoch, header.base_sequence)]
+
+
+def stamp(data: bytes, producer_id: int, epoch: int, base_sequence: int) -> bytes:
+    """Copy one batch, and give the copy another producer and a new checksum."""
+    body = bytearray(data[:-CHECKSUM_BYTES])
+    _PRODUCER.pack_into(body, PRODUCER_POSITION, producer_id, epoch, 0, base_sequence)
+    return bytes(body) + xxh3_64_digest(body)
 
 
 def check_claims(header: BatchHeader) -> None:

@@ -71,7 +71,8 @@ class Group:
         """Copy a batch with only the records that `keep` selects; `keep` selects at least one.
 
         Args:
-            horizon_ms: the copy's delete horizon.
+            horizon_ms: the copy's delete horizon. If the time deltas from this horizon would not
+                fit into 64 bits, the copy has no horizon, so its tombstones are never removed.
         """
         header, fields = self._headers[number], self._fields
         rows = slice(*self.firsts[number : number + 2].tolist())
@@ -79,6 +80,8 @@ class Group:
         attributes, base, latest = header.attributes, header.base_timestamp, header.max_timestamp
         if not attributes & LOG_APPEND_TIME:
             latest = base + int(times.max())
+        if horizon_ms is not None and _is_too_far(times, base - horizon_ms):
+            horizon_ms = None
         if horizon_ms is None or (attributes & DELETE_HORIZON and base == horizon_ms):
             edges = np.append(fields.begins[rows], fields.ends[rows.stop - 1])
             parts = yield from cut(self._data, edges, keep)
@@ -147,6 +150,12 @@ def empty(header: BatchHeader) -> bytes:
     """
     attributes = header.attributes & ~(CODEC_MASK | DELETE_HORIZON)
     return _frame(header, attributes, NO_TIMESTAMP, header.max_timestamp, 0, b"")
+
+
+def _is_too_far(times: Numbers, shift: int) -> bool:
+    """Report whether time deltas, or their shift, leave the range of 64 bits after a shift."""
+    ends = shift, shift + int(times.min()), shift + int(times.max())
+    return not all(-(2**63) <= each < 2**63 for each in ends)
 
 
 def _with_times(data: bytes, times: Numbers, starts: Numbers, ends: Numbers) -> Steps[list[Buffer]]:

@@ -10,6 +10,7 @@ disk.
 from __future__ import annotations
 
 from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,16 +31,28 @@ Mask = NDArray[np.bool_]
 Numbers = NDArray[np.int64]
 
 
+class LastBatch(NamedTuple):
+    """The batch of a producer that stays, so that the producer's epoch and sequence stay known.
+
+    That is the last batch with records of the producer, because a marker has no sequence. But if a
+    marker began a new epoch, or the producer has only markers, that is the last marker.
+    """
+
+    epoch: int
+    last_offset: int
+    is_marker: bool
+
+
 def note(
     latest: LatestOffsets,
     window: Window,
     is_aborted: IsAborted,
-    producers: dict[int, int] | None = None,
+    producers: dict[int, LastBatch] | None = None,
 ) -> Steps[bool]:
     """Store the latest offset of each key in a window; the windows must come in the log's order.
 
     Args:
-        producers: for each producer id, the last offset of its last batch is added to this dict.
+        producers: for each producer id, its last batch is added to this dict.
 
     Returns:
         False if the table is full. In that case, the log can be cleaned up to `latest.end_offset`.
@@ -53,6 +66,8 @@ def note(
         yield
         if not chunk:
             continue
+        if producers is not None:  # first, because the table may become full within the chunk
+            _note_producers(producers, chunk)
         wanted = [
             (at, header)
             for at, header in chunk
@@ -65,9 +80,22 @@ def note(
             if not (yield from _note_group(latest, group)):
                 return False
         latest.end_offset = max(latest.end_offset, chunk[-1][1].last_offset + 1)
-        if producers is not None:
-            producers.update((h.producer_id, h.last_offset) for _, h in chunk if h.producer_id >= 0)
     return True
+
+
+def _note_producers(producers: dict[int, LastBatch], chunk: list[Place]) -> None:
+    for _, header in chunk:
+        if header.producer_id < 0:
+            continue
+        is_marker, known = subsets.is_control(header), producers.get(header.producer_id)
+        if (
+            not is_marker
+            or known is None
+            or known.is_marker
+            or known.epoch != header.producer_epoch
+        ):
+            last = LastBatch(header.producer_epoch, header.last_offset, is_marker)
+            producers[header.producer_id] = last
 
 
 def _note_group(latest: LatestOffsets, group: Group) -> Steps[bool]:

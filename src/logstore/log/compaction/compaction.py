@@ -24,7 +24,7 @@ from logstore.disk.documents.fields import OFFSET_MAX
 from logstore.errors import LogStoreError
 from logstore.format import layouts, steps
 from logstore.format.columnar.columns import Buffer
-from logstore.log.compaction.cleaner import Cleaner, note
+from logstore.log.compaction.cleaner import Cleaner, LastBatch, note
 from logstore.log.compaction.latest_offsets import LatestOffsets
 from logstore.log.compaction.replacement import Replacement, put_in_place
 from logstore.log.compaction.rules import IsAborted, Rules
@@ -32,8 +32,9 @@ from logstore.log.compaction.schedule import Plan, Policy, SegmentFacts, groups,
 from logstore.log.compaction.segment_windows import last_header, windows
 from logstore.log.compaction.window import Window
 from logstore.log.metadata import Cleaned
+from logstore.log.producers.stability import kept_last_stable_offset
 from logstore.log.read.cursor import corrupt
-from logstore.log.read.transactions import decided, is_aborted
+from logstore.log.read.transactions import Decided, decided, is_aborted
 from logstore.log.segments.cache import Handle
 from logstore.log.segments.listing import CLEANED_SUFFIX
 from logstore.log.segments.scan import Scan, magic_of
@@ -64,8 +65,8 @@ class CompactionReport(NamedTuple):
         segments_replaced, segments_made: how many segments were replaced, and how many new segments
             replaced them.
         clean_end_offset: all records before this offset are compacted.
-        is_complete: False if a truncation, a repair or a move ended the compaction early. In that
-            case, compact the log again.
+        is_complete: False if a truncation, a repair, a move or a change of `cleanup_policy` ended
+            the compaction early. In that case, compact the log again.
     """
 
     topic: str
@@ -89,21 +90,27 @@ class CompactionReport(NamedTuple):
 
 
 class _ChangedError(Exception):
-    """Raised if the log was truncated, repaired or moved during a compaction. No user sees it."""
+    """Raised if a truncation, repair, move or new policy ends a compaction. No user sees it."""
 
 
 def plan_of(state: LogState, stable_offset: int | None = None) -> Plan:
     """Plan the next compaction of a log.
 
     Args:
-        stable_offset: the last stable offset; None if it is not known.
+        stable_offset: where the compaction has to end. If it is None, that is the last stable
+            offset, or an earlier offset.
 
     Raises:
+        LogStoreError: the log does not serve.
         OSError: the disk could not read the time of a segment's first batch.
+
     """
+    end = stable_offset
+    if end is None:
+        kept = kept_last_stable_offset(state)
+        end = min(state.recovery_point, state.high_watermark)
+        end = end if kept is None else min(end, kept)
     config, segments, cleaned = state.config, state.segments, state.metadata.cleaned
-    replicated = min(state.recovery_point, state.high_watermark)
-    end = replicated if stable_offset is None else stable_offset
     asks_age = config.max_compaction_lag_ms is not None
     facts = [
         SegmentFacts(
@@ -187,15 +194,24 @@ class Compaction:
         state.check_writable()
         transactions = decided(state)
         stable = min(state.recovery_point, state.high_watermark, transactions.last_stable_offset)
-        if transactions.damage is not None:
-            stable = min(stable, transactions.damage[0])
+        damage = transactions.damage
+        if damage is None or damage[0] >= plan_of(state).end_offset:
+            self._compact_until(stable, transactions)
+            return
+        self._compact_until(min(stable, damage[0]), transactions)
+        raise damage[1]
+
+    def _compact_until(self, stable: int, transactions: Decided) -> None:
+        """Compact the segments before an offset."""
+        state = self._state
         planned = plan_of(state, stable)
         horizon_ms = state.metadata.cleaned.horizon_ms
         has_expired = horizon_ms is not None and horizon_ms <= state.now_ms()
         if not planned.segments or not (planned.dirty_bytes or has_expired):
             return
-        # The marker of a transaction can be in any later segment.
-        has_events = any(events for _, events in state.transaction_events.values())
+        # The marker of a transaction can be in any later segment. The list is a copy, because
+        # readers change the dict.
+        has_events = any(events for _, events in list(state.transaction_events.values()))
         self._noted_end = state.log_end_offset if has_events else planned.end_offset
         if any(one.base_offset not in self._segments for one in planned.segments):
             raise _ChangedError
@@ -214,21 +230,21 @@ class Compaction:
         self._note_cleaned(latest.end_offset)
 
     def _note(self, planned: Plan, aborted: IsAborted) -> tuple[LatestOffsets, set[int]]:
-        """Find the latest offset of each key; also return the last offset of each producer."""
+        """Find the latest offset of each key; also return the end of each producer's last batch."""
         first = planned.first_dirty_offset
         spans = (one.end_offset - max(one.base_offset, first) for one in planned.segments)
         count = sum(span for span in spans if span > 0)
         latest = LatestOffsets(first, self._table_bytes, keys_expected=count)
-        producers: dict[int, int] = {}
+        producers: dict[int, LastBatch] = {}
         for facts in planned.segments:
             for window in self._windows(self._segments[facts.base_offset]):
                 if not steps.run(note(latest, window, aborted, producers)):
                     latest.seal()
-                    return latest, set(producers.values())
+                    return latest, {last.last_offset for last in producers.values()}
                 self._pace(len(window.data))
         latest.end_offset = planned.end_offset  # the table has the keys of all planned segments
         latest.seal()
-        return latest, set(producers.values())
+        return latest, {last.last_offset for last in producers.values()}
 
     def _groups(self, planned: Plan, end_offset: int) -> Iterator[list[Segment]]:
         """Divide the segments before an offset into groups; each group becomes one segment."""
@@ -355,9 +371,13 @@ class Compaction:
         return segment.handle(self._state.environment)
 
     def _is_changed(self) -> bool:
-        """Check whether the log was moved, or may have lost records whose keys were read."""
+        """Check whether the log was moved, is not to be compacted, or lost records that were read.
+
+        That is, records whose keys were read.
+        """
         state = self._state
-        return state.cut_offset < self._noted_end or state.directory != self._directory
+        is_elsewhere = state.directory != self._directory
+        return state.cut_offset < self._noted_end or is_elsewhere or not state.config.is_compacted
 
     def _is_removed(self) -> bool:
         return self._is_changed() or any(one.is_dropped for one in self._segments.values())

@@ -33,12 +33,11 @@ from logstore.disk import files
 from logstore.disk.uninterrupted import uninterrupted
 from logstore.errors import LogStoreError, ReplicaOfflineError
 from logstore.format import layouts
-from logstore.log.metadata import SPARSE_OFFSETS
 from logstore.log.replica import view_of
 from logstore.log.segments.cache import Handle
 from logstore.log.segments.listing import CLEANED_SUFFIX, SWAP_SUFFIX
 from logstore.log.segments.segment import Segment
-from logstore.log.write.flush import hidden_failure, set_metadata, write_epochs
+from logstore.log.write.flush import allow_gaps, hidden_failure
 from logstore.log.write.hung_locks import held
 from logstore.log.write.seal import seal
 
@@ -87,7 +86,8 @@ def is_current(state: LogState, replacement: Replacement) -> bool:
     """Check whether the log still has the replaced segments; `flush_lock` is held."""
     old, now = replacement.old, state.segments
     return (
-        state.cut_offset >= replacement.noted_end
+        state.config.is_compacted  # `set_config` may have changed it
+        and state.cut_offset >= replacement.noted_end
         and state.directory == replacement.new.directory
         and any(list(now[at : at + len(old)]) == list(old) for at in range(len(now) - len(old)))
     )
@@ -103,7 +103,8 @@ def _put_in_place(state: LogState, replacement: Replacement, go_on: Callable[[],
             return False
         try:
             if replacement.magic == layouts.KAFKA_MAGIC:
-                _allow_gaps(state, replacement.new)
+                replacement.new.is_sparse = True
+                allow_gaps(state)
             directory = Handle(files.open_file(state.directory, files.DIRECTORY))
             _carry_out(state, replacement, directory.fd)
         except OSError as error:
@@ -123,14 +124,6 @@ def _put_in_place(state: LogState, replacement: Replacement, go_on: Callable[[],
             raise
         seal(state, replacement.new, replacement.handle.fd)
     return True
-
-
-def _allow_gaps(state: LogState, new: Segment) -> None:
-    """Durably record that offsets may be missing: compaction in Kafka's layout leaves gaps."""
-    new.is_sparse = True
-    if not state.metadata.extra.get(SPARSE_OFFSETS):
-        set_metadata(state, extra=state.metadata.extra | {SPARSE_OFFSETS: True})
-        write_epochs(state)
 
 
 def _carry_out(state: LogState, replacement: Replacement, directory: int) -> None:

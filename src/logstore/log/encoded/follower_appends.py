@@ -1,4 +1,9 @@
-"""Append a leader's batches unchanged, with the offsets and leader epochs that they carry."""
+"""Append a leader's batches unchanged, with the offsets and leader epochs that they carry.
+
+A leader that compacted its log in Kafka's layout has gaps between the offsets of its batches. A
+compacted log takes over these gaps, also the gap before its first batch. A gap is never between two
+segments: a new segment begins where the segment before it ends.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +11,16 @@ from typing import TYPE_CHECKING
 
 from logstore.arguments import flag
 from logstore.errors import LogStoreError, OffsetOutOfRangeError
+from logstore.format import layouts
 from logstore.format.batch_parts import BatchHeader
 from logstore.format.columnar.columns import Buffer
 from logstore.log.encoded.raw_batches import OFFSETS_MAX, Found, parse, placed
+from logstore.log.metadata import SPARSE_OFFSETS
 from logstore.log.producers import appends, snapshots
+from logstore.log.state import RELATIVE_OFFSET_MAX
 from logstore.log.write import appending, batch_group, flush, roll
 from logstore.log.write.batch_group import PlacedBatch
-from logstore.log.write.flush import set_metadata
+from logstore.log.write.flush import allow_gaps, set_metadata
 from logstore.log.write.hung_locks import held, keeping
 from logstore.log.write.outcome import mark
 
@@ -29,7 +37,7 @@ def append_as_follower(
     try:
         is_durable = flag(durable, "durable")
         batches = parse(raw, state.rules.expansion_bytes_max)
-        if batches and batches[0][1].base_offset > state.log_end_offset:
+        if _has_gap(batches, state.log_end_offset):
             # The append may change the log start and the files, so it needs the flush lock, too.
             with state.flush_lock, held(state, "flush_lock"):
                 offsets = _append(state, begun, batches, leader_epoch, may_begin=True)
@@ -52,7 +60,8 @@ def _append(
 
     Args:
         begun: a list that gets an item when the write begins.
-        may_begin: whether an empty log may begin at the first batch; if so, the flush lock is held.
+        may_begin: whether an empty log may begin at the first batch, and a compacted log may have
+            gaps; if so, the flush lock is held.
     """
     with state.lock, keeping(state, "lock"):
         state.check_appendable()
@@ -63,19 +72,27 @@ def _append(
         first = batches[0][1].base_offset
         known = appends.current(state) if appends.are_watched(batches) else None
         is_empty = end == state.log_start_offset and not state.active.size_bytes
-        _check_order(state, batches, first if is_empty and may_begin and first > end else end)
+        may_lack = may_begin and _may_lack(state, batches)
+        is_begun = is_empty and may_begin and first > end
+        is_begun = is_begun and not (may_lack and _keeps_start(state, batches[0][1]))
+        expected = first if is_begun else end
+        is_sparse = _has_gap(batches, expected)
+        _check_order(state, batches, expected, may_lack=may_lack)
         _check_epochs(state, batches, leader_epoch)
         last_offset = batches[-1][1].last_offset
         try:
             begun.append(True)
-            if first > end:
+            if is_begun:
                 _start_empty_at(state, first)
                 known = None if known is None else appends.current(state)
+            if is_sparse:
+                allow_gaps(state)
+                state.active.is_sparse = True
             if known is not None:
                 state.producers.is_torn = True
             batch_group.write(state, [_verbatim(*batch) for batch in batches])
             if known is not None:
-                appends.take(state, known, batches, first, state.now_ms())
+                appends.take(state, known, batches, None, state.now_ms())
         except BaseException as error:
             is_written = state.active.end_offset > last_offset
             if known is not None and not is_written:
@@ -89,9 +106,42 @@ def _verbatim(data: Buffer, header: BatchHeader) -> PlacedBatch:
     return placed([data], header, header.base_offset, header.last_offset, header.leader_epoch)
 
 
-def _check_order(state: LogState, batches: Found, expected: int) -> None:
-    """Refuse batches that are not contiguous, or that do not begin at the offset `expected`."""
+def _has_gap(batches: Found, expected: int) -> bool:
+    """Check whether batches leave out offsets at or after `expected`."""
     for _, header in batches:
+        if header.base_offset > expected:
+            return True
+        expected = header.last_offset + 1
+    return False
+
+
+def _may_lack(state: LogState, batches: Found) -> bool:
+    """Check whether compaction by the leader may have removed offsets before these batches."""
+    is_kafka = all(header.magic == layouts.KAFKA_MAGIC for _, header in batches)
+    return is_kafka and (state.config.is_compacted or SPARSE_OFFSETS in state.metadata.extra)
+
+
+def _keeps_start(state: LogState, header: BatchHeader) -> bool:
+    """Check whether an empty log keeps its start although the first batch begins later.
+
+    If nothing but compaction removes records, the leader's log most likely begins at this start. If
+    the log knows producers, the markers of their transactions may be among the skipped records.
+    """
+    has_producers = state.producers.are_known and len(appends.current(state)) > 0
+    is_near = header.last_offset - state.log_end_offset <= RELATIVE_OFFSET_MAX
+    return is_near and not has_producers and not state.config.is_retained
+
+
+def _check_order(state: LogState, batches: Found, expected: int, *, may_lack: bool) -> None:
+    """Refuse batches that are not contiguous, or that do not begin at the offset `expected`.
+
+    Args:
+        may_lack: whether offsets before a batch may be missing.
+    """
+    for _, header in batches:
+        span = header.last_offset - expected
+        if may_lack and header.base_offset > expected and span <= RELATIVE_OFFSET_MAX:
+            expected = header.base_offset
         if header.base_offset != expected:
             raise OffsetOutOfRangeError(
                 f"a batch begins at offset {header.base_offset}, but offset {expected} is next",

@@ -115,7 +115,7 @@ class IdempotentProducer:
         """
         given = None if sequence is None else whole(sequence, "sequence", 0)
         flag(durable, "durable")
-        columns = appending.columns_of(values, keys, timestamps, headers)
+        columns = _repeatable(appending.columns_of(values, keys, timestamps, headers))
         count = len(columns.values)
         if not count:
             self._state.check()
@@ -156,6 +156,16 @@ class IdempotentProducer:
             data = b"".join(layouts.frame(payload, 0, 0))
             yield stamp(data, self.producer_id, sequence, epoch)
             start = end
+
+
+def _repeatable(columns: appending.Columns) -> appending.Columns:
+    """Read iterables that can be read only once: the records may have to be encoded again."""
+    times, headers = columns.timestamps, columns.headers
+    if isinstance(times, Iterable) and not hasattr(times, "__len__"):
+        times = list(times)
+    if headers is not None:
+        headers = [encode.check_headers(pairs) for pairs in headers]
+    return columns._replace(timestamps=times, headers=headers)
 
 
 def _next_sequence(known: ProducerState | None) -> int:

@@ -54,40 +54,40 @@ def append_encoded(
     """
     is_begun = False
     try:
-        rules, append_time, now_ms = state.rules, NO_TIMESTAMP, state.now_ms()
+        rules, now_ms = state.rules, state.now_ms()
+        append_time = now_ms if rules.is_log_append_time else NO_TIMESTAMP
         is_durable = durable is not False and flag(durable, "durable")
-        batches = parse(raw, rules.expansion_bytes_max, rules.max_message_bytes)
-        if rules.is_log_append_time:
-            append_time = now_ms
-            batches = [_stamped(data, header, now_ms) for data, header in batches]
+        batches = _parsed(raw, rules, now_ms)
         known, duplicates = None, NONE
         latest, is_watched = _look_at(batches)
-        if is_checked and rules.requires_keys:
-            _check_keys(batches, rules)
-        if is_checked and (
-            rules.before_max_ms is not None
-            or (rules.after_max_ms is not None and latest > now_ms + rules.after_max_ms)
-        ):
-            _check_timestamps(batches, rules, now_ms)
+        if is_checked:
+            _check_records(batches, rules, latest, now_ms)
         with state.lock:
-            if state.unavailable is not None or state.log_dir.is_refusing_appends or state.refusal:
-                state.check_appendable()
-            if leader_epoch is not None:
-                state.replication.fence(leader_epoch)
-            if is_watched:
-                known = appends.current(state)
-                duplicates = known.check([header for _, header in batches], token)
-            base_offset = end = state.log_end_offset
-            if duplicates:
-                base_offset, end = _range_of(duplicates, batches, takes_known=takes_known)
-                append_time = duplicates[-1].timestamp if rules.is_log_append_time else append_time
-                is_begun = True
-            elif batches:
-                base_offset = state.active.end_offset
-                end = _end_of(batches, base_offset)
-                is_begun = True
-                write_and_take(state, batches, end, known, now_ms)
-        if batches and not duplicates:
+            try:
+                may_refuse = state.log_dir.is_refusing_appends or state.refusal
+                if may_refuse or state.unavailable is not None:
+                    state.check_appendable()
+                if leader_epoch is not None:
+                    state.replication.fence(leader_epoch)
+                if is_watched:
+                    known = appends.current(state)
+                    duplicates = known.check([header for _, header in batches], token)
+                base_offset = end = state.log_end_offset
+                if duplicates:
+                    base_offset, end = _range_of(duplicates, batches, takes_known=takes_known)
+                    is_begun = True
+                elif batches:
+                    base_offset = state.active.end_offset
+                    end = _end_of(batches, base_offset)
+                    is_begun = True
+                    write_and_take(state, batches, end, known, now_ms)
+            except BaseException as error:
+                # Without the lock, another thread's batches would count as these batches.
+                mark(error, is_begun and state.active.end_offset >= end)
+                raise
+        if duplicates and rules.is_log_append_time:
+            append_time = duplicates[-1].timestamp
+        elif batches and not duplicates:
             appending.after_append(state, end - 1)
         if batches and is_durable:
             flush.flush_appended(state, end)
@@ -185,12 +185,30 @@ def _placed(batches: Found, offset: int, epoch: int) -> list[PlacedBatch]:
     return group
 
 
+def _parsed(raw: Buffer, rules: AppendRules, now_ms: int) -> Found:
+    """Split and check encoded batches; with LogAppendTime, give them the time of the append."""
+    batches = parse(raw, rules.expansion_bytes_max, rules.max_message_bytes)
+    if rules.is_log_append_time:
+        return [_stamped(data, header, now_ms) for data, header in batches]
+    return batches
+
+
 def _stamped(data: Buffer, header: BatchHeader, now_ms: int) -> tuple[Buffer, BatchHeader]:
     """Give a batch the time of its append, as LogAppendTime requires."""
     if not header.record_count:
         return data, header
     stamped = layouts.with_append_time(data, header, now_ms)
     return stamped, layouts.read_header(stamped, 0)
+
+
+def _check_records(batches: Found, rules: AppendRules, latest: int, now_ms: int) -> None:
+    """Refuse records that the configuration does not allow; most batches need no look."""
+    if rules.requires_keys:
+        _check_keys(batches, rules)
+    if rules.before_max_ms is not None or (
+        rules.after_max_ms is not None and latest > now_ms + rules.after_max_ms
+    ):
+        _check_timestamps(batches, rules, now_ms)
 
 
 def _check_keys(batches: Found, rules: AppendRules) -> None:

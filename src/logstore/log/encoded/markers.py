@@ -42,8 +42,13 @@ def append_marker(
                 producer_id, epoch, marker.coordinator_epoch, is_epoch_raised=is_epoch_raised
             )
             offset = state.active.end_offset
-            is_begun = True
-            write_and_take(state, batches, offset + 1, known, now_ms)
+            try:
+                is_begun = True
+                write_and_take(state, batches, offset + 1, known, now_ms)
+            except BaseException as error:
+                # Without the lock, another thread's batch would count as this marker.
+                mark(error, state.active.end_offset > offset)
+                raise
         appending.after_append(state, offset)
         if durable:
             flush.flush_appended(state, offset + 1)

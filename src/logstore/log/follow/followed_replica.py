@@ -113,11 +113,15 @@ class FollowedReplica(Replica):
     @property
     def high_watermark(self) -> int:
         """The high watermark that the owner last wrote to the disk, or else the log end."""
-        key = TopicPartition(self.topic, self.partition)
-        known = self.log_dir.checkpoints.high_watermark(key, self.metadata.topic_id)
+        key, topic_id = TopicPartition(self.topic, self.partition), self.metadata.topic_id
         flushed: int | None = self.metadata.extra.get(HIGH_WATERMARK)
+        known = self.log_dir.checkpoints.high_watermark(key, topic_id)
         if known is None and flushed is None:
             return self.log_end_offset
+        try:
+            known = self.log_dir.checkpoints.high_watermark_now(key, topic_id)
+        except OSError as error:
+            raise self.failed(error) from error
         return self.within(max(known or 0, flushed or 0))
 
     def refusal(self) -> LogStoreError:

@@ -51,17 +51,25 @@ def _rebuilt(state: LogState) -> Producers:
     return made(state) if known is None else known
 
 
-def take(state: LogState, known: Producers, batches: Batches, offset: int, now_ms: int) -> None:
-    """Record batches that were written at `offset`; `lock` is held."""
+def take(
+    state: LogState, known: Producers, batches: Batches, offset: int | None, now_ms: int
+) -> None:
+    """Record batches that were written at `offset`; `lock` is held.
+
+    If `offset` is None, each batch was written at the offset that it carries.
+    """
+    at = 0 if offset is None else offset
     for data, header in batches:
+        if offset is None:
+            at = header.base_offset
         marker = _marker_of(data, header) if header.attributes & CONTROL else None
         if marker is not None:
-            known.take_marker(header, offset, now_ms, marker)
+            known.take_marker(header, at, now_ms, marker)
         else:
-            known.take(header, offset, now_ms)
+            known.take(header, at, now_ms)
         if len(batches) == 1:
             break
-        offset += header.last_offset + 1 - header.base_offset
+        at += header.last_offset + 1 - header.base_offset
     producers = state.producers
     producers.known = known
     producers.is_torn = False

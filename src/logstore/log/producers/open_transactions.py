@@ -13,6 +13,7 @@ from itertools import count
 from typing import NamedTuple
 
 VERIFICATIONS_MAX = 10_000
+UNDECIDED_MAX = 1000
 
 
 class Ended(NamedTuple):
@@ -64,7 +65,9 @@ class OpenTransactions:
         self.open = OrderedDict(sorted(begun, key=lambda each: each[1]))
         # Pairs of first offset and marker offset; both rise from each pair to the next. A
         # transaction is left out if another transaction began before it and ended after it. The
-        # other transaction keeps the last stable offset lower, and for longer.
+        # other transaction keeps the last stable offset lower, and for longer. The number of pairs
+        # is bounded, because a log that nobody replicates keeps them, too: it may be replicated
+        # later.
         self._undecided = deque(undecided)
         self._verifications: dict[int, Verification] = {}
 
@@ -103,6 +106,9 @@ class OpenTransactions:
         while self._undecided and self._undecided[-1][0] > first:
             self._undecided.pop()
         self._undecided.append((first, marker_offset))
+        if len(self._undecided) > UNDECIDED_MAX:  # take the two oldest for one transaction
+            oldest, following = self._undecided.popleft(), self._undecided.popleft()
+            self._undecided.appendleft((oldest[0], following[1]))
         stable = next(iter(self.open.values()), marker_offset + 1)
         return Ended(producer_id, first, marker_offset, stable, is_aborted)
 
@@ -115,6 +121,10 @@ class OpenTransactions:
         if undecided:
             first = min(first, undecided[0][0])
         return max(min(first, high_watermark), log_start_offset)
+
+    def first_open_offset(self, end_offset: int, log_start_offset: int) -> int:
+        """Return where the oldest open transaction begins, or else the end of the log."""
+        return max(min(next(iter(self.open.values()), end_offset), end_offset), log_start_offset)
 
     def expire(self, limit_ms: int) -> None:
         """Forget verifications that were requested before a time and not used."""

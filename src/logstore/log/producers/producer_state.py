@@ -307,6 +307,14 @@ class Producers:
         """
         return self._transactions.last_stable_offset(high_watermark, log_start_offset)
 
+    def first_open_offset(self, end_offset: int, log_start_offset: int = 0) -> int:
+        """Return the last stable offset of a log that nobody replicates.
+
+        Markers are decided at once in such a log. But they stay known: the first high watermark may
+        be before them.
+        """
+        return self._transactions.first_open_offset(end_offset, log_start_offset)
+
     def expire(self, now_ms: int) -> int:
         """Forget producers that were not used for the expiration time; return how many.
 

@@ -10,9 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from logstore.disk import files
 from logstore.errors import CorruptRecordBatchError
 from logstore.format.batch_parts import BatchHeader
+from logstore.format.producer_file import in_order
 from logstore.log.producers import snapshot_files
 from logstore.log.producers.producer_state import Producers
 from logstore.log.producers.replay import replay
@@ -82,6 +85,25 @@ def until(state: LogState, end: int, since: int) -> Rebuilt:
 
     replay(producers, whole(), state.now_ms())
     return Rebuilt(producers, cut[0] if cut else None)
+
+
+def before(state: LogState, offset: int) -> Rebuilt:
+    """Find the producers as they were before an offset, where the log will be cut or will begin.
+
+    The producers without a batch or marker at or after the offset are as they are in memory. A
+    replay knows less of them, if their batches are deleted and no early snapshot is left. One of
+    the log's locks is held. Raises the errors of `until`.
+    """
+    rebuilt, known = until(state, offset, state.recovery_point), state.producers.known
+    if known is None or state.producers.is_torn:
+        return rebuilt
+    snapshot, now = rebuilt.producers.snapshot(), known.snapshot().rows
+    latest = np.maximum(now["batches"]["last_offset"][:, 0], now["marker_offset"])
+    idle = now[(now["producer_id"] >= 0) & (latest < offset)]
+    others = in_order(snapshot.rows)
+    others = others[~np.isin(others["producer_id"], idle["producer_id"])]
+    rows = np.concatenate([others, idle])
+    return rebuilt._replace(producers=made(state, snapshot._replace(rows=rows)))
 
 
 def mend(state: LogState) -> None:

@@ -1,4 +1,4 @@
-"""Write a snapshot of a log's producers when it is due: at a flush, and at an orderly close.
+"""Write a snapshot of a log's producers: at a flush, at a close, and before records are removed.
 
     due    under `lock`: copy the state, together with the end of the log
     put    under `flush_lock`, when all records before that end are durable: write the file, and
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from logstore.disk import files
 from logstore.disk.calls import SYNCING, call
+from logstore.errors import CorruptRecordBatchError
 from logstore.format import producer_file
 from logstore.log.producers import rebuild, snapshot_files
 from logstore.log.write.hung_locks import held
@@ -70,6 +71,30 @@ def _put(state: LogState, snapshot: Snapshot) -> None:
     state.producers.snapshots = tuple(known[-KEPT:])
 
 
+def put_before_start(state: LogState, offset: int) -> None:
+    """Write a snapshot if the log is about to begin at an offset, and no snapshot is after it.
+
+    Otherwise, a crash would bring back an older state of the producers, and batches that are
+    deleted now could be appended again. `flush_lock` is held.
+
+    Raises:
+        LogStoreError: the disk failed.
+    """
+    snapshots = state.producers.snapshots
+    if not state.producers.are_known or (snapshots and snapshots[-1] >= offset):
+        return
+    try:
+        with call(state.directory, SYNCING):
+            found, cut = rebuild.before(state, offset)
+            snapshot = found.snapshot(offset if cut is None else cut.base_offset)
+            if snapshots[-1:] != (snapshot.offset,):
+                state.log_dir.ballast.use(partial(_put, state, snapshot))
+    except CorruptRecordBatchError:
+        return  # damage must not stop a deletion
+    except OSError as error:
+        raise state.failed(error) from error
+
+
 def put_before(state: LogState, offset: int) -> Producers | None:
     """Return the producers as they were before `offset`, where a truncation will cut the log.
 
@@ -78,7 +103,7 @@ def put_before(state: LogState, offset: int) -> Producers | None:
     """
     if not state.producers.are_known:
         return None
-    producers, cut = rebuild.until(state, offset, state.recovery_point)
+    producers, cut = rebuild.before(state, offset)
     snapshot = producers.snapshot(offset if cut is None else cut.base_offset)
     snapshot_files.write(state.directory, snapshot, state.metadata, state.log_dir.replacing)
     state.producers.snapshots = tuple(sorted({*state.producers.snapshots, snapshot.offset}))

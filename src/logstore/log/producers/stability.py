@@ -22,4 +22,6 @@ def kept_last_stable_offset(state: Replica) -> int | None:
     with state.lock:
         state.check()
         known = appends.current(state)
+        if state.replication.replicated_to is None:
+            return known.first_open_offset(state.log_end_offset, state.log_start_offset)
         return known.last_stable_offset(state.high_watermark, state.log_start_offset)

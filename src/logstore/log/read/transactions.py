@@ -104,6 +104,8 @@ def _note(
     header: BatchHeader,
 ) -> None:
     producer_id, attributes = header.producer_id, header.attributes
+    if producer_id < 0:  # nobody can end such a transaction, and the log's producers ignore it, too
+        return
     if attributes & CONTROL:
         kind = marker_of(data, at, header)
         open_ids.discard(producer_id)

@@ -35,6 +35,7 @@ def take_epochs(state: LogState, recovered: Recovered, found: LeaderEpochs | Non
         OSError: the disk failed.
     """
     doubt, segments, epochs, given = "", recovered.segments, found, -1
+    stored = max((segment.last_epoch for segment in segments if segment.size_bytes), default=-1)
     if epochs is not None:
         end, known = state.log_end_offset, len(epochs.entries)
         if any(start > end for _, start in epochs.entries):
@@ -47,6 +48,10 @@ def take_epochs(state: LogState, recovered: Recovered, found: LeaderEpochs | Non
         epochs.truncate_to(end)
         # The file may have a new log start, but still have epochs that ended before this log start.
         epochs.start_at(state.log_start_offset)
+        if state.log_start_offset == end and stored >= 0:
+            # All records are deleted. The next record may have the epoch of the last deleted one,
+            # and then begins no new epoch in the segment.
+            epochs.note(stored, end)
         is_changed = known != len(epochs.entries)
         # If the log is damaged, the batches that confirm the file may be unreadable.
         if not state.recovery.problems:
@@ -68,7 +73,6 @@ def take_epochs(state: LogState, recovered: Recovered, found: LeaderEpochs | Non
     state.replication.epochs_changed = int(is_changed or epochs.of_log is None)
     state.replication.epochs = epochs
     # New records must not get a lower epoch, even if all records of the latest epoch are deleted.
-    stored = max((segment.last_epoch for segment in segments if segment.size_bytes), default=-1)
     state.replication.leader_epoch = max(epochs.latest, stored, 0, -1 if doubt else given)
     return bool(doubt)
 

@@ -63,8 +63,8 @@ def in_files(state: Replica, findings: Sequence[Problem], *, is_owner: bool) -> 
 def in_epochs(state: Replica, findings: Sequence[Problem]) -> list[Problem]:
     """Return the damage that may be the reason why `leader-epoch-checkpoint` is not usable."""
     found = [falling_entries(state.directory)]
-    # The opening corrects a log start beyond the end. Then the log may be without records, but it
-    # is not a resurrected partition.
+    # The opening corrects a log start beyond the end. After that, the log can be empty although its
+    # partition was never removed.
     if all(one.name is not DamageName.START_BEYOND_END for one in findings):
         found.append(resurrected(state.directory, state.segments, state.metadata))
     return [problem for problem in found if problem is not None]

@@ -17,6 +17,7 @@ from logstore.disk import files
 from logstore.disk.uninterrupted import uninterrupted
 from logstore.errors import LogStoreError
 from logstore.log.metadata import PartitionMetadata
+from logstore.log.producers import snapshots
 from logstore.log.replica import view_of
 from logstore.log.segments.segment import Segment
 from logstore.log.write.flush import hidden_failure, set_metadata
@@ -137,6 +138,7 @@ def _start_at(state: LogState, offset: int) -> None:
         first += 1
     gone = segments[:first]
     try:
+        snapshots.put_before_start(state, offset)
         set_metadata(state, log_start_offset=offset)
         _hide(state, offset, gone)
         _remove_files(state, gone)

@@ -28,7 +28,7 @@ from logstore.log.producers import snapshots
 from logstore.log.read.cursor import Cursor, corrupt, unreadable
 from logstore.log.removal import lost_records
 from logstore.log.segments.cache import Handle
-from logstore.log.segments.scan import Scan
+from logstore.log.segments.scan import Scan, magic_of
 from logstore.log.segments.segment import Segment
 from logstore.log.subscription import LogEvent, tell
 from logstore.log.write import flush, roll
@@ -271,6 +271,9 @@ def _write_kept_part(
 ) -> int:
     """Write the batches before `offset`; a batch that contains `offset` is cut and encoded again.
 
+    If the records just before `offset` are missing, an empty batch takes their offsets. So the log
+    ends at `offset`, and no missing offset is given to a new record.
+
     Returns the layout of the batches.
     """
     cursor = Cursor(segment, offset, state.environment)
@@ -290,7 +293,6 @@ def _write_kept_part(
     source = segment.handle(state.environment)
     bulk.copy_range(source.fd, writer.fd, 0, end_position)
     files.write_fully(writer.fd, rest, end_position)
-    files.sync_file(writer.fd)
     end = end_position + sum(map(len, rest))
     index, time_index = new.begin_indexes()
     scan = Scan(
@@ -300,8 +302,17 @@ def _write_kept_part(
         interval_bytes=state.config.index_interval_bytes,
     )
     reason = scan.run(writer.fd, end)
+    if reason is None and scan.offset < offset:  # compaction has removed the last records
+        hole = layouts.hole(magic_of(source.fd), scan.offset, offset, _epoch_at(state, scan))
+        reason = scan.run(writer.fd, end + files.write_fully(writer.fd, [hole], end))
+    files.sync_file(writer.fd)
     if reason is not None:
         files.remove_if_there(temporary)
         raise corrupt(segment, scan.position, reason)
     new.take(scan)
     return scan.magic
+
+
+def _epoch_at(state: LogState, scan: Scan) -> int:
+    """Give the leader epoch of an empty batch that follows the batches of a walk."""
+    return max(scan.last_epoch, state.replication.epochs.at(scan.base_offset), 0)

@@ -91,22 +91,29 @@ def plan(state: LogState, batches: Group) -> list[Group]:
     Suppose that the active segment has no room for all batches, but a new segment has. Then all
     batches go into the new segment, so that one system call writes them.
     """
-    groups = _groups(batches, _Room.of_active(state))
+    end = state.active.end_offset
+    groups = _groups(batches, _Room.of_active(state), end)
     if len(groups) > 1 and groups[0]:
-        alone = _groups(batches, _Room(state, batches[0].base_offset))
+        alone = _groups(batches, _Room(state, end), end)
         if len(alone) == 1:
             return [[], *alone]
     return groups
 
 
-def _groups(batches: Group, room: _Room) -> list[Group]:
+def _groups(batches: Group, room: _Room, end: int) -> list[Group]:
+    """Divide batches among segments; each new segment begins at the end of the one before.
+
+    Args:
+        end: the log end before the first batch.
+    """
     groups: list[Group] = [[]]
     for batch in batches:
         if not room.takes(batch):
             groups.append([])
-            room = _Room(room.state, batch.base_offset)
+            room = _Room(room.state, end)
             room.takes(batch)
         groups[-1].append(batch)
+        end = batch.last_offset + 1
     return groups
 
 
@@ -124,9 +131,10 @@ def _write(state: LogState, batches: Group) -> None:
         roll.undo(state)
     first, *others = plan(state, batches)
     if not first and len(others) == 1:
-        roll.roll(state, batches[0].base_offset)
+        roll.roll(state, state.active.end_offset)
         first, others = others[0], []
     active = state.active
+    end = first[-1].last_offset + 1 if first else active.end_offset
     state.writing = position = active.size_bytes
     fresh: list[tuple[Segment, Handle, Group]] = []
     paths: list[str] = []
@@ -136,7 +144,8 @@ def _write(state: LogState, batches: Group) -> None:
             writer = state.writer or state.take_writer(active)
             _write_group(writer, first, position)
         for group in others:
-            segment = Segment(state.directory, group[0].base_offset)
+            segment = Segment(state.directory, end)
+            segment.is_sparse, end = active.is_sparse, group[-1].last_offset + 1
             paths.append(segment.log_path)
             state.half_made, state.room_bytes = tuple(paths), 0
             handle = Handle(files.open_file(segment.log_path, files.CREATE))

@@ -18,7 +18,7 @@ from logstore.disk import files
 from logstore.disk.calls import SYNCING, WORKING, call
 from logstore.disk.failures import Verdict, verdict_of
 from logstore.errors import LogDirError, LogDirSuspectError, LogStoreError
-from logstore.log.metadata import HIGH_WATERMARK
+from logstore.log.metadata import HIGH_WATERMARK, SPARSE_OFFSETS
 from logstore.log.segments.cache import Handle
 from logstore.log.segments.segment import Segment
 from logstore.log.write.hung_locks import keeping, reclaim
@@ -287,6 +287,16 @@ def write_epochs(state: LogState) -> None:
         if not failure.retriable:
             raise failure from error
         state.replication.epochs_changed += 1
+
+
+def allow_gaps(state: LogState) -> None:
+    """Durably record that offsets may be missing, as compaction in Kafka's layout leaves them.
+
+    `flush_lock` is held. Raises LogStoreError.
+    """
+    if not state.metadata.extra.get(SPARSE_OFFSETS):
+        set_metadata(state, extra=state.metadata.extra | {SPARSE_OFFSETS: True})
+        write_epochs(state)
 
 
 def set_metadata(state: LogState, *, end_offset: int | None = None, **changes: Any) -> None:

@@ -85,6 +85,7 @@ def roll(state: LogState, base_offset: int) -> None:
     # (`follower_appends`).
     assert base_offset == active.end_offset or active.base_offset == active.end_offset < base_offset
     segment = Segment(state.directory, base_offset)
+    segment.is_sparse = active.is_sparse
     try:
         if state.half_made:
             undo(state)

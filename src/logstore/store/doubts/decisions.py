@@ -211,7 +211,7 @@ def disagreements(replicas: Replicas, said: Mapping[TopicPartition, LogDir]) -> 
 
 
 def with_newly_old(replicas: Replicas, loaded: Sequence[LogDir]) -> list[LogDir]:
-    """To the loaded log dirs, add the serving log dirs that were just found to be old copies."""
+    """Return the loaded log dirs, and those that were found to be old copies just now."""
     newly = [d for d in replicas.log_dirs if d.is_outdated and d.generation.is_all_in_doubt]
     return [*loaded, *(log_dir for log_dir in newly if log_dir not in loaded)]
 

@@ -43,10 +43,14 @@ from logstore.names import parse_dir_name, parse_segment_file_name
 from logstore.store.start.nesting import PARTITION_METADATA
 from logstore.store.start.startup_table import ReplicaFacts
 
+# The copy of a broker's coordination store, which only the broker reads and writes.
+COORDINATION_NAME = "coordination-journal"
+
 OUR_FILES = frozenset(
     {
         BALLAST_NAME,
         CATALOG_NAME,
+        COORDINATION_NAME,
         FACTS_NAME,
         FILE_NAME,
         GENERATION_NAME,

@@ -4,12 +4,12 @@
 |---|---|
 | one live dir | open it |
 | several live, of one topic id | open the highest generation, rename the lower ones to `.stray` |
-| several live, highest generation twice or two topic ids | replica offline; its error names all |
-| `.move` beside live | resume it if `moving` of the live copy names it, else purge it |
+| several live, highest generation twice or two topic ids | replica offline; an error names them |
+| `.move` beside live | resume the move that `moving` of the live copy names; purge others |
 | superseded `.delete` beside live | purge it once the live copy's end offset is not smaller |
 | no live, a dir is bad | replica offline, nothing is touched |
 | no live, a `.delete` superseded by a caught-up `.move` that is as long | rename the `.move` |
-| no live, copies of two topic ids, or of an unknown name | replica offline; its error names all |
+| no live, copies of two topic ids, or of an unknown name | replica offline; an error names them |
 | no live, anything else | open the highest (generation, end offset) as incomplete |
 | `.delete` by the user, no dir is bad | purge all copies of that topic id, that `.delete` last |
 | `.stray`, or anything unknown | leave it alone, and report it |
@@ -17,8 +17,8 @@
 A deletion applies to live copies too, unless a copy has a later generation. So if a copy was on a
 bad dir when its partition was deleted, the copy is deleted when the dir comes back. If a dir comes
 back while the store runs, a copy may be open already. An open copy is never replaced: if another
-copy outranks the open copy, an error reports both copies. An open copy also survives if a deletion
-comes back, because records were appended to the open copy.
+copy outranks the open copy, an error reports both copies. An open copy also stays if a log dir
+with a deletion comes back, because records may have been appended to the open copy.
 """
 
 from __future__ import annotations

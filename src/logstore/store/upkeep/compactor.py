@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Collection
 from typing import TYPE_CHECKING, NamedTuple
 
 from logstore.disk.threads import Thread, start_for
@@ -94,17 +95,23 @@ class Compactor:
         return not thread.is_alive()
 
     def run_due(self) -> None:
-        """Compact all logs that are due, one after another."""
+        """Compact all logs that are due, one after another.
+
+        If a compaction found nothing to read, its log waits for the next run. Otherwise, a log that
+        is due, but cannot be compacted further, would keep this thread busy for ever.
+        """
+        idle: set[TopicPartition] = set()
         try:
-            while (log := self._next()) is not None:
-                self._compact(log)
+            while (log := self._next(idle)) is not None:
+                if not self._compact(log):
+                    idle.add(key_of(log))
         except _StoppedError:
             pass
 
     # --- one log ----------------------------------------------------------------------------------
 
-    def _next(self) -> Log | None:
-        """Choose the log to compact now; return None if no log is due."""
+    def _next(self, idle: Collection[TopicPartition] = ()) -> Log | None:
+        """Choose the log to compact now, but not an idle one; return None if no log is due."""
         if self._log_dir.is_outdated:  # an old copy must not be changed
             return None
         found: list[tuple[Plan, Log]] = []
@@ -114,6 +121,8 @@ class Compactor:
         for log in logs:
             aside = self.set_aside.get(key_of(log))
             if not log.config.is_compacted or (aside is not None and now_ms < aside.retry_ms):
+                continue
+            if key_of(log) in idle:
                 continue
             try:
                 plan = host.compaction_plan(log)
@@ -126,17 +135,19 @@ class Compactor:
             return None
         return max(found, key=lambda pair: urgency(pair[0]))[1]
 
-    def _compact(self, log: Log) -> None:
+    def _compact(self, log: Log) -> bool:
+        """Compact one log; return whether any record was read."""
         try:
-            host.compact(log, self._pace, self._table_bytes)
+            report = host.compact(log, self._pace, self._table_bytes)
         except LogClosedError:
-            return
+            return False
         except _StoppedError:
             raise
         except Exception as error:  # noqa: BLE001 - an error of one log must not end the thread
             self._set_aside(log, error)
-        else:
-            self._note({key: one for key, one in self.set_aside.items() if key != key_of(log)})
+            return False
+        self._note({key: one for key, one in self.set_aside.items() if key != key_of(log)})
+        return report.bytes_read > 0
 
     def _set_aside(self, log: Log, error: Exception) -> None:
         """Plan a retry for a log; report the error, unless the same error was reported before."""

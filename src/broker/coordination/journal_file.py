@@ -1,0 +1,163 @@
+"""Write the journal of one log dir: changes and epochs at its end, or all of it anew."""
+
+from __future__ import annotations
+
+import errno
+import os
+from contextlib import suppress
+from typing import Self
+
+from broker.coordination.journal import (
+    JOURNAL_NAME,
+    Journal,
+    encode_change,
+    encode_copy_id,
+    encode_epoch,
+)
+from broker.coordination.members import Membership
+from broker.coordination.tree import Draft
+from logstore.disk import files
+from logstore.disk.failures import DISK_IS_FULL, PROCESS_IS_FULL
+
+JOURNAL_BYTES_MAX = 1 << 30
+LINE_BYTES_MAX = 8 << 20  # a request of 1 MiB, each byte of which takes at most 6 characters
+NOT_OF_THE_DISK = DISK_IS_FULL | PROCESS_IS_FULL
+
+
+class JournalFile:
+    """The open journal of one log dir. After the open, only one thread at a time calls it.
+
+    Attributes:
+        path: the path of the journal.
+        copy_id: the id of this copy.
+        size_bytes: where the next line is written.
+        digest: the checksum of the last line.
+        written_bytes: the size of the journal when it was last written anew.
+        long_bytes: the journal is not written anew before it has this size.
+    """
+
+    def __init__(
+        self, path: str, copy_id: str, fd: int, size_bytes: int, digest: int, written_bytes: int
+    ) -> None:
+        self.path, self.copy_id, self._fd = path, copy_id, fd
+        self.size_bytes, self.digest, self.written_bytes = size_bytes, digest, written_bytes
+        self.long_bytes = 0
+        self._next = size_bytes, digest
+
+    @classmethod
+    def opened(cls, log_dir: str, journal: Journal) -> Self:
+        """Open a journal that was read, for changes."""
+        _remove_unfinished(log_dir)
+        end = (journal.size_bytes, journal.digest, journal.written_bytes)
+        return cls._open(log_dir, journal.copy_id, *end)
+
+    @classmethod
+    def created(cls, log_dir: str, copy_id: str, znodes: tuple[bytes, int]) -> Self:
+        """Write a whole journal, durably, and open it.
+
+        Args:
+            znodes: what `encode_znodes` gave.
+        """
+        _remove_unfinished(log_dir)
+        data, digest = _whole(copy_id, *znodes)
+        files.write_atomically(os.path.join(log_dir, JOURNAL_NAME), data)
+        return cls._open(log_dir, copy_id, len(data), digest, len(data))
+
+    @classmethod
+    def _open(
+        cls, log_dir: str, copy_id: str, size_bytes: int, digest: int, written_bytes: int
+    ) -> Self:
+        path = os.path.join(log_dir, JOURNAL_NAME)
+        fd = files.open_regular(path, files.READ_WRITE)
+        return cls(path, copy_id, fd, size_bytes, digest, written_bytes)
+
+    def append(self, draft: Draft) -> None:
+        """Write a change, durably; `confirm` or `take_back` must follow."""
+        self._write(*encode_change(draft.zxid, draft.rows, self.digest, self.size_bytes))
+
+    def append_epoch(self, membership: Membership) -> None:
+        """Write the begin of an epoch, durably; `confirm` or `take_back` must follow."""
+        self._write(*encode_epoch(membership, self.digest, self.size_bytes))
+
+    def _write(self, line: bytes, digest: int) -> None:
+        if self.size_bytes + len(line) > JOURNAL_BYTES_MAX:
+            # there was no space to write it anew
+            text = f"the journal would be longer than {JOURNAL_BYTES_MAX} bytes"
+            raise OSError(errno.EFBIG, text, self.path)
+        self._next = self.size_bytes + len(line), digest
+        files.write_fully(self._fd, [line], self.size_bytes)
+        files.sync_data(self._fd)
+
+    def confirm(self) -> None:
+        """Take note that the last line counts."""
+        self.size_bytes, self.digest = self._next
+
+    def take_back(self) -> None:
+        """Cut off what follows the last line that counts, durably."""
+        try:
+            files.ftruncate(self._fd, self.size_bytes)
+            files.sync_data(self._fd)
+        except OSError as error:  # also of a full disk
+            raise files.SyncError.of(error) from error
+
+    def replace(self, znodes: tuple[bytes, int]) -> None:
+        """Replace the journal by one without changes."""
+        data, digest = _whole(self.copy_id, *znodes)
+        files.write_atomically(self.path, data)
+        try:
+            fd = files.open_regular(self.path, files.READ_WRITE)
+        except OSError as error:  # the open file has no name any more
+            raise files.SyncError.of(error) from error
+        self.close()
+        self._fd, self.digest = fd, digest
+        self.size_bytes = self.written_bytes = len(data)
+
+    def is_long(self, bytes_min: int) -> bool:
+        """Decide whether the changes are so large that the journal is written anew."""
+        changes_bytes = self.size_bytes - self.written_bytes
+        return self.size_bytes >= self.long_bytes and changes_bytes > max(
+            bytes_min, self.written_bytes
+        )
+
+    def is_at_bound(self) -> bool:
+        """Decide whether the next line may not fit, because there was no space for a new file."""
+        return self.size_bytes + LINE_BYTES_MAX > JOURNAL_BYTES_MAX
+
+    def close(self) -> None:
+        """Close the file. Every change that counts was synced, so an error says nothing."""
+        with suppress(OSError):
+            files.close(self._fd)
+
+
+def _whole(copy_id: str, data: bytes, digest: int) -> tuple[bytes, int]:
+    """Complete a journal by the line that only this copy has."""
+    line, digest = encode_copy_id(copy_id, digest, len(data))
+    return data + line, digest
+
+
+# --- before a journal is open ---------------------------------------------------------------------
+
+
+def read_size(log_dir: str) -> int | None:
+    """Return the size of the journal of a log dir; None if it has none."""
+    try:
+        return files.lstat(os.path.join(log_dir, JOURNAL_NAME)).st_size
+    except FileNotFoundError:
+        files.lstat(log_dir)  # a log dir that is missing is not a new one
+        return None
+
+
+def read_bytes(log_dir: str) -> bytes:
+    """Read the journal of a log dir."""
+    return files.read_file(os.path.join(log_dir, JOURNAL_NAME), JOURNAL_BYTES_MAX)
+
+
+def _remove_unfinished(log_dir: str) -> None:
+    """Remove the new journals that a crash left unfinished."""
+    try:
+        for name in files.names(log_dir):
+            if name.startswith(f"{JOURNAL_NAME}.") and name.endswith(".tmp"):
+                files.unlink(os.path.join(log_dir, name))
+    except OSError as error:
+        if error.errno not in NOT_OF_THE_DISK:
+            raise

@@ -1,0 +1,155 @@
+"""Let the copies of log dirs that were left out catch up while their store runs.
+
+A disk that was full, or answered late, may work again. Then its copy is written anew, and takes the
+changes since, while nobody waits for it. When it has all changes, the log dir is used again.
+"""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+
+from broker.coordination.disk_workers import Call, DiskWorker, is_free
+from broker.coordination.journal_file import NOT_OF_THE_DISK, JournalFile
+from broker.coordination.members import Membership, new_id
+from broker.coordination.tree import Draft
+from logstore.disk.gates import LetGoError
+from logstore.errors import LogDirError
+
+CALLS_MAX = 1000  # a copy that is further behind is given up
+DOUBLINGS_MAX = 6
+
+
+class LateCopy:
+    """A copy that is written anew.
+
+    Attributes:
+        membership: the members when the copy was begun. If they change, it is begun again.
+    """
+
+    def __init__(self, path: str, membership: Membership, znodes: tuple[bytes, int]) -> None:
+        """Begin to write; raises LogDirError if the process can start no more threads."""
+        self.membership, self.worker = membership, DiskWorker(path)
+        self._first = self.worker.begin(partial(JournalFile.created, path, new_id(), znodes))
+        self._calls: deque[Call] = deque([self._first])
+
+    @property
+    def file(self) -> JournalFile:
+        """The journal, after it was written."""
+        assert isinstance(self._first.result, JournalFile)
+        return self._first.result
+
+    def follow(self, draft: Draft) -> None:
+        """Queue a change that counts."""
+        self._calls.append(self.worker.begin(partial(self._append, draft)))
+
+    def _append(self, draft: Draft) -> None:
+        self.file.append(draft)
+        self.file.confirm()
+
+    def is_level(self) -> bool:
+        """Decide whether all changes are on the disk."""
+        while self._calls and self._calls[0].is_good:
+            self._calls.popleft()
+        return not self._calls
+
+    def has_failed(self) -> bool:
+        """Decide whether the disk failed again, or is too far behind."""
+        return not self.is_level() and (
+            self._calls[0].is_over.is_set() or len(self._calls) > CALLS_MAX
+        )
+
+    @property
+    def error(self) -> BaseException | None:
+        """The error of the first call that failed."""
+        return self._calls[0].error if self._calls else None
+
+    def end(self) -> Call:
+        """Give the copy up: its file is closed when the disk answers."""
+        return self.worker.end(self._close)
+
+    def _close(self) -> None:
+        if isinstance(self._first.result, JournalFile):
+            self._first.result.close()
+
+
+class LateCopies:
+    """The copies that catch up, and when the next ones are begun.
+
+    Args:
+        seconds: a log dir is tried again so long after it was left out; then after longer and
+            longer times.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._late: dict[str, LateCopy] = {}
+        self._due: dict[str, float] = {}
+        self._tries: dict[str, int] = {}
+
+    def left_out(self, path: str) -> None:
+        """Take note that a log dir was left out, or failed again."""
+        tries = self._tries[path] = self._tries.get(path, -1) + 1
+        self._due[path] = time.monotonic() + self._seconds * 2 ** min(tries, DOUBLINGS_MAX)
+
+    def follow(self, draft: Draft, membership: Membership) -> None:
+        """Give a change that counts to the copies that catch up.
+
+        If the members have changed, a copy is given up. It lacks the begin of their epoch, so with
+        more changes it would look like a fork.
+        """
+        for path, late in list(self._late.items()):
+            if late.membership == membership:
+                late.follow(draft)
+            else:
+                self._give_up(path)
+
+    def _give_up(self, path: str) -> None:
+        self._late.pop(path).end()
+        self.left_out(path)
+
+    def advance(
+        self,
+        failures: dict[str, OSError],
+        membership: Membership,
+        znodes: Callable[[], tuple[bytes, int]],
+    ) -> dict[str, LateCopy]:
+        """Begin copies that are due, and give failed ones up; return those that have caught up.
+
+        Args:
+            failures: the log dirs that are left out; their errors are replaced if they fail again.
+            znodes: encodes the znodes as they are now.
+        """
+        for path, late in list(self._late.items()):
+            if late.has_failed() or late.membership != membership:
+                # an owner that opens a log dir again removes unfinished files: this passes, too
+                if isinstance(late.error, OSError) and late.error.errno != errno.ENOENT:
+                    failures[path] = late.error
+                self._give_up(path)
+        for path, error in failures.items():
+            is_due = path not in self._late and self._due[path] <= time.monotonic()
+            if is_due and _may_pass(error) and is_free(path):
+                self._begin(path, membership, znodes())
+        level = [path for path, late in self._late.items() if late.is_level()]
+        return {path: self._late.pop(path) for path in level}
+
+    def _begin(self, path: str, membership: Membership, znodes: tuple[bytes, int]) -> None:
+        try:
+            self._late[path] = LateCopy(path, membership, znodes)
+        except LogDirError:  # no thread can be started
+            self.left_out(path)
+
+    def end(self) -> list[Call]:
+        """Give all of them up; returns their last calls."""
+        return [self._late.pop(path).end() for path in list(self._late)]
+
+
+def _may_pass(error: OSError) -> bool:
+    """Decide whether a log dir was left out for a reason after which its disk may work again.
+
+    After any other error, only an open uses it again.
+    """
+    return isinstance(error, TimeoutError | LetGoError) or error.errno in NOT_OF_THE_DISK

@@ -1,0 +1,188 @@
+"""Test log dirs that return to a coordination store while it runs."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.coordination import late_copies
+from broker.coordination.embedded import EmbeddedStore
+from broker.coordination.journal import JOURNAL_NAME
+from broker.coordination.tree import EmbeddedSettings
+from logstore import LogStore
+from logstore.disk import files
+from logstore.disk.gates import LetGoError
+from support.faulty import Fault, FaultyFiles
+from support.places import fast_directory
+
+SETTINGS = EmbeddedSettings(return_seconds=0.02)
+IMPATIENT = SETTINGS._replace(disk_seconds_max=1.0)
+WRITES = frozenset({"pwrite", "pwritev"})
+EIO = Fault("EIO", errno.EIO, WRITES, is_sticky=True)
+FULL = Fault("ENOSPC", errno.ENOSPC, WRITES, is_sticky=True)
+SECONDS_MAX = 60.0
+
+
+@pytest.fixture
+def dirs() -> Iterator[list[str]]:
+    """Make two log dirs."""
+    with fast_directory() as base:
+        paths = [base / name for name in "ab"]
+        for path in paths:
+            path.mkdir()
+        yield [str(path) for path in paths]
+
+
+def wait_until(is_true: Callable[[], bool]) -> None:
+    """Wait for something that another thread does."""
+    deadline = time.monotonic() + SECONDS_MAX
+    step = threading.Event()
+    while not is_true():
+        assert time.monotonic() < deadline
+        step.wait(0.005)
+
+
+def names(dirs: list[str]) -> list[str]:
+    """Open a store, and give the names of its znodes."""
+    with EmbeddedStore(dirs) as store, store.connect() as session:
+        return session.children("/")
+
+
+class Hang:
+    """Makes the syncs of files in a log dir hang until it ends."""
+
+    def __init__(self, path: str, monkeypatch: pytest.MonkeyPatch, call: str = "sync_data") -> None:
+        self.may_end, self.hangs, real = threading.Event(), threading.Event(), getattr(files, call)
+
+        def wait(fd: int) -> None:
+            if os.readlink(f"/proc/self/fd/{fd}").startswith(path):
+                self.hangs.set()
+                assert self.may_end.wait(SECONDS_MAX)
+            real(fd)
+
+        monkeypatch.setattr(files, call, wait)
+
+
+def test_regression_a_disk_that_was_slow_once_is_used_again(
+    dirs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without an open and without a change: it has all changes, also those of meanwhile."""
+    with EmbeddedStore(dirs, IMPATIENT) as store, store.connect() as session:
+        hang = Hang(dirs[1], monkeypatch)
+        session.create("/while")
+        assert list(store.failures) == [dirs[1]]
+        session.create("/later")
+        hang.may_end.set()
+        wait_until(lambda: not store.failures)
+        session.create("/last")
+        assert not store.failures
+    Path(dirs[0], JOURNAL_NAME).unlink()
+    with EmbeddedStore(dirs, accept_incomplete=True) as store, store.connect() as session:
+        assert session.children("/") == ["last", "later", "while"]
+
+
+def test_a_full_disk_is_used_again_when_it_has_space(dirs: list[str]) -> None:
+    """It was left out by a deletion. As long as it is full, the store continues without it."""
+    with EmbeddedStore(dirs, SETTINGS) as store, store.connect() as session:
+        session.create("/gone")
+        with FaultyFiles(dirs[0], FULL, 1) as full:
+            session.delete("/gone")
+            wait_until(lambda: len(full.injected) > 3)
+            assert list(store.failures) == [dirs[0]]
+            session.create("/new")
+        wait_until(lambda: not store.failures)
+    Path(dirs[1], JOURNAL_NAME).unlink()
+    with EmbeddedStore(dirs, accept_incomplete=True) as store, store.connect() as session:
+        assert session.children("/") == ["new"]
+
+
+def test_a_copy_whose_unfinished_file_is_removed_is_begun_again(
+    dirs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner of the log dir removes such files when it opens the log dir again."""
+    with EmbeddedStore(dirs, IMPATIENT) as store, store.connect() as session:
+        first = Hang(dirs[1], monkeypatch)
+        session.create("/a")
+        second = Hang(dirs[1], monkeypatch, "sync_file")
+        first.may_end.set()
+        assert second.hangs.wait(SECONDS_MAX)
+        (unfinished,) = Path(dirs[1]).glob("*.tmp")
+        unfinished.unlink()
+        second.may_end.set()
+        wait_until(lambda: not store.failures)
+    assert names(dirs) == ["a"]
+
+
+def test_a_disk_with_an_error_is_not_used_again(dirs: list[str]) -> None:
+    """Only an open uses it again, after somebody has looked at it."""
+    with EmbeddedStore(dirs, SETTINGS) as store, store.connect() as session:
+        with FaultyFiles(dirs[0], EIO, 1):
+            session.create("/a")
+        before = Path(dirs[0], JOURNAL_NAME).read_bytes()
+        with store._writing:
+            for _ in range(3):
+                store._copies.take_in()
+        assert list(store.failures) == [dirs[0]]
+        assert Path(dirs[0], JOURNAL_NAME).read_bytes() == before
+    assert names(dirs) == ["a"]
+
+
+def test_changes_do_not_wait_for_a_copy_that_catches_up(
+    dirs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its disk hangs again: it is still left out, and a close does not wait for ever."""
+    with EmbeddedStore(dirs, IMPATIENT) as store, store.connect() as session:
+        first = Hang(dirs[1], monkeypatch)
+        session.create("/a")
+        second = Hang(dirs[1], monkeypatch, "sync_file")
+        first.may_end.set()
+        assert second.hangs.wait(SECONDS_MAX)
+        for number in range(20):
+            session.create(f"/{number}")
+        assert list(store.failures) == [dirs[1]]
+        second.may_end.set()
+        wait_until(lambda: not store.failures)
+        assert len(session.children("/")) == 21
+    assert len(names(dirs)) == 21
+
+
+def test_a_copy_that_is_too_far_behind_is_begun_again(
+    dirs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So the changes that wait for its disk do not fill the memory."""
+    monkeypatch.setattr(late_copies, "CALLS_MAX", 5)
+    with EmbeddedStore(dirs, IMPATIENT) as store, store.connect() as session:
+        first = Hang(dirs[1], monkeypatch)
+        session.create("/a")
+        second = Hang(dirs[1], monkeypatch, "sync_file")
+        first.may_end.set()
+        assert second.hangs.wait(SECONDS_MAX)
+        for number in range(20):
+            session.create(f"/{number}")
+        late = store._copies._late
+        wait_until(lambda: not late._late)
+        second.may_end.set()
+        wait_until(lambda: not store.failures)
+    assert len(names(dirs)) == 21
+
+
+def test_a_log_dir_that_its_owner_takes_again_is_used_again(dirs: list[str]) -> None:
+    """While the owner has released it, nothing is written there."""
+    with LogStore.open(dirs, admin_socket=False) as owner, EmbeddedStore(dirs, SETTINGS) as store:
+        session = store.connect()
+        owner.take_offline(dirs[1])
+        before = Path(dirs[1], JOURNAL_NAME).read_bytes()
+        session.create("/while")
+        assert isinstance(store.failures[dirs[1]], LetGoError)
+        assert Path(dirs[1], JOURNAL_NAME).read_bytes() == before
+        owner.reopen_dir(dirs[1])
+        wait_until(lambda: not store.failures)
+    Path(dirs[0], JOURNAL_NAME).unlink()
+    with EmbeddedStore(dirs, accept_incomplete=True) as store, store.connect() as session:
+        assert session.children("/") == ["while"]
