@@ -9,6 +9,7 @@ import os
 import random
 import threading
 import time
+from functools import partial
 
 import pytest
 
@@ -114,7 +115,7 @@ def test_nothing_acknowledged_is_lost(seed: int) -> None:
             for producer in producers:
                 producer.stop()
         for number in range(PARTITIONS):
-            wait_until(lambda one=number: set(state_of(members, one).isr) == {1, 2, 3})  # type: ignore[misc]
+            wait_until(partial(is_full, members, number))
             members.produce("orders", b"last", number=number)
         for producer in producers:
             assert producer.acknowledged
@@ -122,6 +123,11 @@ def test_nothing_acknowledged_is_lost(seed: int) -> None:
                 check(member, producer)
         assert all(state_of(members, one).unclean_epoch == -1 for one in range(PARTITIONS))
         assert not [alarm for member in members.members.values() for alarm in member.member.alarms]
+
+
+def is_full(members: Members, number: int) -> bool:
+    """Tell whether all replicas of a partition are in sync."""
+    return set(state_of(members, number).isr) == {1, 2, 3}
 
 
 def check(member: Member, producer: Producer) -> None:
