@@ -3,7 +3,7 @@
     {"version":1,"leader":2,"leader_epoch":7,"controller_epoch":3,"isr":[2,3],
      "isr_epochs":{"2":90,"3":41},"elr":{},"suspects":[],"leader_registration_epoch":90,
      "replicas":[1,2,3],"target":null,"min":2,"unclean_epoch":-1,"flushes":false,
-     "unclean_allowed":false,"lease_kept":false,"removed":[]}
+     "unclean_allowed":false,"lease_kept":false,"removed":[],"original":null}
 
 The first five keys are Kafka's. Kafka's own tools ignore the others. The znode's version is not in
 the JSON: it counts the writes of the state, and each write names the version that it replaces.
@@ -39,6 +39,8 @@ class State(NamedTuple):
         flushes: whether only flushed records count (`flush.before.ack`).
         is_unclean_allowed: whether the topic may elect a leader that lost records.
         is_lease_kept: whether the last leader has heard of that, and so stops with its lease.
+        original: the replicas before the reassignment that is under way; None if there is none, or
+            if it was cancelled.
         removed: brokers that may still have a replica, which a reassignment has removed.
     """
 
@@ -57,6 +59,7 @@ class State(NamedTuple):
     is_unclean_allowed: bool = False
     is_lease_kept: bool = False
     removed: frozenset[int] = frozenset()
+    original: tuple[int, ...] | None = None
 
 
 def fault_of(state: State) -> str:
@@ -82,9 +85,16 @@ def fault_of(state: State) -> str:
         if not holds:
             return fault
     if state.target is None:
-        return ""
-    is_target = state.target and set(state.target) <= replicas
-    return "" if is_target and len(set(state.target)) == len(state.target) else "a bad target"
+        return "" if state.original is None else "original replicas without a target"
+    if not _are_some(state.target, replicas):
+        return "a bad target"
+    is_known = state.original is None or _are_some(state.original, replicas)
+    return "" if is_known else "bad original replicas"
+
+
+def _are_some(brokers: tuple[int, ...], replicas: set[int]) -> bool:
+    """Check that a list names replicas, each of them once."""
+    return bool(brokers) and set(brokers) <= replicas and len(set(brokers)) == len(brokers)
 
 
 def encode_state(state: State) -> bytes:
@@ -107,6 +117,7 @@ def encode_state(state: State) -> bytes:
         "unclean_allowed": state.is_unclean_allowed,
         "lease_kept": state.is_lease_kept,
         "removed": sorted(state.removed),
+        "original": None if state.original is None else list(state.original),
     }
     return json.dumps(document, separators=(",", ":")).encode()
 
@@ -140,6 +151,7 @@ def parse_state(data: bytes | None, path: str) -> State:
         is_unclean_allowed=document.flag("unclean_allowed"),
         is_lease_kept=document.flag("lease_kept"),
         removed=frozenset(document.brokers("removed")),
+        original=None if document.get("original") is None else document.brokers("original"),
     )
     if fault := fault_of(state):
         raise document.error(fault)

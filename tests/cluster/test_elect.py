@@ -249,7 +249,7 @@ def test_the_state_says_when_the_leader_knows_that_its_lease_matters() -> None:
     assert decided(kept, registered()).state == STATE
 
 
-MOVING = STATE._replace(replicas=(1, 2, 3, 4), target=(2, 3, 4))
+MOVING = STATE._replace(replicas=(1, 2, 3, 4), target=(2, 3, 4), original=(1, 2, 3))
 
 
 def test_a_reassignment_ends_when_all_are_in_sync() -> None:
@@ -281,8 +281,27 @@ def test_a_reassignment_waits_for_replicas_that_are_away(broker: str) -> None:
 
 def test_a_reassignment_needs_min_members() -> None:
     """A target smaller than min cannot end."""
-    state = STATE._replace(target=(2,))
+    state = STATE._replace(target=(2,), original=(1, 2, 3))
     assert decided(state, registered()).state == state
+
+
+@pytest.mark.parametrize(
+    ("isr", "min_isr", "is_over"),
+    [
+        ({1: 10, 2: 20, 4: 40}, 2, True),
+        ({1: 10, 4: 40}, 2, False),
+        ({1: 10, 2: 20, 3: 30, 4: 40}, 4, True),
+        ({1: 10, 2: 20, 4: 40}, 4, False),
+    ],
+)
+def test_a_cancelled_reassignment_goes_back(
+    isr: dict[int, int], min_isr: int, is_over: bool
+) -> None:
+    """With min original replicas in the ISR, or with all of them if there are fewer (P18)."""
+    back = MOVING._replace(target=(1, 2, 3), original=None, isr=isr, min_isr=min_isr)
+    state = decided(back, registered(b4=40), min_isr=min_isr).state
+    assert (state.target is None) is is_over
+    assert state.replicas == ((1, 2, 3) if is_over else (1, 2, 3, 4))
 
 
 def proposed(isr: dict[int, int], **changes: Any) -> State | None:

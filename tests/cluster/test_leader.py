@@ -9,9 +9,11 @@ import pytest
 from cluster.pure.exchange import (
     Acknowledge,
     AnswerFetch,
+    AppendAsLeader,
     Appended,
     Flush,
     Flushed,
+    GaveUp,
     Lagged,
     Produced,
     ProduceError,
@@ -161,6 +163,17 @@ def test_a_diverging_follower_gets_the_end_of_its_epoch() -> None:
     assert effect.request.diverging == (2, 3)
 
 
+def test_regression_a_follower_may_have_records_whose_append_has_not_ended() -> None:
+    """A late answer that it diverges would cut what is replicated meanwhile (P25)."""
+    replica = leading()
+    handle(replica, Produced("next", 1), 0)
+    assert fetch(replica, 2, 5) == []
+    (effect,) = fetch(replica, 2, 4, last_epoch=2)
+    assert effect.request.diverging == (2, 3)
+    handle(replica, Appended(replica.log_life, ((4, 5),), None, 5, 4), 0)
+    assert isinstance(fetch(replica, 2, 5)[-1], AnswerFetch)
+
+
 def test_a_duplicate_waits_like_its_original() -> None:
     """That the leader has a record does not mean that it is replicated (P20)."""
     replica = leading()
@@ -169,6 +182,34 @@ def test_a_duplicate_waits_like_its_original() -> None:
     assert handle(replica, Appended(replica.log_life, (), "again", 4, 4), 0) == [
         Acknowledge("again", 4)
     ]
+
+
+def test_the_number_of_waiting_produces_is_bounded() -> None:
+    """Without a controller the ISR does not shrink; what is refused was not appended (P20)."""
+    replica = leading()
+    replica.waiting_max = 3
+    assert len(replica.waiting) == 1
+    for waiter in ("second", "third"):
+        (append,) = handle(replica, Produced(waiter, -1), 0)
+        assert isinstance(append, AppendAsLeader)
+    refused = [Refuse("fourth", ProduceError.NOT_ENOUGH_REPLICAS)]
+    assert handle(replica, Produced("fourth", -1), 0) == refused
+    handle(replica, Appended(replica.log_life, ((4, 5),), "second", 5, 4), 0)
+    assert handle(replica, Produced("fourth", -1), 0) == refused
+    assert len(handle(replica, Produced("any", 1), 0)) == 1
+    handle(replica, Appended(replica.log_life, ((4, 6),), "third", 6, 4), 0)
+    handle(replica, Appended(replica.log_life, ((4, 7),), None, 7, 4), 0)
+    fetch(replica, 2, 7)
+    assert len(handle(replica, Produced("fourth", -1), 0)) == 1
+
+
+def test_a_produce_gives_up() -> None:
+    """The error does not claim that nothing was written; it is not acknowledged later (P20)."""
+    replica = leading()
+    timed_out = [Refuse("client", ProduceError.TIMED_OUT)]
+    assert handle(replica, GaveUp("client"), 0) == timed_out
+    assert handle(replica, GaveUp("client"), 0) == []
+    assert Acknowledge("client", 4) not in fetch(replica, 2, 4)
 
 
 def test_only_flushed_records_count_if_the_topic_flushes() -> None:

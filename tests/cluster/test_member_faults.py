@@ -9,6 +9,7 @@ import os
 import random
 import threading
 import time
+from functools import partial
 
 import pytest
 
@@ -97,10 +98,6 @@ def state_of(members: Members, number: int) -> State:
     return parse_state(members.admin.get(path).data, path)
 
 
-def is_in_sync(members: Members, number: int) -> bool:
-    return set(state_of(members, number).isr) == {1, 2, 3}
-
-
 @pytest.mark.parametrize("seed", [1, 2])
 def test_nothing_acknowledged_is_lost(seed: int) -> None:
     """Every replica has every acknowledged record at its offset, after all faults have ended."""
@@ -118,7 +115,7 @@ def test_nothing_acknowledged_is_lost(seed: int) -> None:
             for producer in producers:
                 producer.stop()
         for number in range(PARTITIONS):
-            wait_until(lambda one=number: is_in_sync(members, one))  # type: ignore[misc]
+            wait_until(partial(is_full, members, number))
             members.produce("orders", b"last", number=number)
         for producer in producers:
             assert producer.acknowledged
@@ -126,6 +123,11 @@ def test_nothing_acknowledged_is_lost(seed: int) -> None:
                 check(member, producer)
         assert all(state_of(members, one).unclean_epoch == -1 for one in range(PARTITIONS))
         assert not [alarm for member in members.members.values() for alarm in member.member.alarms]
+
+
+def is_full(members: Members, number: int) -> bool:
+    """Tell whether all replicas of a partition are in sync."""
+    return set(state_of(members, number).isr) == {1, 2, 3}
 
 
 def check(member: Member, producer: Producer) -> None:

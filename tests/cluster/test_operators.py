@@ -110,3 +110,18 @@ def test_regression_a_bad_min_in_the_settings_is_not_used(min_isr: int) -> None:
     assert controller.handle(read, 0) == [ce.Reject(read, reason)]
     assert controller.entries[KEY].config == ce.TopicConfig(2, flushes=True)
     assert not [one for one in controller.handle(ce.Look(KEY), 0) if type(one) is ce.WriteState]
+
+
+def test_a_reassignment_is_cancelled_once() -> None:
+    """The target becomes what was there before; without a reassignment there is a reason (P18)."""
+    controller = controller_of(1, 2, 3, 4)
+    cancel = ce.CancelReassignment(KEY)
+    assert controller.handle(cancel, 0) == [ce.Reject(cancel, "no reassignment is under way")]
+    (write,) = controller.handle(ce.Reassign(KEY, (2, 3, 4)), 0)
+    assert write.state.original == (1, 2, 3)
+    controller.handle(ce.Written(KEY, write.number, 8), 0)
+    (write,) = controller.handle(cancel, 0)
+    assert (write.state.target, write.state.original) == ((1, 2, 3), None)
+    controller.handle(ce.Written(KEY, write.number, 9), 0)
+    rejected = ce.Reject(cancel, "the reassignment is cancelled already")
+    assert controller.handle(cancel, 0) == [rejected]

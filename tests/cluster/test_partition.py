@@ -342,6 +342,16 @@ def test_a_flush_of_an_older_copy_does_not_count(change: str) -> None:
     assert replica.log.flushed == 2
 
 
+def test_regression_a_copy_may_have_records_whose_append_has_not_ended() -> None:
+    """They count when their append ends, although the copy is flushed (P25)."""
+    replica = replica_of(flushed=1)
+    state = STATE._replace(flushes=True, isr={1: 10}, min_isr=1)
+    handle(replica, order(state=state), 0)
+    handle(replica, Produced("client", -1), 0)
+    handle(replica, Moved("b", 4), 0)
+    assert (replica.log.flushed, replica.log.end) == (3, 3)
+
+
 def test_a_leader_flushes_the_copy_that_it_moved_to() -> None:
     """The flush of the old copy does not count for it (P24)."""
     replica = replica_of(flushed=1)

@@ -18,7 +18,7 @@ GOOD: dict[str, Any] = {
     "isr_epochs": {"2": 90, "3": 41}, "elr": {}, "suspects": [], "leader_registration_epoch": 90,
     "replicas": [1, 2, 3], "target": None, "min": 2, "unclean_epoch": -1,
     "flushes": False, "unclean_allowed": False, "lease_kept": False,
-    "removed": [],
+    "removed": [], "original": None,
 }  # fmt: skip
 STATE = State(2, 7, 3, {2: 90, 3: 41}, {}, frozenset(), 90, (1, 2, 3), None, 2)
 
@@ -66,6 +66,8 @@ def test_unknown_keys_are_ignored() -> None:
         ({"target": []}, "a bad target"),
         ({"min": 0}, "min is 0"),
         ({"flushes": 1}, "flushes is 1, neither true nor false"),
+        ({"original": [1]}, "original replicas without a target"),
+        ({"target": [1], "original": [4]}, "bad original replicas"),
         ({"removed": [3]}, "a removed broker has a replica"),
         ({"lease_kept": True}, "a lease without its setting"),
         ({"unclean_epoch": 8}, "unclean_epoch is after leader_epoch"),

@@ -57,6 +57,8 @@ def states(draw: Any) -> State:
         draw(st.sampled_from([-1, 0, leader_epoch])), draw(st.booleans()),
         *draw(st.sampled_from([(False, False), (True, False), (True, True)])),
     )  # fmt: skip
+    if state.target is not None and draw(st.booleans()):
+        state = state._replace(original=tuple(replicas))
     state = state._replace(removed=frozenset(draw(st.lists(st.integers(10, 12)))))
     assert not fault_of(state)
     return state

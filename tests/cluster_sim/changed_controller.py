@@ -181,6 +181,7 @@ def keep_epoch(state: State, *, flushes: bool) -> State:
 
 FLUSH_SAME_EPOCH = [(elect, "change_flushes", keep_epoch)]
 ANY_SETTINGS = [(Entry, "use", lambda self, config: setattr(self, "config", config))]
+BACK_TOO_EARLY = [(elect, "enough_to_go_back", lambda state: 1)]
 STOP_ONCE: list[Any] = [(elect, "still_removed", lambda state, known: frozenset())]
 DELETE_ONCE: list[Any] = [(Deletions, "requests", lambda self, seen: [])]
 DELETION_FORGOTTEN = [(Deletions, "read", lambda self, deletions: None)]

@@ -233,6 +233,7 @@ _whole_since = Host.whole_since
 MOVED_IS_LOSSY = [(Host, "whole_since", since_of_dir)]
 APPEND_OF_ANY_LOG = [(Replica, "is_of_this_life", lambda self, log: True)]
 FLUSH_OF_ANY_LOG = [(Replica, "is_of_this_copy", Replica.is_of_this_life)]
+DIVERGE_WHILE_APPENDING = [(leader, "is_end_known", lambda replica, epoch: True)]
 FETCH_WHILE_APPENDING = [(follower, "is_appending", lambda replica: False)]
 
 READ_OF_ANY_LOG = [(follower, "epoch_bound", lambda replica: 1 << 31)]

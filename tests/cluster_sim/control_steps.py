@@ -236,6 +236,16 @@ class ControlSteps(StepsBase):
         if (controller := self._current()) is not None:
             self.world.tell(controller, ce.Reassign(self.world.parts[part].key, target))
 
+    def find_cancel(self) -> Iterator[Step]:
+        if self._current() is not None:
+            for part in self.world.parts:
+                if part.state.original is not None:
+                    yield (part.number,)
+
+    def do_cancel(self, part: int) -> None:
+        if (controller := self._current()) is not None:
+            self.world.tell(controller, ce.CancelReassignment(self.world.parts[part].key))
+
     def find_recreate(self) -> Iterator[Step]:
         if self._current() is not None:
             yield from ((part.number,) for part in self.world.parts)

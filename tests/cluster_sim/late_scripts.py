@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cluster.requests import AlterPartition, FetchAnswer, FollowerFetch, LeaderAndIsr
-from cluster_sim.scene import ROLES, Scene, end_of, fetch, join, need
+from cluster_sim.scene import ROLES, Scene, end_of, fetch, join, need, shrink_to
 
 
 def replace_leader(scene: Scene, old: int, new: int) -> None:
@@ -96,3 +96,18 @@ def a_late_read(scene: Scene) -> None:
         fetch(scene, m, 1)
         scene.hand(AlterPartition, LeaderAndIsr)
     end_of(scene, 3, 1)
+
+
+def a_fetch_beyond_the_known_end(scene: Scene) -> None:
+    """A follower has a record whose append has not ended at the leader: it does not diverge."""
+    shrink_to(scene, 1, 3)
+    scene.do("tardy")
+    scene.do("lonely", 0, 1)
+    fetch(scene, 3, 1)
+    scene.do("fetch", 0, 3)
+    scene.hand(FollowerFetch)
+    late = scene.take(FetchAnswer)
+    scene.do("finish", 1)
+    fetch(scene, 3)
+    need(scene.world.brokers[3].high_watermark(0) == 2, "the record should be replicated")
+    scene.bring(late)

@@ -194,6 +194,11 @@ _ALL = (
         r.FETCH_WHILE_APPENDING,
     ),
     Mutant(
+        "diverge_while_appending",
+        "a leader answers where its log ends before its append has ended",
+        r.DIVERGE_WHILE_APPENDING,
+    ),
+    Mutant(
         "read_of_any_log",
         "a follower appends records of a later epoch than its leader's",
         r.READ_OF_ANY_LOG,
@@ -211,6 +216,12 @@ _ALL = (
         c.DELETION_FORGOTTEN,
     ),
     Mutant("any_settings", "a late read brings older settings back", c.ANY_SETTINGS),
+    Mutant(
+        "back_too_early",
+        "a cancelled reassignment ends with one original replica in sync",
+        c.BACK_TOO_EARLY,
+        brokers=4,
+    ),
     Mutant("no_elr", "members that leave an ISR below min are forgotten", c.NO_ELR),
 )
 

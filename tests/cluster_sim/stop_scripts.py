@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from cluster.pure import control_exchange as ce
-from cluster.requests import StopReplica
-from cluster_sim.scene import Scene, need
+from cluster.requests import AlterPartition, LeaderAndIsr, StopReplica
+from cluster_sim.scene import Scene, fetch, need
 
 
 def a_lost_stop(scene: Scene) -> None:
@@ -57,3 +57,34 @@ def a_topic_again_while_a_broker_is_down(scene: Scene) -> None:
     scene.do("start", 2)
     scene.decide()
     need(broker.stored[0].topic == scene.part.topic, "P6 2 takes the old log for the new one")
+
+
+def a_cancelled_reassignment(scene: Scene) -> None:
+    """A record is on broker 1 and on the added one; the reassignment goes back (P18)."""
+    scene.do("reassign", 0, (1, 4))
+    while 4 not in scene.part.state.isr:
+        fetch(scene, 4, 1)
+        scene.do("decide", 0, 0)
+        scene.hand(AlterPartition, LeaderAndIsr)
+    for m in (2, 3):
+        scene.do("shrink", 0, 1, m)
+        scene.hand(AlterPartition, LeaderAndIsr)
+    record = scene.produce(1)
+    fetch(scene, 4)
+    need(scene.is_acked(record), "the record should be acknowledged")
+    scene.do("cancel", 0)
+    scene.decide()
+    scene.do("crash", 1)
+    scene.do("wipe", 1, "a")
+
+
+def a_min_above_the_number_of_replicas(scene: Scene) -> None:
+    """A reassignment cannot end, because min was raised; it is cancelled, and ends (P18)."""
+    scene.do("reassign", 0, (1, 2, 4))
+    scene.do("minimum", 4)
+    scene.turn(6)
+    need(scene.part.state.target is not None, "the reassignment should not have ended")
+    scene.do("cancel", 0)
+    scene.turn(6)
+    need(scene.part.state.replicas == (1, 2, 3), "L the reassignment should have gone back")
+    scene.do("minimum", 2)

@@ -16,8 +16,8 @@ class TopicConfig(NamedTuple):
     """The settings of a topic that elections and roles depend on.
 
     Attributes:
-        version: the zxid at which the settings were written last; 0 if they never were. A late read
-            of older settings is recognised by it.
+        version: the zxid at which the settings were written last; 0 if they never were. A read
+            with a smaller one is late.
     """
 
     min_isr: int
@@ -109,6 +109,12 @@ class Reassign(NamedTuple):
     target: tuple[int, ...]
 
 
+class CancelReassignment(NamedTuple):
+    """Event: an operator wants the replicas back that there were before a reassignment."""
+
+    key: PartitionKey
+
+
 class ElectUncleanly(NamedTuple):
     """Event: an operator, or the topic's settings, accept the loss of records.
 
@@ -177,7 +183,7 @@ class Reject(NamedTuple):
     For a StateRead it means that the settings have a bad min: the state's own min is used.
     """
 
-    event: Reassign | CreateTopic | StateRead
+    event: Reassign | CancelReassignment | CreateTopic | StateRead
     reason: str
 
 

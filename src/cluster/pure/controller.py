@@ -16,6 +16,7 @@ from typing import Any
 from cluster.pure import deletions, elect, operators, unclean
 from cluster.pure.control_exchange import (
     AskAll,
+    CancelReassignment,
     ConnectionAccepted,
     ConnectionRefused,
     CreateTopic,
@@ -115,7 +116,7 @@ class Controller:
             case AskAll(key):
                 if (entry := self.entries.get(key)) is not None:
                     self._ask(key, entry.state.replicas)
-            case Reassign():
+            case Reassign() | CancelReassignment():
                 self._reassign(event)
             case ElectUncleanly():
                 self._elect_uncleanly(event)
@@ -344,19 +345,23 @@ class Controller:
         else:
             self._write(key, PendingWrite(state, (asked.leader,), ""))
 
-    def _reassign(self, event: Reassign) -> None:
-        key, target = event
-        entry = self.entry_of(key)
+    def _reassign(self, event: Reassign | CancelReassignment) -> None:
+        entry = self.entry_of(event.key)
         if entry is None:
-            reason = "the partition is not known, or a write of its state is under way"
-            self.effects.append(Reject(event, reason))
-            return
-        fault = operators.fault_of_target(entry.state, entry.config, self.registrations, target)
-        if fault:
+            fault = "the partition is not known, or a write of its state is under way"
+        elif isinstance(event, Reassign):
+            registered, target = self.registrations, event.target
+            fault = operators.fault_of_target(entry.state, entry.config, registered, target)
+        else:
+            fault = operators.fault_of_cancellation(entry.state)
+        if entry is None or fault:
             self.effects.append(Reject(event, fault))
             return
-        state = operators.reassigned(entry.state, target)
-        self._write(key, PendingWrite(state, state.replicas, ""))
+        if isinstance(event, Reassign):
+            state = operators.reassigned(entry.state, event.target)
+        else:
+            state = operators.cancelled(entry.state)
+        self._write(event.key, PendingWrite(state, state.replicas, ""))
 
     def _elect_uncleanly(self, event: ElectUncleanly) -> None:
         key, is_forced = event

@@ -303,6 +303,7 @@ def complete(state: State, known: Known) -> State | None:
         suspects=state.suspects & set(state.target),
         replicas=state.target,
         target=None,
+        original=None,
         removed=state.removed | frozenset(state.replicas) - set(state.target),
     )
 
@@ -311,7 +312,17 @@ def remaining_isr(state: State, known: Known) -> dict[int, int] | None:
     """Give the ISR that remains after a reassignment; None if it cannot end yet."""
     target = state.target or ()
     isr = {m: a for m, a in state.isr.items() if m in target}
+    if state.original is None:
+        return isr if len(isr) >= enough_to_go_back(state) else None
     return isr if len(isr) == len(target) and len(isr) >= state.min_isr else None
+
+
+def enough_to_go_back(state: State) -> int:
+    """Give how many original replicas must be in the ISR at the end of a cancelled reassignment.
+
+    Perhaps one of them is away, or min is larger than their number.
+    """
+    return min(state.min_isr, len(state.target or ()))
 
 
 def change_isr(state: State, known: Known, asked: AlterPartition) -> State | None:

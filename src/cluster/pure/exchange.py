@@ -120,6 +120,12 @@ class Appended(NamedTuple):
     leader_epoch: int = 0
 
 
+class GaveUp(NamedTuple):
+    """Event: a produce that waits for all replicas has waited for as long as its client wants."""
+
+    waiter: Waiter
+
+
 class AppendedAsFollower(NamedTuple):
     """Event: records that the leader sent were appended, or the append failed.
 

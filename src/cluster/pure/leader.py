@@ -14,6 +14,7 @@ from cluster.pure.exchange import (
     Refuse,
     SendToBroker,
     SendToController,
+    Waiter,
 )
 from cluster.pure.flushing import flush
 from cluster.pure.replica import RETRY_SECONDS, Follower, Replica, Role
@@ -90,6 +91,8 @@ def on_fetch(replica: Replica, fetch: FollowerFetch, now: float) -> None:
         return
     diverging = divergence(replica, fetch)
     if diverging is not None:
+        if not is_end_known(replica, fetch.last_epoch):
+            return
         answer = FetchAnswer(fetch, replica.high_watermark, None, diverging)
         replica.emit(SendToBroker(fetch.follower, answer))
         return
@@ -97,6 +100,14 @@ def on_fetch(replica: Replica, fetch: FollowerFetch, now: float) -> None:
     advance(replica)
     expand(replica, fetch.follower, now)
     replica.emit(AnswerFetch(fetch, replica.high_watermark))
+
+
+def is_end_known(replica: Replica, epoch: int) -> bool:
+    """Check that no append is under way which may extend an epoch (P25).
+
+    A follower may have read records of that append already. Its log does not diverge.
+    """
+    return not replica.appending or epoch < replica.log.last_epoch
 
 
 def divergence(replica: Replica, fetch: FollowerFetch) -> tuple[int, int] | None:
@@ -205,12 +216,27 @@ def on_produce(replica: Replica, produce: Produced) -> None:
     """Let a client's records be appended, or refuse them (P20)."""
     if replica.role is not Role.LEADER:
         replica.emit(Refuse(produce.waiter, ProduceError.NOT_LEADER))
-    elif produce.acks == ACKS_ALL and not is_isr_large_enough(replica):
+    elif produce.acks == ACKS_ALL and not may_wait(replica):
         replica.emit(Refuse(produce.waiter, ProduceError.NOT_ENOUGH_REPLICAS))
     else:
         replica.appending += 1
         epoch, acks = replica.leader_epoch, produce.acks
         replica.emit(AppendAsLeader(replica.log_life, produce.waiter, epoch, acks))
+
+
+def may_wait(replica: Replica) -> bool:
+    """Check that a produce with acks=all may wait: the ISR has min members, and few others wait.
+
+    Without a controller a slow member stays in the ISR, and the high watermark stands still.
+    """
+    is_crowded = len(replica.waiting) + replica.appending >= replica.waiting_max
+    return is_isr_large_enough(replica) and not is_crowded
+
+
+def on_give_up(replica: Replica, waiter: Waiter) -> None:
+    """Let a produce wait no more; its records may still be replicated."""
+    if replica.waiting.pop(waiter, None) is not None:
+        replica.emit(Refuse(waiter, ProduceError.TIMED_OUT))
 
 
 def on_append(replica: Replica, appended: Appended) -> None:

@@ -52,6 +52,13 @@ def fault_of_target(
     return "" if len(target) >= smallest else f"there are fewer replicas than min, {smallest}"
 
 
+def fault_of_cancellation(state: State) -> str:
+    """Check that there is a reassignment which was not cancelled yet."""
+    if state.target is None:
+        return "no reassignment is under way"
+    return "the reassignment is cancelled already" if state.original is None else ""
+
+
 def first_state(
     event: CreateTopic, registered: Mapping[int, Registration], controller_epoch: int
 ) -> State:
@@ -81,5 +88,13 @@ def reassigned(state: State, target: tuple[int, ...]) -> State:
     """Give the state in which a reassignment begins: old and new replicas together (P18)."""
     replicas = tuple(dict.fromkeys((*state.replicas, *target)))
     return state._replace(
-        replicas=replicas, target=target, removed=state.removed.difference(target)
+        replicas=replicas,
+        target=target,
+        original=state.replicas,
+        removed=state.removed.difference(target),
     )
+
+
+def cancelled(state: State) -> State:
+    """Give the state in which a reassignment goes back to the original replicas (P18)."""
+    return state._replace(target=state.original, original=None)

@@ -27,6 +27,7 @@ from cluster.pure.exchange import (
     CreateReplica,
     FetchDue,
     Flushed,
+    GaveUp,
     Lagged,
     LeaseEnded,
     LeaseRenewed,
@@ -96,6 +97,8 @@ def _on_rare(replica: Replica, event: Any) -> None:
             replica.end_role()
             replica.begin_life()
             replica.answer(is_offline=True)
+        case GaveUp(waiter):
+            leader.on_give_up(replica, waiter)
         case LeaseEnded():
             on_lease_end(replica)
         case LeaseRenewed():
@@ -342,7 +345,7 @@ def _move(replica: Replica, dir_id: str, flushed: int) -> None:
     assert is_counted or not replica.counts_flushed, "the copy lacks flushed records"
     numbers = moved_since(replica), replica.host.dirs[dir_id].whole_since
     replica.dir_id = dir_id
-    replica.log.flushed = flushed
+    replica.log.flushed = min(flushed, replica.log.end)
     replica.copy += 1
     if numbers != (replica.own_since, replica.placed_since):
         replica.own_since, replica.placed_since = numbers

@@ -27,6 +27,7 @@ from cluster.state import State
 
 LAG_SECONDS_MAX = 30.0  # replica.lag.time.max.ms
 RETRY_SECONDS = 1.0
+WAITING_MAX = 1000  # produces of one partition that wait, or whose append has not ended
 
 
 class Role(enum.Enum):
@@ -73,6 +74,7 @@ class Replica:
         has_lease: whether the broker's session lives for certain.
         is_suspended: whether this leader has no role only because its lease has ended.
         proposed: the members of all ISRs that this leader proposed on this version.
+        waiting_max: with so large a number of waiting produces, further ones are refused.
         waiting: the produces that wait for the high watermark: end offset and leader epoch.
     """
 
@@ -80,6 +82,7 @@ class Replica:
         self.host = host
         self.partition = partition
         self.lag_seconds_max = lag_seconds_max
+        self.waiting_max = WAITING_MAX
         self.effects: list[Any] = []
         self.topic: TopicIdentity = NO_TOPIC
         self.dir_id = next(iter(host.dirs))

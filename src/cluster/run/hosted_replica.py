@@ -28,15 +28,12 @@ from cluster.requests import (
     StopAnswer,
     StopReplica,
 )
+from cluster.run import replica_facts
 from cluster.run.log_spans import spans_of
-from cluster.wire.topic_ids import bytes_of, text_of
+from cluster.wire.topic_ids import bytes_of
 from logstore import AppendInfo, Log, LogConfig, LogStore, LogStoreError, UnknownPartitionError
 
 LOG = logging.getLogger("cluster")
-# Facts of a log.
-OWN_SINCE, CREATED = "cluster.own_since", "cluster.topic_created"
-COUNTS_FLUSHED, PLACED_SINCE = "cluster.counts_flushed", "cluster.placed_since"
-ADOPTED = "cluster.topic_id"  # of a log that had no topic id
 ACKS_ALL = -1
 
 
@@ -273,11 +270,9 @@ class HostedReplica:
             case x.CreateReplica(topic, dir_id, own_since):
                 self._create(topic, dir_id, own_since)
             case x.WriteOwnSince():
-                names = OWN_SINCE, COUNTS_FLUSHED, PLACED_SINCE
-                self._open_log().facts.update(zip(names, effect, strict=True))
+                replica_facts.write_own_since(self._open_log(), effect)
             case x.WriteTopic(topic):
-                facts = {ADOPTED: topic.topic_id, CREATED: topic.created}
-                self._open_log().facts.update(facts)
+                replica_facts.write_topic(self._open_log(), topic)
             case x.RemoveReplica():
                 self._delete()
             case _:
@@ -341,8 +336,7 @@ class HostedReplica:
             is_new=True,
             topic_id=bytes_of(topic.topic_id),
         )
-        log.facts[OWN_SINCE] = own_since
-        log.facts[CREATED] = topic.created
+        replica_facts.write_creation(log, topic, own_since)
         log.advance_high_watermark(log.log_start_offset)
         self._log = log
 
@@ -376,26 +370,19 @@ class HostedReplica:
     def _opened(self, log: Log) -> x.Opened:
         """Describe the log as it is; from now on, its high watermark is the rules' one."""
         log.advance_high_watermark(log.high_watermark)
-        spans, facts = spans_of(log), log.facts
+        spans, known = spans_of(log), replica_facts.own_since_of(log)
         return x.Opened(
             log.log_dir,
-            TopicIdentity(
-                text_of(log.topic_id) or str(facts.get(ADOPTED, "")), _number(facts.get(CREATED))
-            ),
+            replica_facts.topic_of(log),
             exists=True,
             spans=spans,
             flushed=min(log.recovery_point, spans[-1][1] if spans else 0),
             high_watermark=log.high_watermark,
-            own_since=_number(facts.get(OWN_SINCE)),
+            own_since=known.own_since,
             is_incomplete=not _is_writable(log),
-            counts_flushed=facts.get(COUNTS_FLUSHED) is True,
-            placed_since=_number(facts.get(PLACED_SINCE)),
+            counts_flushed=known.counts_flushed,
+            placed_since=known.placed_since,
         )
-
-
-def _number(fact: object) -> int:
-    """Read a fact that is a number; 0 if there is none."""
-    return fact if isinstance(fact, int) else 0
 
 
 def _is_writable(log: Log) -> bool:

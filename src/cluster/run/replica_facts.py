@@ -1,0 +1,51 @@
+"""Keep the facts of a log that its replica's rules need: its topic, and since when it is whole.
+
+They are facts of the log (`logstore`), so a move of the replica keeps them.
+"""
+
+from __future__ import annotations
+
+from cluster.pure import exchange as x
+from cluster.registration import TopicIdentity
+from cluster.wire.topic_ids import text_of
+from logstore import Log
+
+OWN_SINCE, CREATED = "cluster.own_since", "cluster.topic_created"
+COUNTS_FLUSHED, PLACED_SINCE = "cluster.counts_flushed", "cluster.placed_since"
+ADOPTED = "cluster.topic_id"  # of a log that had no topic id
+
+
+def write_creation(log: Log, topic: TopicIdentity, own_since: int) -> None:
+    """Write the facts of a new log, before it has a record."""
+    log.facts.update({OWN_SINCE: own_since, CREATED: topic.created})
+
+
+def write_own_since(log: Log, effect: x.WriteOwnSince) -> None:
+    """Write since when the replica is whole."""
+    log.facts.update(zip((OWN_SINCE, COUNTS_FLUSHED, PLACED_SINCE), effect, strict=True))
+
+
+def write_topic(log: Log, topic: TopicIdentity) -> None:
+    """Write which topic a log without a topic id has been adopted by."""
+    log.facts.update({ADOPTED: topic.topic_id, CREATED: topic.created})
+
+
+def topic_of(log: Log) -> TopicIdentity:
+    """Read which topic a log belongs to; the id is "" if it is not known."""
+    topic_id = text_of(log.topic_id) or str(log.facts.get(ADOPTED, ""))
+    return TopicIdentity(topic_id, _number(log.facts.get(CREATED)))
+
+
+def own_since_of(log: Log) -> x.WriteOwnSince:
+    """Read what `write_own_since` wrote."""
+    facts = log.facts
+    return x.WriteOwnSince(
+        _number(facts.get(OWN_SINCE)),
+        facts.get(COUNTS_FLUSHED) is True,
+        _number(facts.get(PLACED_SINCE)),
+    )
+
+
+def _number(fact: object) -> int:
+    """Read a fact that is a number; 0 if there is none."""
+    return fact if isinstance(fact, int) else 0
