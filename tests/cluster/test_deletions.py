@@ -36,6 +36,13 @@ def test_a_deletion_is_kept_before_the_first_request() -> None:
     assert effects == [ce.KeepDeletion(DELETION), stop(1), stop(3)]
 
 
+def test_regression_a_deletion_of_an_unknown_partition_is_rejected() -> None:
+    """Its read is late: otherwise its replicas would stay for ever."""
+    delete = ce.DeleteTopic(KEY)
+    rejected = ce.Reject(delete, "the partition is not known")
+    assert controller_of(1).handle(delete, 0) == [rejected]
+
+
 def test_brokers_are_asked_until_they_have_answered() -> None:
     """Also by the next controller; a broker that is away is asked when it is back (P23)."""
     controller = controller_of(1, 2)

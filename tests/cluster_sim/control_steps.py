@@ -257,6 +257,8 @@ class ControlSteps(StepsBase):
             return
         part = world.parts[number]
         world.read(controller, part)
+        if part.key not in controller.room.entries:  # the read is late
+            return
         replicas = part.state.target or part.state.replicas
         if controller.room.seen.keys() & set(replicas):  # a first ISR has a member
             world.tell(controller, ce.DeleteTopic(part.key))

@@ -183,7 +183,7 @@ class Reject(NamedTuple):
     For a StateRead it means that the settings have a bad min: the state's own min is used.
     """
 
-    event: Reassign | CancelReassignment | CreateTopic | StateRead
+    event: Reassign | CancelReassignment | CreateTopic | DeleteTopic | StateRead
     reason: str
 
 

@@ -377,7 +377,9 @@ class Controller:
     def _delete(self, key: PartitionKey) -> None:
         """Delete the replicas, and forget the topic before it may be created again (P2)."""
         entry = self._remove(key)
-        if entry is not None:
+        if entry is None:
+            self.effects.append(Reject(DeleteTopic(key), "the partition is not known"))
+        else:
             brokers = entry.state.removed.union(entry.state.replicas)
             deletion = Deletion(entry.topic, key[1], entry.version + 1, brokers)
             self.effects += self.deletions.begin(deletion)
