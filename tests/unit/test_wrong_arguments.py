@@ -131,7 +131,7 @@ CALLS = [
     Call("log", "end_offset_for_epoch", {}, {"epoch": "number negative huge"}),
     Call("log", "advance_high_watermark", {}, {"offset": "number huge"}),
     Call("log", "offset_for_timestamp", {}, {"timestamp": "number negative huge"}),
-    Call("log", "truncate_to", {}, {"offset": OFFSET, "keep_lost": FLAG}),
+    Call("log", "truncate_to", {"offset": 0}, {"offset": OFFSET, "keep_lost": FLAG}),
     Call("log", "delete_records_before", {}, {"offset": OFFSET}),
     Call("log", "verify", {}, {"progress": CALLBACK}),
     Call("log", "subscribe", {}, {"callback": "function"}),
