@@ -38,6 +38,7 @@ PARENTS = (
 )  # fmt: skip
 REGISTRATION_VERSION, TOPIC_VERSION, CONFIG_VERSION, DELETION_VERSION = 5, 3, 1, 1
 PARTITIONS_MAX = 1_000_000
+PARTITION_DIGITS_MAX = 7  # checked first: `int` refuses a very long text with another error
 
 
 def broker_path(broker: int) -> str:
@@ -182,19 +183,26 @@ def parse_topic(data: bytes | None, path: str, czxid: int) -> TopicNode:
     """
     document = ZnodeDocument(data, path)
     document.number("version", TOPIC_VERSION, ID_MAX)
-    topic_id = document.text("topic_id")
-    try:
-        bytes_of(topic_id)
-    except ValueError as error:
-        raise document.error(str(error)) from error
+    topic_id = _topic_id_in(document)
     partitions = {}
     for text, brokers in document.mapping("partitions").items():
-        if not (text.isascii() and text.isdigit() and int(text) < PARTITIONS_MAX):
+        is_short = text.isascii() and text.isdigit() and len(text) <= PARTITION_DIGITS_MAX
+        if not (is_short and int(text) < PARTITIONS_MAX):
             raise document.error(f"{text[:40]!r} is no partition")
         partitions[int(text)] = document.brokers_in(brokers, f"partition {text}")
         if not partitions[int(text)]:
             raise document.error(f"partition {text} has no replicas")
     return TopicNode(TopicIdentity(topic_id, czxid), dict(sorted(partitions.items())))
+
+
+def _topic_id_in(document: ZnodeDocument) -> str:
+    """Read the id of a topic, checked."""
+    topic_id = document.text("topic_id")
+    try:
+        bytes_of(topic_id)
+    except ValueError as error:
+        raise document.error(str(error)) from error
+    return topic_id
 
 
 def encode_config(settings: Mapping[str, str]) -> bytes:
@@ -244,11 +252,7 @@ def parse_deletion(data: bytes | None, path: str) -> NamedDeletion:
     """
     document = ZnodeDocument(data, path)
     document.number("version", DELETION_VERSION, ID_MAX)
-    topic_id = document.text("topic_id")
-    try:
-        bytes_of(topic_id)
-    except ValueError as error:
-        raise document.error(str(error)) from error
+    topic_id = _topic_id_in(document)
     return NamedDeletion(
         document.text("name"),
         Deletion(

@@ -206,7 +206,7 @@ def test_an_append_that_fails_after_its_write_is_counted(group: Group) -> None:
 
 
 def test_a_failed_disk_ends_the_role(group: Group) -> None:
-    """The controller hears that the replica is offline; the other brokers go on without it."""
+    """The controller hears that the replica is offline; the other brokers continue."""
     group.lead(1)
     group.produce(*values(4))
     group.replicate()
