@@ -1,7 +1,7 @@
 """Remember at which offset each leader epoch began (`leader-epoch-checkpoint`).
 
-Invariant: epochs and start offsets both increase strictly. The batches have the same epochs. So if
-the file is damaged or missing, it is rebuilt from the batches.
+Invariant: epochs and start offsets both increase strictly. The batches contain the same epochs as
+the file. So if the file is damaged or missing, it is rebuilt from the batches.
 
 The file also records to which log it belongs, and where the log starts. A new log start is first
 written into this file, and then into `partition.metadata`. So if `partition.metadata` has a later

@@ -55,10 +55,10 @@ def append_staged(log: Log, raw: bytes) -> None:
 
 
 def oldest_under_pressure(log: Log) -> int | None:
-    """Return the time, in ms, of the oldest segment, if `retention_pressure` lets it be dropped.
+    """Return the time, in ms, of the oldest segment, if the configuration lets a full disk drop it.
 
-    Return None if the configuration does not allow a drop, if only the active segment is left, or
-    if the oldest segment is not wholly below the high watermark.
+    Return None in three cases: the configuration does not allow a drop, only the active segment is
+    left, or the oldest segment is not wholly below the high watermark.
     """
     from logstore.log.removal import retention
 
@@ -257,8 +257,8 @@ def change_metadata(log: Log, change: Callable[[PartitionMetadata], dict[str, An
     """Replace fields of `partition.metadata` durably, under the log's flush lock.
 
     Args:
-        change: gets the old metadata, and returns the new values of fields. If it returns None,
-            nothing is written.
+        change: a function that gets the old metadata and returns the new values of fields. If this
+            function returns None, nothing is written.
 
     Raises:
         LogStoreError: the log does not serve, or its disk failed.
@@ -274,8 +274,8 @@ def set_config(log: Log, change: Callable[[LogConfig], LogConfig]) -> LogConfig:
     """Replace the configuration of a log durably, apply it, and return it.
 
     Args:
-        change: gets the old configuration, and returns the new one. It raises an error if the new
-            configuration is wrong.
+        change: a function that gets the old configuration and returns the new configuration. It
+            raises an error if the new configuration is wrong.
 
     Raises:
         LogStoreError: the log does not serve, or its disk failed. The old configuration stays in
@@ -333,9 +333,9 @@ def limited_metadata(log: Log) -> PartitionMetadata | None:
 def lift_recovery_point_limit(log: Log, limited: PartitionMetadata) -> None:
     """Remove the limit that a truncation set on the recovery point, after a later checkpoint.
 
-    The next change of `partition.metadata` removes the limit from the file. If the log's metadata
-    is not `limited` any more, the log may have been truncated again. So in that case the limit
-    stays until the next checkpoint.
+    The next change of `partition.metadata` removes the limit from the file. If the log does not
+    have the metadata `limited` any more, the log may have been truncated again, so the limit stays
+    until the next checkpoint.
     """
     with log._state.flush_lock, kept(log._state, "flush_lock"):
         if log._state.metadata is limited:

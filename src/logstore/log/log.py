@@ -80,7 +80,7 @@ class Log(ReplicatedLog, ReadableLog):
             value: None makes a tombstone.
             timestamp: ms since the epoch, or a datetime with a zone; now by default.
             headers: pairs of (name, value), or a mapping.
-            durable: return only once the record is on the disk. Durable appends of many threads
+            durable: return only after the record is on the disk. Durable appends of many threads
                 share their syncs.
 
         Raises:
@@ -190,9 +190,9 @@ class Log(ReplicatedLog, ReadableLog):
         """Call `callback` whenever the log changes, until the subscription is closed or dropped.
 
         Subscribe first, then look at `log_end_offset`, and then wait: in this order, no change is
-        missed. An event only says what to look at again, not how much has changed. The subscription
-        survives a move of the replica. The last event is `CLOSED`: after it, ask the store for the
-        log again.
+        missed. An event says what kind of change happened, but not how much has changed. The
+        subscription survives a move of the replica. The last event is `CLOSED`: after it, ask the
+        store for the log again.
 
         Args:
             callback: runs in the thread that changed the log, after that thread released the log's

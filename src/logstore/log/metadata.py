@@ -30,8 +30,8 @@ FILE_NAME = "partition.metadata"
 # layout.
 SPARSE_OFFSETS = "sparse_offsets"
 VERSION = 1
-# The offset of a truncation. If an older checkpoint has a higher recovery point, that recovery
-# point is wrong.
+# The offset at which the last truncation cut the log. If an older checkpoint has a higher recovery
+# point, that recovery point is wrong.
 RECOVERY_POINT_LIMIT = "recovery_point_limit"
 
 # A high watermark that is not above the recovery point; only a replicated log has this key. The log
@@ -42,8 +42,8 @@ HIGH_WATERMARK = "high_watermark"
 FACTS = "facts"
 
 # The generation of the log dir when the log was created or last truncated: [directory id, number,
-# step]. Other log dirs record states of this log dir. A state that was recorded before that
-# generation does not show where the log ends.
+# step]. Other log dirs also record states of this log dir. If a state of this log dir was recorded
+# before that generation, it does not show where the log ends.
 END_LOWERED_AT = "end_lowered_at"
 # True if `partition.metadata` was lost, and the log has the default configuration because of that.
 # The key is removed when a user sets a configuration.
@@ -196,7 +196,7 @@ class PartitionMetadata(NamedTuple):
         return self._replace(extra=extra)
 
     def with_lowered_end(self, directory_id: str, at: Generation | None) -> Self:
-        """Give the metadata of a log created or truncated in generation `at` of its dir."""
+        """Give the metadata of a log whose end was set or cut in generation `at` of its log dir."""
         if at is None:
             return self
         return self._replace(
@@ -209,7 +209,10 @@ class PartitionMetadata(NamedTuple):
         return bool(whose == directory_id and at >= [seen.number, seen.step])
 
     def with_high_watermark(self, offset: int) -> Self:
-        """Give the metadata of a log that is both replicated and flushed up to an offset."""
+        """Give the metadata with another high watermark.
+
+        All records before this offset are replicated and flushed.
+        """
         return self._replace(extra=self.extra | {HIGH_WATERMARK: offset})
 
     def with_config(self, config: LogConfig) -> Self:

@@ -275,8 +275,8 @@ class ReadableLog:
 
         Args:
             offset: the first offset to read; the log start by default.
-            end_offset: the offset after the last record to read. By default, it is the end that the
-                isolation level allows at the time of the call.
+            end_offset: the offset after the last record to read. By default, the range ends where
+                the isolation level allows it at the time of the call.
             zero_copy: give views of the mapped file instead of copies of the bytes. The views stay
                 valid while the log grows. If the disk fails, an access to a view kills the process.
             isolation_level: as in `read`.

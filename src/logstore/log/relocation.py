@@ -69,8 +69,8 @@ def whose_epochs(log: Log) -> OfLog:
 def with_high_watermark(log: Log, metadata: PartitionMetadata, copied: int) -> PartitionMetadata:
     """Put the high watermark into the metadata of a copy; the copy is durable up to `copied`.
 
-    The checkpoint of the target's log dir has no high watermark of this log until the keeper of
-    that log dir writes the checkpoint.
+    The target's log dir has a checkpoint of high watermarks, but this log is missing there until
+    the next checkpoint is written.
     """
     if log._state.replication.replicated_to is None:
         return metadata
@@ -86,7 +86,7 @@ def snapshot_of(log: Log) -> Snapshot | None:
 
 
 def has_producers(log: Log) -> bool:
-    """Check whether a log has producers: then a copy of the log needs a snapshot of them."""
+    """Check whether a log has producers. If so, a copy of the log needs a snapshot of them."""
     return log._state.producers.are_known
 
 

@@ -42,8 +42,9 @@ class ReplicatedLog:
 
         Args:
             leader_epoch: the epoch of the leader that sent the batches; no batch may have a larger
-                epoch. If it is None, no batch may have a smaller epoch than the log has.
-            durable: return only once the batches are on the disk.
+                epoch. If `leader_epoch` is None, no batch may have a smaller epoch than the log
+                has.
+            durable: return only after the batches are on the disk.
 
         Raises:
             ValueError: the bytes are not whole, undamaged batches.
@@ -80,7 +81,7 @@ class ReplicatedLog:
         Args:
             leader_epoch: the epoch in which this replica leads. If this epoch is larger than the
                 log's epoch, it becomes the log's epoch.
-            durable: return only once the batches are on the disk.
+            durable: return only after the batches are on the disk.
             token: the result of `transaction_token`, if the coordinator says that the transaction
                 of these batches is ongoing. If it is None, transactions are not verified.
 
@@ -240,8 +241,8 @@ class ReplicatedLog:
         """The leader epoch that appended batches get; it only grows while the log is open.
 
         The epoch is stored only with the records. If no record has this epoch, for example after a
-        truncation, the next start sets the epoch of the last record. So a cluster stores the epoch
-        elsewhere, and sets it again.
+        truncation, the epoch is lost: the next start begins with the epoch of the last record. So a
+        cluster stores the epoch elsewhere, and sets it again.
         """
         return self._state.replication.leader_epoch
 

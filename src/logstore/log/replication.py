@@ -22,7 +22,7 @@ class Replication:
         leader_epoch: the epoch that appended batches carry. Written under `lock`.
         epochs: the first offset of each epoch. Changed under `lock`; replaced under both locks.
         epochs_changed: how many changes of `epochs` are not durable yet. Written under `lock`. A
-            flush sets this number to 0, unless it changed during the flush.
+            flush sets this number to 0 if the number did not change during the flush.
         confirmed_start: the log start in `leader-epoch-checkpoint`; None if only
             `partition.metadata` has a log start. Written under `flush_lock`.
         replicated_to: the offset below which all in-sync replicas have the records; None if nobody

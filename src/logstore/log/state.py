@@ -73,15 +73,15 @@ class LogState(Replica):
         room_bytes: a batch that would end after this position goes into a new segment. It is
             `rules.segment_bytes`, or 0 if the next append has to roll or to remove `half_made`
             first.
-        roll_at_ms: the time from which the active segment is too old; `roll_if_due` reads it first
-            without the lock, and again under the lock.
+        roll_at_ms: the time from which the active segment is too old. `roll_if_due` reads this time
+            first without the lock, and again under the lock.
         foreign_magic: the layout of the active segment if it is not the configured layout; else 0.
         indexed_position: the position in the last index entry.
         half_made: files with bytes that are not part of the log yet (see `roll`).
         unflushed: the sealed segments that may have unflushed bytes, in order. A flush removes
             entries under `lock`, too.
-        names_changed: how many new file names are not durable; a flush sets this to 0 if no name
-            was added during the flush.
+        names_changed: how many new file names are not durable. A flush sets this number to 0 if no
+            name was added during the flush.
         flush_at: the offset at which an append flushes. An append reads it without a lock; if it
             sees the old value, the next append flushes.
         checkpointed_bytes: how many bytes of the active segment its index files describe; -1 if the
@@ -103,16 +103,15 @@ class LogState(Replica):
         refusal: why nothing can be appended although the log can be read; "" if records can be
             appended.
         cut_offset: the smallest offset to which the log was truncated since the running compaction
-            began; 0 after a repair. A compaction that has read keys at or after this offset
+            began; 0 after a repair. If a compaction has read keys at or after this offset, it
             replaces no more segments.
         is_left_by_dir: the log was detached only because its log dir failed, so a move may still
             save the log. Set with `unavailable`, under `appended`.
 
-        Without a lock of the log:
-        arrivals, waiters: the threads that wait for records; a Bell needs no lock.
-        subscriptions: the subscriptions to this log; an empty dict if nobody subscribes.
-        commit: combines durable appends; made once, under `lock`.
-        compacting: the lock that a thread holds while it compacts the log, from the plan to the
+        These fields need no lock of the log: arrivals, waiters: the threads that wait for records;
+        a Bell needs no lock. subscriptions: the subscriptions to this log; an empty dict if nobody
+        subscribes. commit: combines durable appends; made once, under `lock`. compacting: the lock
+        that a thread holds while it compacts the log, from the plan to the
             end. A thread that takes this lock holds no other lock.
         timing: counts latencies while a mover watches the log; else None.
         writing, kept, in_custody, keepers: which locks a hung thread holds (see `hung_locks`).
@@ -304,7 +303,7 @@ class LogState(Replica):
         # The lines below call nothing, so that an interrupt cannot come between two of them.
         active.sound_from = sound_from
         active.seal = (
-            None  # a seal describes a sealed file, and the size of this file changes again
+            None  # a seal describes a sealed file, but from now on this file can grow again
         )
         self.active, self.writer, self.view = active, None, view
         if cut is not last_cut:
@@ -368,7 +367,8 @@ class LogState(Replica):
     def detach(self, reason: LogStoreError, of: LogDir | None = None) -> None:
         """Release all files now; each later call to the log raises a copy of `reason`.
 
-        A caller may hold the log's locks, so this calls no subscriber: `tell_end` does that.
+        A caller may hold the log's locks, so this method does not call the subscribers: `tell_end`
+        does that.
 
         Args:
             of: a log dir, or None. If the log is not in this log dir any more, because a move took

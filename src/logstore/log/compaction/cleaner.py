@@ -34,8 +34,8 @@ Numbers = NDArray[np.int64]
 class LastBatch(NamedTuple):
     """The batch of a producer that stays, so that the producer's epoch and sequence stay known.
 
-    That is the last batch with records of the producer, because a marker has no sequence. But if a
-    marker began a new epoch, or the producer has only markers, that is the last marker.
+    This is the last batch with records of the producer, because a marker has no sequence. But if a
+    marker began a new epoch, or if the producer has only markers, its last marker stays.
     """
 
     epoch: int
@@ -119,7 +119,7 @@ class _Replacement:
     def __init__(self, window: Window) -> None:
         self._look = memoryview(window.data)
         self._parts: list[Buffer] = []
-        self._whole = [0, 0]  # begin and end of contiguous batches that stay unchanged
+        self._whole = [0, 0]  # where a run of unchanged batches begins and ends
 
     def keep(self, at: int, end: int) -> None:
         """Keep a batch of the window unchanged."""
@@ -242,7 +242,10 @@ class Cleaner:
         return copies
 
     def _is_superseded(self, group: Group, offsets: Numbers) -> Steps[Mask]:
-        """Find the records before the key range whose key is null, or is also in the key range."""
+        """Find the records before the key range that can be removed.
+
+        That is, records without a key, and records whose key is also in the key range.
+        """
         found = np.zeros(len(offsets), np.bool_)
         latest = self._rules.latest
         old = np.flatnonzero(offsets < latest.first_offset)

@@ -23,8 +23,8 @@ from logstore.log.compaction.fingerprints import Fingerprints
 # The largest fraction of places in use. In a fuller table, some keys need many steps.
 LOAD_FACTOR = 0.7
 PLACE_BYTES = 24 + 8 * LOAD_FACTOR
-# Most keys are at the first place of their sequence. For other keys, this many places of the
-# sequence are compared at once.
+# Most keys are at the first place of their sequence. If a key is not at its first place, this many
+# further places are compared at once.
 WIDTHS = (4, 16)
 PLACES_MIN = 64
 HALF = np.uint64(32)
@@ -42,8 +42,8 @@ class LatestOffsets:
 
     Attributes:
         first_offset: where the range begins.
-        end_offset: all records of the range before this offset are noted. The caller of `insert`
-            sets this offset.
+        end_offset: the table has the keys of all records of the range before this offset. The
+            caller of `insert` sets this offset.
         seed: the seed of the keys' fingerprints.
         key_count: the number of keys in the table.
         key_count_max: the number of keys that the table can hold.

@@ -5,11 +5,12 @@ hold for all other records:
 
 - The latest record of a key stays. Older records of the key and records without a key are removed.
 - A tombstone is a record whose value is null. A tombstone stays until the delete horizon of its
-  batch, which is a time. The first cleaning that keeps the tombstone as the latest record of its
-  key sets this time.
+  batch, which is a time. This time is set by the first cleaning in which the tombstone is the
+  latest record of its key.
 - The records of an aborted transaction are removed. The marker of a transaction stays while
-  cleanings find batches of the transaction. The first cleaning that finds no such batch sets the
-  marker's delete horizon. The marker stays until this time.
+  cleanings find batches of the transaction. The first cleaning that finds no batch of the
+  transaction sets the marker's delete horizon, which is a time. The marker stays until its delete
+  horizon.
 """
 
 from __future__ import annotations

@@ -125,9 +125,9 @@ def groups(
     """Divide segments into groups, each of which becomes one segment.
 
     In this way, small segments are merged. The segments of a group together have at most the given
-    sizes, measured before the cleaning. All segments of a group have the same layout, and together
-    span less than 2^31 offsets. A segment that is larger than the given sizes is a group of its
-    own.
+    sizes; their sizes before the cleaning count. All segments of a group have the same layout, and
+    together span less than 2^31 offsets. A segment that is larger than the given sizes is a group
+    of its own.
     """
     found: list[list[SegmentFacts]] = []
     for segment in segments:

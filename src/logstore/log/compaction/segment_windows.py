@@ -1,4 +1,4 @@
-"""Read the batches of a segment in windows of whole batches."""
+"""Read a segment in windows; each window has only whole batches."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ def _may_lack(state: LogState, batches: Found) -> bool:
 
 
 def _keeps_start(state: LogState, header: BatchHeader) -> bool:
-    """Check whether an empty log keeps its start although the first batch begins later.
+    """Check whether an empty log keeps its start if the first batch has a later offset.
 
     If nothing but compaction removes records, the leader's log most likely begins at this start. If
     the log knows producers, the markers of their transactions may be among the skipped records.

@@ -1,9 +1,9 @@
 """Append each record of a named source once, even if the caller crashes and appends it again.
 
 Each record has a sequence number: 0, 1, 2, ... The log stores the last number of each name together
-with the records. After a crash, a caller asks for `next_sequence` and continues there. Or the
-caller numbers its records itself and appends them again: a record that the log already has is not
-written, and its offset is returned.
+with the records. After a crash, a caller asks for `next_sequence` and continues there. The caller
+may also number its records itself and append them again: if the log already has a record, the
+record is not written, and its offset is returned.
 
     number of a record      epoch of its batch x 2^31 + sequence of the record in that epoch
 

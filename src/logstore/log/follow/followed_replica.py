@@ -12,9 +12,9 @@ interrupts an append that has written its batch but has not returned: then the o
 batch again.
 
 A listing is no snapshot: the names in the directory are read one after the other, while the owner
-may change the directory. So the next segment's base offset is taken as the end of a segment only if
-the files of both segments existed at the same moment. If either file was replaced, the segment is
-read again.
+may change the directory. So the files of two adjacent segments must have existed at the same
+moment: only then the next segment's base offset is taken as the end of the segment before it. If
+either file was replaced, the segment is read again.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Known(NamedTuple):
 class FollowedReplica(Replica):
     """A replica whose owner is another process.
 
-    A reading thread writes the fields of `Replica` and the private fields only under `_refreshing`.
+    A reading thread holds `_refreshing` when it writes a field of `Replica` or a private field.
 
     Attributes:
         files: the object that reads the files of the directory, in their layout; never changes.

@@ -5,7 +5,8 @@
 
 Between `current` and `take`, `is_torn` is set. So after an interrupt, the next batch is still
 compared with every batch in the log. Modules that only a log with producers needs are imported in
-functions, so that `import logstore` stays cheap. An open imports all of them.
+functions, so that `import logstore` stays cheap. The code that opens a log imports all of these
+modules.
 """
 
 from __future__ import annotations

@@ -299,19 +299,19 @@ class Producers:
     def last_stable_offset(self, high_watermark: int, log_start_offset: int = 0) -> int:
         """Return the last stable offset, where readers of committed records stop (KIP-98).
 
-        That is the first offset of the oldest transaction that is open, or whose marker is not
-        below the high watermark. If there is no such transaction, it is the high watermark. It is
-        never below the log start. Deleting records does not end a transaction, because its later
-        records and its marker are not appended yet. The high watermark must not be lower than in an
-        earlier call.
+        This is the first offset of the oldest transaction that is open, or that has its marker at
+        or after the high watermark. If there is no such transaction, the last stable offset is the
+        high watermark. The result is never below the log start. Deleting records does not end a
+        transaction, because its later records and its marker are not appended yet. The high
+        watermark must not be lower than in an earlier call.
         """
         return self._transactions.last_stable_offset(high_watermark, log_start_offset)
 
     def first_open_offset(self, end_offset: int, log_start_offset: int = 0) -> int:
         """Return the last stable offset of a log that nobody replicates.
 
-        Markers are decided at once in such a log. But they stay known: the first high watermark may
-        be before them.
+        In a log that nobody replicates, a marker decides its transaction at once. But the log
+        remembers such a transaction, because the first high watermark may be before its marker.
         """
         return self._transactions.first_open_offset(end_offset, log_start_offset)
 
@@ -360,7 +360,8 @@ class Producers:
         """Copy the state; the copy can be encoded and written without the lock.
 
         Args:
-            end_offset: the log end, if the batches after the last recorded batch have no producer.
+            end_offset: the log end. It is given if the batches after the last recorded batch have
+                no producer.
         """
         if end_offset is not None:
             self.end_offset = max(self.end_offset, end_offset)

@@ -57,7 +57,8 @@ def made(state: Replica, snapshot: Snapshot | None = None) -> Producers:
 def until(state: LogState, end: int, since: int) -> Rebuilt:
     """Rebuild the producers as they are before an offset.
 
-    The log must not get shorter meanwhile: the caller holds one of its locks, or is opening it.
+    The caller makes sure that the log does not get shorter meanwhile: it holds one of the log's
+    locks, or it is opening the log.
 
     Args:
         since: if the log has no snapshot, no batch of a producer is before this offset.

@@ -72,7 +72,7 @@ def _put(state: LogState, snapshot: Snapshot) -> None:
 
 
 def put_before_start(state: LogState, offset: int) -> None:
-    """Write a snapshot if the log is about to begin at an offset, and no snapshot is after it.
+    """Write a snapshot before the log start moves to an offset, if no snapshot is after it.
 
     Otherwise, a crash would bring back an older state of the producers, and batches that are
     deleted now could be appended again. `flush_lock` is held.

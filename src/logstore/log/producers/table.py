@@ -23,7 +23,8 @@ _NO_BATCHES = _EMPTY[NEWEST_AT:]
 _pack_id = struct.Struct("<q").pack_into
 _pack_epoch = struct.Struct("<h").pack_into
 
-# Parts of a row. `take` reads all batches except the oldest, and writes them after the new batch.
+# Parts of a row. `take` reads a row's batches except the oldest, and writes them back after the new
+# batch.
 LAST = struct.Struct("<36xh26xi")  # epoch, last sequence
 EPOCH_AND_BATCHES = struct.Struct(f"<36xh10x{ROW_BYTES - NEWEST_AT - BATCH_BYTES}s")
 USED_AND_BATCHES = struct.Struct(f"<qqqiI{ROW_BYTES - NEWEST_AT - BATCH_BYTES}s")
@@ -102,7 +103,7 @@ class ProducerTable:
         return [batch for batch in rows if batch.last_offset >= 0]
 
     def idle_since(self, limit_ms: int, spared: Container[int], count_max: int) -> list[int]:
-        """List producers that were not used after a time, except the spared ones."""
+        """List the producers that were not used after a time, but no producer in `spared`."""
         view = np.frombuffer(self.rows, ROW)
         known = view["producer_id"]
         is_idle = (known >= 0) & (known < EMBEDDED_ID_MIN) & (view["used_ms"] <= limit_ms)
@@ -110,7 +111,7 @@ class ProducerTable:
         return [producer_id for producer_id in ids if producer_id not in spared][:count_max]
 
     def least_used(self, spared: Collection[int], count_max: int) -> list[int]:
-        """List the producers whose last batch or marker is the oldest, except the spared ones."""
+        """List the producers with the oldest last batch or marker, but no producer in `spared`."""
         view = np.frombuffer(self.rows, ROW)
         used = np.maximum(view["batches"]["last_offset"][:, 0], view["marker_offset"])
         known = view["producer_id"]

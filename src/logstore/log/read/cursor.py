@@ -90,7 +90,7 @@ class Cursor:
             entry = index.lookup(self.offset - segment.base_offset)
             self.position = index.positions[entry] if entry >= 0 else 0
             self._expected = segment.base_offset + (index.offsets[entry] if entry >= 0 else 0)
-        # Where the walk without checks began; None once the walk checks every batch.
+        # Where the walk without checks began. None as soon as the walk checks every batch.
         self._start: tuple[int, int] | None = (self.position, self._expected)
 
     def runs(self, window_bytes: int | None, *, zero_copy: bool = False) -> Iterator[Run]:
@@ -183,7 +183,7 @@ class Cursor:
         return 0
 
     def _check(self, data: bytes | memoryview, at: int, position: int, header: BatchHeader) -> bool:
-        """Verify a batch at its first read; move the cursor and return False if it is damaged."""
+        """Verify a batch at its first read; if it is damaged, move the cursor and return False."""
         segment = self.segment
         if segment.is_verified(position) and header.base_offset == self._expected:
             return True
@@ -289,7 +289,7 @@ def batches(
 
 
 def load_block(segment: Segment, entry: int, offset: int, environment: LogEnvironment) -> Block:
-    """Read and decode the batches between two index entries; the record at `offset` is wanted."""
+    """Read and decode the batches between two index entries, to get the record at `offset`."""
     end_offset = segment.end_offset
     index = segment.offset_index(environment)
     if entry + 1 < len(index.offsets):
@@ -325,7 +325,7 @@ def load_block(segment: Segment, entry: int, offset: int, environment: LogEnviro
         raise
     block = Block(found, cursor.offset)
     if segment.offset_index(environment) is not index:
-        return block  # not cached: after a rebuild of the index, the entry has another number
+        return block  # after a rebuild, the index has other entry numbers
     key = max(entry, 0)
     environment.blocks.drop(segment.cached, key)
     environment.blocks.put(segment.cached, key, block, weight)

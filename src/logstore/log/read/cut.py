@@ -1,7 +1,7 @@
 """Record each time at which the end of a log went back, so that readers notice it later.
 
 A reader keeps the last cut that it has seen. Each cut refers to the next cut, and a log refers to
-its last cut. So Python drops a cut when no reader is left that still has to see it.
+its last cut. So Python frees a cut as soon as every reader has seen it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ class Cut:
         is_sure: False if another process writes the log. Then the log's files were replaced from
             this offset on, perhaps by files with the same records.
         later: the next cut; None if there is no later cut. It is set after the log's view is
-            replaced. So a reader misses no cut if it first takes the last cut, and then the view.
+            replaced. So a reader misses no cut if it first reads the last cut, and then reads the
+            view.
     """
 
     __slots__ = ("is_sure", "later", "offset")

@@ -73,7 +73,7 @@ def batches_of(
     window_bytes: int | None = None,
     zero_copy: bool = False,
 ) -> Iterator[RecordBatch]:
-    """Check a range of offsets at the call, and yield its records as batches.
+    """Check a range of offsets immediately, and then yield its records as batches.
 
     Records that are appended after the call are left out.
 

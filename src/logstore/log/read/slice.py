@@ -97,9 +97,9 @@ def bounds_of(state: Replica, index: slice) -> tuple[int, int]:
     """Give the offsets of `log[start:stop]`; a start of 0 or more must be in the log.
 
     If retention has deleted the record at `start`, or the log ends before `start`, the slice would
-    silently lack records that its caller expects. A negative start, or no start, asks for as many
-    records as the log has. The stop is only an upper bound: if it is after the log end, the slice
-    ends at the log end.
+    silently lack records that its caller expects. If `start` is negative or missing, the slice has
+    as many of the wanted records as the log still has. `stop` is only an upper bound: if it is
+    after the log end, the slice ends at the log end.
 
     Raises:
         OffsetOutOfRangeError: `start` is 0 or more, and before the log start or after the log end.

@@ -1,7 +1,7 @@
 """Cut a range of a log into pieces of similar size, so that several readers can share the work.
 
 A piece ends where a segment ends, or at an entry of a segment's index. Pieces are ranges of
-offsets. So if an index entry is wrong, the pieces only differ more in size.
+offsets. So if an index entry is wrong, the only effect is that the sizes of the pieces differ more.
 """
 
 from __future__ import annotations

@@ -108,7 +108,8 @@ def _check_cuts(state: Replica, cut: Cut, offset: int, batch: RecordBatch | None
 def _has_still(state: Replica, offset: int, batch: RecordBatch | None) -> bool:
     """Check whether a log that another process writes still has the record that was yielded last.
 
-    A record that was compacted away, or that cannot be read any more, counts as still there.
+    A record that compaction has removed counts as still present, and so does a record that cannot
+    be read any more.
     """
     if offset > state.log_end_offset:
         return False

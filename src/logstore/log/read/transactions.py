@@ -159,7 +159,10 @@ def decided_now(state: Replica) -> Decided:
 def committed(
     state: Replica, offset: int | None, end_offset: int | None, options: dict[str, Any]
 ) -> Iterator[RecordBatch]:
-    """Yield batches of `offset..end_offset` up to the last stable offset, except aborted ones."""
+    """Yield the batches of a range up to the last stable offset, without aborted batches.
+
+    The range is `offset..end_offset`.
+    """
     facts = decided_now(state)
     wanted = state.high_watermark if end_offset is None else end_offset
     end = min(wanted, facts.last_stable_offset)

@@ -49,8 +49,8 @@ def take_epochs(state: LogState, recovered: Recovered, found: LeaderEpochs | Non
         # The file may have a new log start, but still have epochs that ended before this log start.
         epochs.start_at(state.log_start_offset)
         if state.log_start_offset == end and stored >= 0:
-            # All records are deleted. The next record may have the epoch of the last deleted one,
-            # and then begins no new epoch in the segment.
+            # All records are deleted. If the next record has the same epoch as the last deleted
+            # record, it begins no new epoch in the segment.
             epochs.note(stored, end)
         is_changed = known != len(epochs.entries)
         # If the log is damaged, the batches that confirm the file may be unreadable.

@@ -40,7 +40,8 @@ def in_files(state: Replica, findings: Sequence[Problem], *, is_owner: bool) -> 
     Args:
         findings: the damage that the opening of the log found.
         is_owner: whether this process writes the log. If so, `leader-epoch-checkpoint` may lack the
-            newest epochs. So a partition that was emptied since its opening may look resurrected.
+            newest epochs. So a partition whose records were all deleted since it was opened may
+            look resurrected.
     """
     try:
         metadata = PartitionMetadata.read(state.directory) or state.metadata
@@ -63,8 +64,8 @@ def in_files(state: Replica, findings: Sequence[Problem], *, is_owner: bool) -> 
 def in_epochs(state: Replica, findings: Sequence[Problem]) -> list[Problem]:
     """Return the damage that may be the reason why `leader-epoch-checkpoint` is not usable."""
     found = [falling_entries(state.directory)]
-    # The opening corrects a log start beyond the end. After that, the log can be empty although its
-    # partition was never removed.
+    # The opening corrects a log start beyond the end. After this correction, the log can be empty
+    # although its partition was never removed.
     if all(one.name is not DamageName.START_BEYOND_END for one in findings):
         found.append(resurrected(state.directory, state.segments, state.metadata))
     return [problem for problem in found if problem is not None]

@@ -1,10 +1,10 @@
 """Decide where a log starts, and to which topic id its small files belong.
 
 Three files have the log start: `partition.metadata` (M), `leader-epoch-checkpoint` (E), and the log
-dir's `log-start-offset-checkpoint` (C). A new log start is written durably into E, then durably
-into M, and some time later into C. So normally E is at least M, and C is at most M. If one of these
-relations does not hold, one of the files is old, or belongs to an earlier topic of the same name or
-to another log.
+dir's `log-start-offset-checkpoint` (C). A new log start is first written durably into the epochs'
+file (E), then durably into the metadata (M), and some time later into the checkpoint (C). So
+normally E is at least M, and C is at most M. If one of these relations does not hold, one of the
+files is old, or belongs to an earlier topic of the same name or to another log.
 
 | log starts in the files | chosen log start |
 |---|---|
@@ -48,7 +48,8 @@ class LogStart(NamedTuple):
     Attributes:
         is_confirmed: whether two files have this start or a later start. Records before this start
             may be deleted only if this is True.
-        doubt: a sentence for the report: what contradicts this start; "" if nothing does.
+        doubt: a sentence for the report, which says what contradicts this start; "" if nothing
+            contradicts it.
     """
 
     offset: int

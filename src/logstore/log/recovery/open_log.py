@@ -237,8 +237,8 @@ def _read_epochs(state: LogState) -> LeaderEpochs | None:
 def _take_high_watermark(state: LogState, *, is_known: bool) -> bool:
     """Set the high watermark from the small files; return whether `partition.metadata` is wrong.
 
-    A crash may have lost replicated records. Then the high watermark on the disk is lowered before
-    new records get the lost offsets.
+    A crash may have lost replicated records. If records were lost, the high watermark on the disk
+    is lowered before new records get the lost offsets.
 
     Args:
         is_known: True if the log is already open, so that its high watermark is in memory.
@@ -291,7 +291,10 @@ def _write_small_files(state: LogState) -> None:
 
 
 def _check_awaited(log_dir: LogDir) -> None:
-    """Raise if the store gave up the log dir while this thread hung; it may have a new owner."""
+    """Raise if the store gave up the log dir while this thread hung.
+
+    The log dir may have a new owner now.
+    """
     if log_dir.is_offline:
         raise log_dir.offline_error()
 

@@ -247,7 +247,7 @@ class SegmentCheck:
 def _batches_within(
     fd: int, position: int, end: int, offset: int, reason: str
 ) -> list[SegmentDamage]:
-    """List adjacent damaged batches one by one, while each batch's size leads to the next batch."""
+    """List damaged batches in a row, as long as each batch's size leads to the next batch."""
     found = [SegmentDamage(position, offset, reason)]
     while True:
         head = files.read_up_to(fd, PREFIX_BYTES, position)

@@ -222,8 +222,8 @@ def _carry_out(state: LogState, offset: int, replacement: _Replacement) -> None:
     state.recovery_point = min(state.recovery_point, offset)
     state.replication.lower_to(offset)
     state.cut_offset = min(state.cut_offset, offset)
-    # Lower the checkpoint, although `partition.metadata` limits the recovery point too. So the
-    # limit holds even if one of the two files is damaged.
+    # Lower the checkpoint, too, although `partition.metadata` has a limit for the recovery point.
+    # So the limit holds even if one of the two files is damaged.
     lower, use = state.log_dir.checkpoints.lower, state.log_dir.ballast.use
     key = TopicPartition(state.topic, state.partition)
     use(partial(lower, RECOVERY_POINTS, key, state.recovery_point))

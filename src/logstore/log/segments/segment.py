@@ -104,7 +104,8 @@ class Segment:
         self.is_sparse = False
         # This process wrote the bytes at and after `sound_from`. `sound_spans` has the verified
         # ranges before `sound_from`, in ascending order; adjacent ranges are merged. `sound_spans`
-        # is replaced as a whole. If two threads replace it at once, some bytes are verified twice.
+        # is replaced as a whole. If two threads replace `sound_spans` at once, some bytes are
+        # verified twice.
         self.sound_from = NOT_WRITTEN_HERE
         self.sound_spans: tuple[tuple[int, int], ...] = ()
         self.cached: dict[Any, Cached] = {}
@@ -141,7 +142,7 @@ class Segment:
 
     def take(self, scan: Scan) -> None:
         """Set the size and the offsets that a walk over the whole file found."""
-        self.size_bytes = scan.good_end  # later bytes are not a batch, and no reader uses them
+        self.size_bytes = scan.good_end  # no whole batch follows, and no reader uses later bytes
         self.last_position = scan.last_position
         self.max_timestamp = scan.max_timestamp
         self.last_epoch = scan.last_epoch

@@ -171,7 +171,7 @@ class Appender:
         timestamp: encode.Timestamp | None = None,
         headers: encode.HeadersLike = (),
     ) -> AppendFuture:
-        """Add one record to the batch and give a future of its offset.
+        """Add one record to the batch; return a future that will have the record's offset.
 
         Raises:
             TypeError, ValueError, RecordTooLargeError: the record is invalid; nothing was added.
@@ -344,7 +344,7 @@ def _send_due(entry: ref[Appender], kept: list[Appender], has_records: Bell) -> 
     """Send batches until the appender is closed; refer to the appender only while records wait.
 
     Args:
-        kept: a list that has the appender while records wait for this thread.
+        kept: a list that refers to the appender while records wait for this thread.
     """
     is_open = True
     while is_open:

@@ -104,7 +104,7 @@ def _groups(batches: Group, room: _Room, end: int) -> list[Group]:
     """Divide batches among segments; each new segment begins at the end of the one before.
 
     Args:
-        end: the log end before the first batch.
+        end: the end of the log before the first of these batches is appended.
     """
     groups: list[Group] = [[]]
     for batch in batches:
@@ -160,7 +160,7 @@ def _write(state: LogState, batches: Group) -> None:
     except BaseException as error:  # an interrupt: either no batch is published, or all are
         if state.active.end_offset <= batches[-1].last_offset:
             is_half_shown = state.active is not active or active.end_offset > batches[0].base_offset
-            if is_half_shown:  # there was no memory to publish the rest
+            if is_half_shown:  # too little memory to show the rest
                 state.writer = writer
             state.half_made, state.room_bytes = (*roll.TORN, *paths), 0
             _take_back(state, error, position, paths, is_half_shown=is_half_shown)
@@ -224,9 +224,9 @@ def _publish_surely(
     first: Group,
     fresh: list[tuple[Segment, Handle, Group]],
 ) -> None:
-    """Show the written batches to readers; if interrupted, do all of this again, then raise.
+    """Show the written batches to readers; after an interrupt, first complete this, then raise.
 
-    If there is not enough memory, this is retried for a second. If not all batches of the group can
+    If there is not enough memory, the call tries again for a second. If some batches still cannot
     be shown after that, the log refuses every call until it is opened again.
     """
     interrupt: BaseException | None = None

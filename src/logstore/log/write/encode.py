@@ -22,8 +22,8 @@ TIMESTAMP_MAX = 2**63 - 1
 NO_HEADERS: Headers = ()
 HEADER = "pairs of str and bytes or None"
 
-# The most bytes of overhead: of a batch (header, checksum, ends of the columns), of a record
-# (timestamp, starts, validity), and of a record header (starts, validity).
+# The largest overhead in bytes: for each batch (header, checksum, ends of the columns), for each
+# record (timestamp, starts, validity), and for each record header (starts, validity).
 BATCH_OVERHEAD_BYTES = 256
 RECORD_OVERHEAD_BYTES = 36
 HEADER_OVERHEAD_BYTES = 16
@@ -67,7 +67,7 @@ def check_headers(headers: HeadersLike | None) -> Headers:
 
 
 def size_max(value: bytes | None, key: bytes | None, headers: Headers) -> int:
-    """Give the most bytes that a record adds to a batch, besides `BATCH_OVERHEAD_BYTES`."""
+    """Give the most bytes that a record adds to a batch that has `BATCH_OVERHEAD_BYTES` already."""
     size = RECORD_OVERHEAD_BYTES + len(value or b"") + len(key or b"")
     if headers:
         for name, cell in headers:

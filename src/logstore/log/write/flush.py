@@ -86,7 +86,7 @@ def flush_if_due(state: LogState, now_ms: int) -> bool:
 def _flush_to(state: LogState, offset: int) -> None:
     """Flush under the flush lock, unless another thread has flushed meanwhile."""
     outer = sys.exc_info()[1]
-    # `held` is not used, because each disk call below registers itself.
+    # The lock is taken without `held`, because each disk call below registers itself.
     with state.flush_lock:
         if state.recovery_point >= offset and not state.names_changed:
             return
@@ -201,7 +201,7 @@ def sync_segments(state: LogState, segments: Sequence[Segment]) -> None:
 
 
 def hidden_failure(error: BaseException, outer: BaseException | None) -> OSError | None:
-    """Find the failure of the disk that an interrupt hides: a failed sync, or a missing disk.
+    """Find the disk failure that is hidden by an interrupt: a failed sync, or a missing disk.
 
     Other errors are no failures of the disk. For example, an interrupt may come while code ignores
     the error of a missing file. Then the interrupt carries that error, too.

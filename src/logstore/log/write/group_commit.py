@@ -39,8 +39,8 @@ class _Leaving:
     """Counts threads that have not yet passed a group's gate; the last one releases `is_over`.
 
     A thread lowers the count while it passes the gate, so only one thread lowers the count at a
-    time. If a thread is interrupted, it may never lower the count. This only makes a leader wait
-    for `PATIENCE_SECONDS`.
+    time. A thread that is interrupted may never lower the count. If so, the only effect is that a
+    leader waits for `PATIENCE_SECONDS`.
     """
 
     __slots__ = ("count", "is_over")
@@ -58,7 +58,7 @@ class _Leaving:
 
 
 class _Group:
-    """The records that one sync makes durable; the gate lets one thread through at a time."""
+    """Records that share one sync; its gate lets one waiting thread through at a time."""
 
     __slots__ = (
         "error",

@@ -13,21 +13,21 @@ taken their locks back.
 
 The watchdog takes a lock only from a holder that is *keeping* the lock. Before the holder calls the
 disk, it declares that it is keeping the lock. After the call, the holder checks whether the
-watchdog has taken the lock. The holder and the watchdog both first write, and then read:
+watchdog has taken the lock. Both the holder and the watchdog write first, and read afterwards:
 
     holder      ends the declaration            looks whether it is in custody     (releases it)
     watchdog    says that it is in custody      looks whether it is still kept      releases it
 
 So if the watchdog finds that the holder is still keeping the lock, the holder has not checked yet,
-and will take the lock back. If the watchdog finds that the holder is not keeping the lock, it does
-not release the lock, because another thread may have the lock now.
+and will take the lock back. If the watchdog finds that the holder is not keeping the lock, the
+watchdog does not release the lock, because another thread may have the lock now.
 
 Rules for code that calls the disk under `lock` or `flush_lock`: call `check` after taking the lock
 and before changing anything, and do all other work inside `held`. An append does not use `held`,
-because an object for each lock would make a durable append a microsecond slower. Instead, an append
-sets `writing` while it is keeping `lock`, and `kept` while it is keeping the lock of a commit or of
-a flush. If a lock is in custody, a thread must not set `kept`: the thread may have got the lock
-only because the watchdog released it.
+because an object for each lock would make a durable append a microsecond slower. An append sets
+`writing` while it is keeping `lock`. An append sets `kept` while it is keeping the lock of a commit
+or of a flush. While a lock is in custody, a thread must not set `kept` for the lock: the thread may
+have got the lock only because the watchdog released it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ RECLAIM_SECONDS = 0.05
 
 
 class Owner(Protocol):
-    """A log whose locks may be taken into custody."""
+    """A log whose locks the watchdog can release in place of a thread that hangs."""
 
     in_custody: set[str]
     # Weak references, so that an interrupted thread does not block other threads.
@@ -125,9 +125,10 @@ class held(call):  # noqa: N801 - it is used as a statement
 
 
 def reclaim(owner: Owner, names: Iterable[str]) -> None:
-    """Take back the locks that are in custody; other threads that get them only raise an error.
+    """Take back the locks that are in custody.
 
-    If the watchdog has not yet released a lock, it may still decide not to release the lock.
+    Meanwhile, another thread may get such a lock, but this thread only raises an error. If the
+    watchdog has not released a lock yet, it may also decide to leave the lock to its holder.
     """
     for name in names:
         while name in owner.in_custody:
@@ -136,7 +137,7 @@ def reclaim(owner: Owner, names: Iterable[str]) -> None:
 
 
 def is_kept(owner: Owner, name: str) -> bool:
-    """Check whether the holder of a lock is keeping it, and so will check for custody later."""
+    """Check whether the holder of a lock is keeping it, and will later check the custody."""
     keepers = [entry() for entry in tuple(owner.keepers)]
     is_appending = name == "lock" and owner.writing != NOT_WRITING
     return (

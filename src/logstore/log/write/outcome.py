@@ -16,7 +16,7 @@ NO_TIMESTAMP = -1
 
 
 class AppendInfo:
-    """Tell where appended batches are; this object equals `range(base_offset, last_offset + 1)`.
+    """Say where the appended batches are. This object equals `range(base_offset, last_offset + 1)`.
 
     Attributes:
         base_offset, last_offset: the first and the last offset of all batches together. If there

@@ -30,8 +30,9 @@ def require_layout(config: LogConfig, path: str) -> None:
 class AppendRules:
     """The rules of one configuration for appends; the object is replaced, and never changed.
 
-    An append reads `encoding` once, and encodes its records before it takes the log's lock. Under
-    the lock, it may find the rules of another configuration (see `appending.append_payload`).
+    An append reads `encoding` once, and encodes its records before it takes the log's lock. When
+    the append has the lock, the rules may belong to another configuration (see
+    `appending.append_payload`).
 
     Attributes:
         segment_bytes, segment_ms: the size and the age at which the log rolls; the age may be
