@@ -80,9 +80,9 @@ class LogEnvironment:
             open.
         indexes: index arrays of sealed segments; their total size in bytes is limited.
         blocks: decoded batches for reads of single records; their total size in bytes is limited.
-        view: a function that returns the bytes of a file for a bulk read. The process that owns the
-            store maps files. Any other process uses `pread`, because the owner may cut a file while
-            it is mapped.
+        view: a function that returns the bytes of a file for a large read. The process that owns
+            the store maps files. Any other process uses `pread`, because the owner may cut a file
+            while it is mapped.
         record_expansion_bytes_max: the most memory that a decoded batch is allowed to need.
         producer_expiration_ms: a log forgets a producer that was not used for this time.
         producers_max: how many producers one log remembers.

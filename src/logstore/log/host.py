@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 def append_staged(log: Log, raw: bytes) -> None:
     """Append encoded batches as `append_encoded` does, but without checks of timestamps and keys.
 
-    The Spark source decided to append the batches when it staged them. After that decision, the
-    append must not fail because of a timestamp or a missing key.
+    The Spark source decided to append the batches when it staged them. So the append must not fail
+    because of a timestamp or a missing key.
     """
     leader_appends.append_encoded(log._state, raw, is_checked=False)
 
@@ -203,7 +203,7 @@ def producers_of(log: ReadableLog) -> Snapshot | None:
         None if there are no producers.
 
     Raises:
-        LogStoreError: the log does not serve, a batch is damaged, or the disk failed.
+        LogStoreError: the log is closed or unavailable, a batch is damaged, or the disk failed.
     """
     from logstore.log.producers import appends, kafka_snapshots
     from logstore.log.state import LogState
@@ -261,7 +261,7 @@ def change_metadata(log: Log, change: Callable[[PartitionMetadata], dict[str, An
             function returns None, nothing is written.
 
     Raises:
-        LogStoreError: the log does not serve, or its disk failed.
+        LogStoreError: the log is closed or unavailable, or its disk failed.
     """
     with log._state.flush_lock, kept(log._state, "flush_lock"):
         log._state.check_current()
@@ -278,8 +278,8 @@ def set_config(log: Log, change: Callable[[LogConfig], LogConfig]) -> LogConfig:
             raises an error if the new configuration is wrong.
 
     Raises:
-        LogStoreError: the log does not serve, or its disk failed. The old configuration stays in
-            force.
+        LogStoreError: the log is closed or unavailable, or its disk failed. The old configuration
+            stays in force.
         UnsupportedFormatError: a library that the new configuration needs is not installed.
     """
     return log._set_config(change)
@@ -320,7 +320,7 @@ def note_missing(log: ReadableLog, reason: str) -> None:
 
 
 def is_lowered_since(log: Log, directory_id: str, seen: Generation) -> bool:
-    """Check whether a log was created or truncated in generation `seen` of its dir, or later."""
+    """Check whether a log was created or truncated in generation `seen` of its dir, or after it."""
     return log._state.metadata.is_lowered_since(directory_id, seen)
 
 

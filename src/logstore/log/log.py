@@ -196,10 +196,11 @@ class Log(ReplicatedLog, ReadableLog):
 
         Args:
             callback: runs in the thread that changed the log, after that thread released the log's
-                locks. It may run in several threads at the same time. It must return at once: for
-                example, it sets a flag or wakes a loop. It must not append to the log, flush it or
-                change it, because the thread may still hold `GroupCommit.commit_lock`. If the
-                callback raises an exception, the exception is logged.
+                locks. This function may be called in several threads at the same time. It must
+                return quickly: for example, it sets a flag or wakes a loop. It must not append to
+                the log, flush the log or change the log, because the thread may still hold
+                `GroupCommit.commit_lock`. If the callback raises an exception, the exception is
+                logged.
 
         Returns:
             The subscription. Keep a reference to the subscription: if it is dropped, `callback` is

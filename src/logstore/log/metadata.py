@@ -30,12 +30,12 @@ FILE_NAME = "partition.metadata"
 # layout.
 SPARSE_OFFSETS = "sparse_offsets"
 VERSION = 1
-# The offset at which the last truncation cut the log. If an older checkpoint has a higher recovery
-# point, that recovery point is wrong.
+# The recovery point after the last truncation. If an older checkpoint has a higher recovery point,
+# that recovery point is wrong.
 RECOVERY_POINT_LIMIT = "recovery_point_limit"
 
 # A high watermark that is not above the recovery point; only a replicated log has this key. The log
-# dir's checkpoint has a later value, unless a move or a damaged file lost the value there.
+# dir's checkpoint has a newer high watermark, except after a move or after damage to a file.
 HIGH_WATERMARK = "high_watermark"
 
 # Small facts about this log, kept for programs that use the store (see `log_facts`).
@@ -183,13 +183,13 @@ class PartitionMetadata(NamedTuple):
         return self._replace(extra={k: v for k, v in self.extra.items() if k != DELETION})
 
     def with_move_record(self, record: MoveRecord | None) -> Self:
-        """Return the metadata with the record of a move; for None, without such a record."""
+        """Return the metadata with another move record; if None is given, remove the record."""
         left_out = {*MoveRecord._fields, MOVE_RATES}
         extra = {key: value for key, value in self.extra.items() if key not in left_out}
         return self._replace(extra=extra | (record._asdict() if record else {}))
 
     def with_superseded_by(self, superseded: Superseded | None) -> Self:
-        """Return the metadata with another `superseded_by`, or without this key for None."""
+        """Return the metadata with another `superseded_by`; if None is given, remove this key."""
         extra = {key: value for key, value in self.extra.items() if key != "superseded_by"}
         if superseded is not None:
             extra["superseded_by"] = superseded._asdict()
@@ -276,7 +276,7 @@ def _checked(kind: type[PartitionMetadata], document: dict[str, Any]) -> Partiti
         read_mark(Moving, fields.mapping(moving, "moving")) if moving is not None else None,
         {key: value for key, value in document.items() if key not in KNOWN},
     )
-    _ = metadata.move_record, metadata.superseded_by  # these raise an error if a part is missing
+    _ = metadata.move_record, metadata.superseded_by  # these raise if a part is missing
     extra = metadata.extra
     for name in (RECOVERY_POINT_LIMIT, HIGH_WATERMARK):
         fields.number(extra.get(name, 0), name, fields.OFFSET_MAX)

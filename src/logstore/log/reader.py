@@ -76,8 +76,8 @@ class ReadableLog:
     def facts(self) -> Facts:
         """Small facts that a program stores durably with this log; a move of the log keeps them.
 
-        Use them like `store.facts`, the facts of a log dir. If `partition.metadata` was lost,
-        `facts.damage` reports the loss until a fact is changed.
+        These facts are used in the same way as `store.facts`, the facts of a log dir. If
+        `partition.metadata` was lost, `facts.damage` reports the loss until a fact is changed.
         """
         from logstore.log.log_facts import facts_of
 
@@ -146,8 +146,8 @@ class ReadableLog:
         A start below `log_start_offset` raises an error, because the slice would lack records.
 
         Raises:
-            OffsetOutOfRangeError: there is no record at the offset. A slice raises this if its
-                start is not negative, and is before the log start or after the log end
+            OffsetOutOfRangeError: there is no record at the offset. A slice raises this error if
+                its start is 0 or more, and is before the log start or after the log end
                 (`slice.bounds_of`).
         """
         if type(index) is int and index >= 0:
@@ -394,7 +394,7 @@ class ReadableLog:
         A caller may hold the log's locks, so this calls no subscriber: `host.tell_end` does that.
 
         Args:
-            of: a log dir, or None. If the log is not in this log dir any more, because a move took
-                the log to another log dir, nothing is done.
+            of: a log dir, or None. If a move has taken the log away from this log dir, nothing is
+                done.
         """
         self._state.detach(reason, of)

@@ -150,7 +150,7 @@ def hide(log: Log) -> None:
 
 
 def show(log: Log) -> None:
-    """Undo `hide`, because the files keep their names; both locks are held."""
+    """Undo `hide`, because the files are not renamed after all; both locks are held."""
     for segment in log._state.segments:
         segment.is_dropped = False
 
@@ -174,12 +174,12 @@ def point_to(
     end = segments[-1].end_offset
     for segment in segments:  # the mover has verified every batch of the copy
         segment.sound_from = 0
-    with state.appended:  # so that `detach` finds only old files or only new files
+    with state.appended:  # so that `detach` finds old files only, or new files only
         state.log_dir, state.directory, state.metadata = log_dir, directory, metadata
         state.replication.epochs = epochs
         state.producers.snapshots = () if snapshot_offset is None else (snapshot_offset,)
         state.unflushed, state.names_changed = [], 0
-        state.activate(segments, state.foreign_magic)  # the bytes are the same, so nothing is read
+        state.activate(segments, state.foreign_magic)  # no file is read: the bytes are the same
         if state.is_left_by_dir:  # the old disk failed after the last step of the swap on it
             state.unavailable, state.is_left_by_dir = None, False
     state.note_flushed(max(end, metadata.log_start_offset))

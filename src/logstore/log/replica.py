@@ -59,9 +59,9 @@ class Replica:
         view: the segments, and their base offsets for a bisection. The owner writes this field
             under `lock`.
         cut: the last time at which the end of the log went back; replaced together with `view`.
-        unavailable: makes the error that says why the log does not serve; None while the log
-            serves. The owner writes this field under `appended`; a forked child writes it in its
-            only thread.
+        unavailable: makes the error that every call on the log raises; None while the log can be
+            used. The owner writes this field under `appended`; a forked child writes it in its only
+            thread.
         recovery: the damage that was found when the log was opened or repaired.
         transaction_events: for each segment, the events of Kafka's transactions that were found in
             the segment, and the segment's size at that time (see `read/transactions`). If two
@@ -168,8 +168,8 @@ class Replica:
         """Release all files now; each later call to the log raises a copy of `reason`.
 
         Args:
-            of: a log dir, or None. If the log is not in this log dir any more, because a move took
-                the log to another log dir, nothing is done.
+            of: a log dir, or None. If a move has taken the log away from this log dir, nothing is
+                done.
         """
         if of is not None and of is not self.log_dir:
             return
@@ -221,7 +221,7 @@ class Replica:
         """Wait until a change of the log makes a condition true; return False after the timeout.
 
         Raises:
-            LogStoreError: the log does not serve any more.
+            LogStoreError: the log is closed or unavailable.
         """
         raise NotImplementedError
 

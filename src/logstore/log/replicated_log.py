@@ -80,10 +80,10 @@ class ReplicatedLog:
 
         Args:
             leader_epoch: the epoch in which this replica leads. If this epoch is larger than the
-                log's epoch, it becomes the log's epoch.
+                log's epoch, the log's epoch rises to it.
             durable: return only after the batches are on the disk.
             token: the result of `transaction_token`, if the coordinator says that the transaction
-                of these batches is ongoing. If it is None, transactions are not verified.
+                of these batches is ongoing. If `token` is None, transactions are not verified.
 
         Raises:
             ValueError: the bytes are not whole, undamaged batches; or the log already has some of
@@ -127,14 +127,14 @@ class ReplicatedLog:
         """Append the marker that ends a transaction of a producer (KIP-98; extra `kafka`).
 
         Args:
-            epoch: the epoch of the producer. If it is larger than the producer's epoch in the log,
-                the new epoch begins.
+            epoch: the epoch of the producer. If this epoch is larger than the producer's epoch in
+                the log, the producer's new epoch begins.
             commit: whether the transaction is committed. Otherwise, its records count as aborted.
             coordinator_epoch: the epoch of the coordinator that ended the transaction.
             leader_epoch, durable: as for `append_encoded`.
             is_epoch_raised: whether the coordinator raises the producer's epoch with each
-                transaction (KIP-890). If so, a marker with the epoch of the open transaction is a
-                late marker of an earlier transaction.
+                transaction (KIP-890). In this case, a marker with the epoch of the open transaction
+                is a late copy of an earlier marker.
 
         Raises:
             ProducerFencedError: the marker belongs to an earlier epoch or transaction.
@@ -161,7 +161,7 @@ class ReplicatedLog:
         """List the state of each producer in the log, in the order of the producer ids.
 
         Raises:
-            LogStoreError: the log does not serve.
+            LogStoreError: the log is closed or unavailable.
         """
         return appends.states(self._state)
 
@@ -176,7 +176,7 @@ class ReplicatedLog:
             sequence: the first sequence number of the batch.
 
         Raises:
-            LogStoreError: the log does not serve.
+            LogStoreError: the log is closed or unavailable.
         """
         return appends.verification(
             self._state,
@@ -204,7 +204,7 @@ class ReplicatedLog:
         missing.
 
         Raises:
-            LogStoreError: the log does not serve.
+            LogStoreError: the log is closed or unavailable.
         """
         from logstore.log.read.transactions import decided_now
 
@@ -259,9 +259,10 @@ class ReplicatedLog:
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """Return the largest epoch of the log up to `epoch`, and the offset where it ended.
 
-        A follower truncates to that offset, or to the end of that epoch in its own log (KIP-101,
-        KIP-279). The last epoch ends at the log end. (-1, -1) means that the log has no record of
-        `epoch` or of an earlier epoch. Then the follower begins again at the log start.
+        A follower truncates its log to the returned offset, or to the end of the returned epoch in
+        its own log (KIP-101, KIP-279). The last epoch ends at the log end. (-1, -1) means that the
+        log has no record of `epoch` or of an earlier epoch. Then the follower begins again at the
+        log start.
         """
         state, epoch = self._state, whole(epoch, "epoch", -1)
         with state.lock:  # an append or a truncation may change the epochs and the log end
@@ -282,7 +283,7 @@ class ReplicatedLog:
         the value in the last checkpoint.
 
         Raises:
-            LogStoreError: the log does not serve, or, at the first call, its disk failed.
+            LogStoreError: the log is closed or unavailable, or the disk failed at the first call.
         """
         from logstore.log.write import high_watermark
 

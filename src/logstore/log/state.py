@@ -6,9 +6,9 @@ truncates and applies retention, `recovery/` opens and repairs, `relocation` mov
 makes the changes that several packages need. It calls the disk only to open the active segment or
 to read from it.
 
-Invariants: log_start_offset <= recovery_point <= log_end_offset after a flush; the last segment of
-the view is the active one; `writer` is the descriptor of the active segment, held while that
-segment has unflushed bytes; every other segment that may have unflushed bytes is in `unflushed`.
+Invariants: after a flush, log_start_offset <= recovery_point <= log_end_offset. The last segment of
+the view is the active one. While the active segment has unflushed bytes, `writer` is its
+descriptor. Every other segment that may have unflushed bytes is in `unflushed`.
 
 Two locks guard the fields, and code that needs both takes `flush_lock` first:
 
@@ -46,7 +46,8 @@ from logstore.log.write.rules import NEVER, AppendRules, require_layout
 
 UNFLUSHED_SEGMENTS_MAX = 32
 # An offset in a segment is at most this much larger than the segment's base offset, as in Kafka, so
-# that a broker can read the segment. This engine's own index entries have room for 32 bits.
+# that a broker can read the segment. The index entries of this engine have room for 32 bits, which
+# is one bit more.
 RELATIVE_OFFSET_MAX = 2**31 - 1
 POSITION_MAX = 2**32 - 1
 
@@ -59,10 +60,11 @@ class LogState(Replica):
     """The fields and the locks of a log, and the changes of fields that several packages need.
 
     A field that is read without its lock is one reference or one number, so a reader sees the old
-    value or the new one. This docstring or the reading code says why an old value does no harm.
+    value or the new one. For each such field, this docstring or the reading code says why an old
+    value does no harm.
 
     Attributes:
-        lock, flush_lock: see above.
+        lock, flush_lock: the two locks that are described above.
         appended: guards `unavailable` and `log_dir`; a thread holds it only for a moment.
         now_ms: the clock of the environment; never changes.
 
@@ -70,9 +72,9 @@ class LogState(Replica):
         active: the segment that appends write to, which is the last segment of the view.
         writer: the descriptor of the active segment while that segment has unflushed bytes; else
             None.
-        room_bytes: a batch that would end after this position goes into a new segment. It is
-            `rules.segment_bytes`, or 0 if the next append has to roll or to remove `half_made`
-            first.
+        room_bytes: a batch that would end after this position goes into a new segment. The value is
+            `rules.segment_bytes`, or 0 if the next append first has to roll or to remove
+            `half_made`.
         roll_at_ms: the time from which the active segment is too old. `roll_if_due` reads this time
             first without the lock, and again under the lock.
         foreign_magic: the layout of the active segment if it is not the configured layout; else 0.
@@ -82,8 +84,8 @@ class LogState(Replica):
             entries under `lock`, too.
         names_changed: how many new file names are not durable. A flush sets this number to 0 if no
             name was added during the flush.
-        flush_at: the offset at which an append flushes. An append reads it without a lock; if it
-            sees the old value, the next append flushes.
+        flush_at: the offset at which an append flushes. An append reads this field without a lock.
+            If the append sees the old value, the next append flushes.
         checkpointed_bytes: how many bytes of the active segment its index files describe; -1 if the
             files do not describe the segment.
         replication: leader epochs and high watermark; the docstring of `Replication` lists the
@@ -106,12 +108,13 @@ class LogState(Replica):
             began; 0 after a repair. If a compaction has read keys at or after this offset, it
             replaces no more segments.
         is_left_by_dir: the log was detached only because its log dir failed, so a move may still
-            save the log. Set with `unavailable`, under `appended`.
+            save the log. This field is written together with `unavailable`, under `appended`.
 
-        These fields need no lock of the log: arrivals, waiters: the threads that wait for records;
-        a Bell needs no lock. subscriptions: the subscriptions to this log; an empty dict if nobody
-        subscribes. commit: combines durable appends; made once, under `lock`. compacting: the lock
-        that a thread holds while it compacts the log, from the plan to the
+        These fields need no lock of the log:
+        arrivals, waiters: the threads that wait for records; a Bell needs no lock.
+        subscriptions: the subscriptions to this log; an empty dict if nobody subscribes.
+        commit: combines durable appends; made once, under `lock`.
+        compacting: the lock that a thread holds while it compacts the log, from the plan to the
             end. A thread that takes this lock holds no other lock.
         timing: counts latencies while a mover watches the log; else None.
         writing, kept, in_custody, keepers: which locks a hung thread holds (see `hung_locks`).
@@ -210,13 +213,13 @@ class LogState(Replica):
     # --- whether it takes records ----------------------------------------------------------------
 
     def check_current(self) -> None:
-        """Raise an error if the log does not serve, or if its log dir is an old copy."""
+        """Raise an error if the log is closed or unavailable, or if its log dir is an old copy."""
         self.check()
         if self.log_dir.is_outdated:
             self.log_dir.check_current()
 
     def check_writable(self) -> None:
-        """Raise an error if the log takes no writes; the caller holds the lock."""
+        """Raise an error if the log refuses writes; the caller holds the lock."""
         self.check_current()
         if self.refusal:
             raise ReplicaOfflineError(
@@ -224,7 +227,7 @@ class LogState(Replica):
             )
 
     def check_appendable(self) -> None:
-        """Raise an error if the log takes no appends; the caller holds the lock.
+        """Raise an error if the log refuses appends; the caller holds the lock.
 
         If the disk was full, this first checks whether there is space again.
         """
@@ -237,7 +240,7 @@ class LogState(Replica):
         """Wait until a change of the log makes a condition true; return False after the timeout.
 
         Raises:
-            LogStoreError: the log does not serve any more.
+            LogStoreError: the log is closed or unavailable.
         """
         self.arrivals.wait_for(lambda: self.unavailable is not None or is_true(), timeout)
         self.check()
@@ -325,7 +328,8 @@ class LogState(Replica):
     def note_flushed(self, offset: int) -> None:
         """Record that everything below an offset is flushed; later bytes may be unflushed.
 
-        The flush lock is held. `flush_messages` counts the records at and after this offset.
+        The caller holds the flush lock. `flush_messages` counts the records at and after this
+        offset.
         """
         assert offset <= self.log_end_offset
         self.recovery_point = offset
@@ -371,8 +375,8 @@ class LogState(Replica):
         does that.
 
         Args:
-            of: a log dir, or None. If the log is not in this log dir any more, because a move took
-                the log to another log dir, nothing is done.
+            of: a log dir, or None. If a move has taken the log away from this log dir, nothing is
+                done.
         """
         kind, message, facts = type(reason), str(reason), reason.facts
         with self.appended:

@@ -66,7 +66,7 @@ def note(
         yield
         if not chunk:
             continue
-        if producers is not None:  # first, because the table may become full within the chunk
+        if producers is not None:  # first: the table may become full within the chunk
             _note_producers(producers, chunk)
         wanted = [
             (at, header)
@@ -149,7 +149,8 @@ class Cleaner:
     """Give the bytes that replace the batches of a log, window by window.
 
     In the columnar layout, the offsets of a log have no gaps. So empty batches, as few as possible,
-    take the offsets of batches that are left out. In Kafka's layout, these offsets are missing.
+    take the offsets of batches that are left out. In Kafka's layout, the offsets of left-out
+    batches are missing.
 
     Attributes:
         records_read, records_kept, bytes_read, bytes_written: totals so far.
@@ -208,7 +209,7 @@ class Cleaner:
     def _select(
         self, window: Window, looked: list[tuple[Place, int | None, Verdict]]
     ) -> Steps[dict[int, bytes | None]]:
-        """For each batch with the verdict LOOK, map its position in the window to its new bytes.
+        """For each batch whose records must be looked at, map its position to its new bytes.
 
         The bytes are None for an unchanged batch, and empty for a batch of which no record stays.
         """

@@ -2,8 +2,8 @@
 
 The segments are divided into groups, beginning at the start of the log. For each group, a new
 segment is written, and replaces the group. The next group begins only after this replacement. So a
-tombstone is removed only after all older records of the tombstone's key are durably removed. If the
-new segment of a group cannot be written, or cannot replace the group, the compaction ends.
+tombstone is removed only after all older records of the tombstone's key are durably removed. If a
+group's new segment cannot be written, or cannot replace the group, the compaction ends.
 
 Only flushed records are compacted. The active segment is never compacted. A repair ends a
 compaction. A truncation of records whose keys were read ends a compaction, too. If such a
@@ -52,7 +52,7 @@ LOCK_SECONDS = 0.1
 HORIZON_MS_MAX = OFFSET_MAX  # the largest number allowed in `partition.metadata`
 
 # A function that is called after each part of the work, with the number of bytes read and written.
-# It may sleep or raise.
+# The function may sleep, and may raise an error.
 Pace = Callable[[int], None]
 
 
@@ -90,18 +90,21 @@ class CompactionReport(NamedTuple):
 
 
 class _ChangedError(Exception):
-    """Raised if a truncation, repair, move or new policy ends a compaction. No user sees it."""
+    """Raised if a truncation, repair, move or new policy ends a compaction.
+
+    This exception never reaches a user.
+    """
 
 
 def plan_of(state: LogState, stable_offset: int | None = None) -> Plan:
     """Plan the next compaction of a log.
 
     Args:
-        stable_offset: where the compaction has to end. If it is None, that is the last stable
-            offset, or an earlier offset.
+        stable_offset: where the compaction has to end. By default, the compaction ends at the last
+            stable offset, or before it.
 
     Raises:
-        LogStoreError: the log does not serve.
+        LogStoreError: the log is closed or unavailable.
         OSError: the disk could not read the time of a segment's first batch.
 
     """
@@ -371,9 +374,9 @@ class Compaction:
         return segment.handle(self._state.environment)
 
     def _is_changed(self) -> bool:
-        """Check whether the log was moved, is not to be compacted, or lost records that were read.
+        """Check whether the running compaction must end.
 
-        That is, records whose keys were read.
+        It must end if the log moved, is not to be compacted, or lost records whose keys were read.
         """
         state = self._state
         is_elsewhere = state.directory != self._directory

@@ -165,7 +165,7 @@ class LatestOffsets:
         while len(new):
             at, wanted = places[new], keys[new]
             # Several new keys may have the same free place, and one new key may occur several
-            # times. The row that NumPy writes last gets the place.
+            # times. NumPy keeps the row that it writes last.
             self._held[at] = wanted
             self._offsets[at] = new
             self.key_count += int(np.count_nonzero(self._offsets.take(at) == new))

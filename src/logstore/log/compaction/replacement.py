@@ -13,12 +13,14 @@ are removed. Each step except the last is durable before the next step begins:
     5  `.swap` is removed
 
 After a crash, `.swap` shows which steps were done (`recovery/replacements`). If the first segment
-has the bytes of `.swap`, step 3 is done, and the other segments are removed. Otherwise no record is
-removed yet, and `.swap` is removed. So at every moment, a reader in any process finds each offset.
-If the group has only one segment, step 3 alone replaces it, and there is no `.swap`.
+has the bytes of `.swap`, step 3 is done, and the other segments are removed. If the first segment
+has other bytes, no record is removed yet, and `.swap` is removed. So at every moment, a reader in
+any process finds each offset. If the group has only one segment, step 3 alone replaces it, and
+there is no `.swap`.
 
-Kafka renames the old segments to `.deleted` before it renames the new one. This engine removes the
-old segments at once. A reader of an old segment has its file open, and can continue.
+When Kafka replaces segments, it renames the old ones to `.deleted` before it renames the new one.
+This engine removes the old segments at once. A reader of an old segment has its file open, and can
+continue.
 """
 
 from __future__ import annotations
@@ -53,7 +55,8 @@ class Replacement(NamedTuple):
         new: the new segment; its file is durable, and still has the suffix `.cleaned`.
         handle: the file of the new segment.
         magic: the layout of the new segment's batches.
-        noted_end: the keys of the records before this offset decided which records were removed.
+        noted_end: the keys of all records before this offset were read, to decide which records
+            were removed.
     """
 
     old: Sequence[Segment]
@@ -129,9 +132,9 @@ def _put_in_place(state: LogState, replacement: Replacement, go_on: Callable[[],
 def _carry_out(state: LogState, replacement: Replacement, directory: int) -> None:
     """Do steps 2 to 5 of a replacement; `flush_lock` is held. Raises OSError.
 
-    The removal of `.swap` is not synced here. Instead, a truncation, a deletion, a repair and the
-    next replacement sync the directory before they change a segment. So no segment is changed while
-    an old `.swap` may still come back after a crash.
+    The removal of `.swap` is not synced here. A truncation, a deletion, a repair and the next
+    replacement sync the directory before they change a segment. So no segment is changed while an
+    old `.swap` may still come back after a crash.
     """
     old, new = replacement.old, replacement.new
     if len(old) > 1:

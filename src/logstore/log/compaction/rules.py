@@ -36,7 +36,7 @@ class Verdict(Enum):
 
     KEEP = auto()
     DROP = auto()
-    LOOK = auto()  # the header does not decide: look at the records
+    LOOK = auto()  # the header is not enough: look at the records
 
 
 class Rules:
@@ -61,8 +61,8 @@ class Rules:
             latest: the sealed table of the collected keys.
             is_aborted: a function that returns whether a batch belongs to an aborted transaction.
             kept_empty: the last offsets of batches that stay even if none of their records stays.
-                These are the last batch of each producer, because of its sequence number, and the
-                last batch of a segment.
+                These are the last batch of each producer, which has the producer's sequence, and
+                the last batch of a segment.
         """
         self.latest = latest
         self.kept_empty = kept_empty
@@ -113,7 +113,7 @@ class Rules:
     def _judge_control(
         self, header: BatchHeader, horizon_ms: int | None, is_needed: bool
     ) -> Verdict:
-        if is_needed:  # the marker's transaction has batches, or this batch is not a marker
+        if is_needed:  # this is no marker, or the marker's transaction has batches
             return Verdict.KEEP
         if not header.record_count or (horizon_ms is not None and horizon_ms <= self.now_ms):
             return Verdict.DROP
@@ -145,7 +145,7 @@ class Rules:
         keep = is_beyond | ((offsets < first) & ~is_superseded)
         winners = self.latest.between(int(offsets[0]), min(int(offsets[-1]) + 1, end))
         places = np.searchsorted(offsets, winners)
-        # `winners` may also have offsets of records in other batches. Such an offset is not in
+        # `winners` may also have offsets of records in other batches. These offsets are not in
         # `offsets`.
         keep[places[offsets[places] == winners]] = True
         is_over = [horizon_ms is not None and horizon_ms <= self.now_ms for horizon_ms in horizons]

@@ -1,8 +1,8 @@
 """Append a leader's batches unchanged, with the offsets and leader epochs that they carry.
 
 A leader that compacted its log in Kafka's layout has gaps between the offsets of its batches. A
-compacted log takes over these gaps, also the gap before its first batch. A gap is never between two
-segments: a new segment begins where the segment before it ends.
+compacted follower keeps these gaps, and the gap before the leader's first batch. A gap is never
+between two segments: a new segment begins where the segment before it ends.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def append_as_follower(
                 flush.flush_appended(state, offsets.stop)
         return offsets
     except BaseException as error:
-        mark(error, bool(begun))  # no effect if the error is marked already
+        mark(error, bool(begun))  # no effect if the error was marked before
         raise
 
 
@@ -60,8 +60,8 @@ def _append(
 
     Args:
         begun: a list that gets an item when the write begins.
-        may_begin: whether an empty log may begin at the first batch, and a compacted log may have
-            gaps; if so, the flush lock is held.
+        may_begin: whether an empty log may begin at the offset of the first batch, and a compacted
+            log may have gaps. If so, the flush lock is held.
     """
     with state.lock, keeping(state, "lock"):
         state.check_appendable()
@@ -179,7 +179,7 @@ def _start_empty_at(state: LogState, offset: int) -> None:
 
     If the new segment cannot be created, the old log start is written again. If the new log start
     stayed, the next start would treat records that are appended at earlier offsets as deleted. If
-    Ctrl-C comes after the segment was created, the remaining steps still run. Without these steps,
+    Ctrl-C comes after the segment was created, the remaining steps still run. If they did not run,
     the records before the new segment would look lost.
     """
     old, start = state.active, state.log_start_offset

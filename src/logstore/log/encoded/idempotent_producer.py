@@ -107,9 +107,9 @@ class IdempotentProducer:
             sequence: the number of the first record, as for `append`.
 
         Raises:
-            OutOfOrderSequenceError: records with smaller numbers are missing. Or the log has these
-                records, but they are not within one of the last five appends, so the log does not
-                know their offsets.
+            OutOfOrderSequenceError: records with smaller numbers are missing. This error is also
+                raised if the log has these records, but not within one of the last five appends:
+                then the log does not know their offsets.
             ValueError: the log has the first of these records, but not all of them.
             LogStoreError, TypeError: as for `Log.extend`.
         """
@@ -159,7 +159,7 @@ class IdempotentProducer:
 
 
 def _repeatable(columns: appending.Columns) -> appending.Columns:
-    """Read iterables that can be read only once: the records may have to be encoded again."""
+    """Make lists of iterables that can be read only once, because records may be encoded twice."""
     times, headers = columns.timestamps, columns.headers
     if isinstance(times, Iterable) and not hasattr(times, "__len__"):
         times = list(times)

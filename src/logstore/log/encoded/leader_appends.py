@@ -145,7 +145,7 @@ def write_and_take(
 
 
 def _end_of(batches: Found, base_offset: int) -> int:
-    """Give the offset after the last batch, if the first batch gets the offset `base_offset`."""
+    """Give the log end after these batches, if the first batch gets the offset `base_offset`."""
     for _, header in batches:
         base_offset += header.last_offset + 1 - header.base_offset
     if base_offset > OFFSETS_MAX:
@@ -202,7 +202,10 @@ def _stamped(data: Buffer, header: BatchHeader, now_ms: int) -> tuple[Buffer, Ba
 
 
 def _check_records(batches: Found, rules: AppendRules, latest: int, now_ms: int) -> None:
-    """Refuse records that the configuration does not allow; most batches need no look."""
+    """Refuse records that the configuration does not allow.
+
+    For most batches, the headers are enough for this decision.
+    """
     if rules.requires_keys:
         _check_keys(batches, rules)
     if rules.before_max_ms is not None or (

@@ -27,7 +27,7 @@ Found = list[tuple[Buffer, BatchHeader]]
 # check then get the full check, all together. If there are more batches, it is faster to give all
 # of them the full check at once.
 APART_MAX = 8
-OFFSETS_MAX = 2**62  # all offsets of records are lower, so that they fit into 64 bits
+OFFSETS_MAX = 2**62  # a record's offset is lower, so it fits into 64 bits
 
 
 def parse(
@@ -91,7 +91,10 @@ def _view_of(raw: Buffer) -> memoryview:
 
 
 def _check_records(look: memoryview, run: Run, expansion_bytes_max: int) -> None:
-    """Check the records of all batches together, then singly to find a fault; raises ValueError."""
+    """Check the records of all batches together, and raise ValueError if they are wrong.
+
+    If this check fails, each batch is checked alone to find the fault.
+    """
     with suppress(ValueError):
         layouts.check_run(look, run, expansion_bytes_max, is_strict=True, checks_claims=True)
         return

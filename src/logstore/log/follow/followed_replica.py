@@ -6,10 +6,9 @@ written. If a file is gone, the directory is listed again. If the new listing sh
 longer has the offset, OffsetOutOfRangeError is raised. If a file is gone, the log dir does not
 count as failed.
 
-Appended records are visible before they are flushed. So a reader may see a record whose offset the
-owner later gives to another record. This happens after a power cut. It also happens if Ctrl-C
-interrupts an append that has written its batch but has not returned: then the owner removes the
-batch again.
+Appended records are visible before they are flushed. So a reader may see a record, and the owner
+may later give the same offset to another record. This happens after a power cut. It also happens if
+Ctrl-C interrupts an append after the write of its batch: then the owner removes the batch again.
 
 A listing is no snapshot: the names in the directory are read one after the other, while the owner
 may change the directory. So the files of two adjacent segments must have existed at the same
@@ -47,7 +46,7 @@ from logstore.log.segments.scan import Scan
 from logstore.log.segments.segment import Segment
 from logstore.names import TopicPartition
 
-# If a directory changed less than this time ago, the next change may leave its mtime the same.
+# If a directory changed less than this time ago, its mtime may stay the same at its next change.
 MTIME_DOUBT_NS = 20_000_000
 LOOKS_MAX = 20
 POLL_SECONDS_MIN, POLL_SECONDS_MAX = 0.005, 0.05
@@ -177,7 +176,7 @@ class FollowedReplica(Replica):
             raise self.failed(error) from error
 
     def _follow_move(self) -> bool:
-        """If a move took the replica to another directory, continue there; return False if not."""
+        """Use the directory to which a move took the replica; return False if there was no move."""
         found = self.find_anew()
         if found is None or found.metadata.topic_id != self.metadata.topic_id:
             return False
@@ -347,7 +346,7 @@ class FollowedReplica(Replica):
         self.look_anew()
 
     def retry(self, segment: Segment, offset: int, error: FileNotFoundError) -> None:
-        """Return if the log still has the offset, now in another file; otherwise raise an error."""
+        """Return if the log still has the offset in another file; if not, raise an error."""
         self.look_anew()
         if not self.log_start_offset <= offset < self.log_end_offset:
             raise self.out_of_range(offset) from error

@@ -56,8 +56,9 @@ class SideScan(Scan):
         is_damaged: whether the segment has batches that could not be read.
         is_compacted: whether offsets are missing in the segment.
 
-    A broker may be writing to the segment, or may have been killed while it was writing. In these
-    cases, the indexes may end in zeros, and may have entries for positions after the walked part.
+    A broker may be writing to the segment, or may have been killed while it was writing. While or
+    after a broker wrote, the indexes may end in zeros, and may have entries for positions after the
+    walked part.
     """
 
     def __init__(
@@ -144,7 +145,7 @@ class SideScan(Scan):
     # --- many batches at once ---------------------------------------------------------------------
 
     def _note_many(self, found: SoundHeaders, start: int) -> bool:
-        """Record batches if all their index entries are right; if not, return False."""
+        """Note these batches if all their index entries are right; if not, return False."""
         latest = np.maximum.accumulate(np.append(self.max_timestamp, found.max_timestamps))[1:]
         full_times = np.where(found.record_counts > 0, found.max_timestamps, -1)
         latest_full = np.maximum.accumulate(np.append(self._latest_full, full_times))[1:]

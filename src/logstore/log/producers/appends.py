@@ -3,10 +3,9 @@
     current   under `lock`, before the write: the state, rebuilt if an append was interrupted
     take      under `lock`, after the write
 
-Between `current` and `take`, `is_torn` is set. So after an interrupt, the next batch is still
-compared with every batch in the log. Modules that only a log with producers needs are imported in
-functions, so that `import logstore` stays cheap. The code that opens a log imports all of these
-modules.
+From `current` to `take`, `is_torn` is set. So after an interrupt, the next batch is still compared
+with every batch in the log. Modules that only a log with producers needs are imported in functions,
+so that `import logstore` stays cheap. The code that opens a log imports all of these modules.
 """
 
 from __future__ import annotations

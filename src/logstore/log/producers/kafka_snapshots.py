@@ -1,10 +1,10 @@
 """Find the producers of a log that a broker or another process writes.
 
 A replay of the log finds each producer that still has a batch in the log. If retention has deleted
-all batches of a producer, the producer may still continue its sequence. Only a snapshot has such a
-producer. Kafka's snapshot has only one batch of each producer, and does not say to which log it
-belongs. So if both a replay and Kafka's snapshot have a producer, the state from the replay is
-used.
+all batches of a producer, the producer may still continue its sequence. In this case, only a
+snapshot has the producer. Kafka's snapshot has only one batch of each producer, and does not say to
+which log it belongs. So if both a replay and Kafka's snapshot have a producer, the state from the
+replay is used.
 """
 
 from __future__ import annotations

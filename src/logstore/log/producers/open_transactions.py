@@ -106,7 +106,7 @@ class OpenTransactions:
         while self._undecided and self._undecided[-1][0] > first:
             self._undecided.pop()
         self._undecided.append((first, marker_offset))
-        if len(self._undecided) > UNDECIDED_MAX:  # take the two oldest for one transaction
+        if len(self._undecided) > UNDECIDED_MAX:  # join the two oldest into one
             oldest, following = self._undecided.popleft(), self._undecided.popleft()
             self._undecided.appendleft((oldest[0], following[1]))
         stable = next(iter(self.open.values()), marker_offset + 1)

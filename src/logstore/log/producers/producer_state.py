@@ -1,9 +1,9 @@
 """Check batches against what their producers sent before, and record what was appended.
 
-`check` is called before a write and `take` after the write, both under the log's lock. So a write
-that fails does not change the state here. This module does no I/O and has no lock and no clock:
-times are arguments. The offset of a producer's last batch says how recently the producer was used,
-so all replicas forget the same producers first.
+`check` is called before a write and `take` after the write, both under the log's lock. So if a
+write fails, the recorded state of the producers does not change. This module does no I/O and has no
+lock and no clock: times are arguments. The offset of a producer's last batch says how recently the
+producer was used, so all replicas forget the same producers first.
 """
 
 from __future__ import annotations
@@ -131,8 +131,8 @@ class Producers:
         """Check all batches of one append before any is written; return the duplicates among them.
 
         Args:
-            headers: in the order of the append; only the number of offsets of each batch matters,
-                not the offsets.
+            headers: the batches in the order of the append. A header is used for the number of its
+                offsets, but the offsets themselves are ignored.
             token: the result of `verification`. None if there is no coordinator; then transactions
                 are not verified.
 
@@ -207,13 +207,14 @@ class Producers:
         return True
 
     def verification(self, producer_id: int, epoch: int, sequence: int, now_ms: int) -> int:
-        """Give the token for a batch of a transaction, before the coordinator is asked (KIP-890).
+        """Give the token for a batch of a transaction (KIP-890).
 
-        The caller asks the coordinator whether the transaction is ongoing and has this partition.
-        If so, the caller appends the batch with the token. If a marker or another batch of the
-        producer is appended in between, the token is not valid any more. So an old answer of the
-        coordinator does no harm. The result is 0 if the transaction is already open in this log.
-        Then the caller does not have to ask the coordinator.
+        The caller gets the token before it asks the coordinator. The caller asks the coordinator
+        whether the transaction is ongoing and has this partition. If so, the caller appends the
+        batch with the token. If a marker or another batch of the producer is appended in between,
+        the token is not valid any more. So an old answer of the coordinator does no harm. The
+        result is 0 if the transaction is already open in this log. Then the caller does not have to
+        ask the coordinator.
         """
         known = self._known(producer_id)
         if known is not None and known.is_open and known.epoch == epoch:
@@ -241,8 +242,8 @@ class Producers:
         """Record an appended batch without a check: a follower takes each batch of its leader.
 
         Args:
-            header: only the number of its offsets matters, not the offsets. For a marker, call
-                `take_marker`; for any other control batch, nothing is recorded.
+            header: the number of its offsets is used, but the offsets themselves are ignored. For a
+                marker, call `take_marker`; for any other control batch, nothing is recorded.
             base_offset: the offset of the batch in the log.
         """
         old_base, _, _, magic, attributes, _, old_last, _, _, timestamp, producer_id, epoch, \

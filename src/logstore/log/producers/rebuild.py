@@ -92,8 +92,8 @@ def before(state: LogState, offset: int) -> Rebuilt:
     """Find the producers as they were before an offset, where the log will be cut or will begin.
 
     The producers without a batch or marker at or after the offset are as they are in memory. A
-    replay knows less of them, if their batches are deleted and no early snapshot is left. One of
-    the log's locks is held. Raises the errors of `until`.
+    replay finds less about a producer if its batches are deleted and no early snapshot is left. One
+    of the log's locks is held. Raises any error that `until` raises.
     """
     rebuilt, known = until(state, offset, state.recovery_point), state.producers.known
     if known is None or state.producers.is_torn:

@@ -2,7 +2,7 @@
 
 A snapshot after the end of the log is dangerous: other records may be appended before its offset,
 and then the snapshot is wrong. So a truncation durably removes such a snapshot before it removes a
-record, and an open removes such a snapshot before the log serves.
+record, and the opening of a log removes such a snapshot before the log can be used.
 """
 
 from __future__ import annotations

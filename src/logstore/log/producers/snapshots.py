@@ -99,7 +99,7 @@ def put_before(state: LogState, offset: int) -> Producers | None:
     """Return the producers as they were before `offset`, where a truncation will cut the log.
 
     First, a snapshot of these producers is written, because the truncation removes all later
-    snapshots. Both locks are held. Raises OSError.
+    snapshots. The caller holds both locks. Raises OSError.
     """
     if not state.producers.are_known:
         return None
@@ -115,8 +115,8 @@ def put_before(state: LogState, offset: int) -> Producers | None:
 def forget(state: LogState) -> None:
     """Forget all producers of an empty log that will begin at a later offset; both locks are held.
 
-    The markers of open transactions may be among the records that the log skips. Without these
-    markers, the last stable offset would never rise again.
+    The markers of open transactions may be among the records that the log skips. If open
+    transactions were kept without their markers, the last stable offset would never rise again.
 
     Raises:
         LogStoreError: the disk failed.

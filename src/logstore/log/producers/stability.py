@@ -11,11 +11,11 @@ def kept_last_stable_offset(state: Replica) -> int | None:
     """Return the last stable offset, or None if this process does not know the log's producers.
 
     Raises:
-        LogStoreError: the log does not serve.
+        LogStoreError: the log is closed or unavailable.
     """
     if not isinstance(state, LogState) or state.refusal:
         return None
-    # The high watermark is read before the producers: a later batch is not below this offset.
+    # The high watermark is read before the producers, so a later batch never has a lower offset.
     end = state.high_watermark
     if not state.producers.are_known:
         return end

@@ -23,8 +23,8 @@ _NO_BATCHES = _EMPTY[NEWEST_AT:]
 _pack_id = struct.Struct("<q").pack_into
 _pack_epoch = struct.Struct("<h").pack_into
 
-# Parts of a row. `take` reads a row's batches except the oldest, and writes them back after the new
-# batch.
+# The parts of a producer's row. `take` reads a row's batches except the oldest, and writes them
+# back after the new batch.
 LAST = struct.Struct("<36xh26xi")  # epoch, last sequence
 EPOCH_AND_BATCHES = struct.Struct(f"<36xh10x{ROW_BYTES - NEWEST_AT - BATCH_BYTES}s")
 USED_AND_BATCHES = struct.Struct(f"<qqqiI{ROW_BYTES - NEWEST_AT - BATCH_BYTES}s")
@@ -93,7 +93,7 @@ class ProducerTable:
         _pack_used(self.rows, place + USED_AT, now_ms)
 
     def marker(self, place: int) -> tuple[int, int, int, int]:
-        """Give the offset, timestamp and coordinator epoch of the last marker, and `used_ms`."""
+        """Give `used_ms`, after the last marker's offset, timestamp and coordinator epoch."""
         return _MARKER_AND_USED.unpack_from(self.rows, place + MARKER_AT)
 
     def batches(self, place: int) -> list[ProducerBatch]:

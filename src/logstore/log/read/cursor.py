@@ -49,8 +49,8 @@ class Cursor:
     """The position of a reader in a segment.
 
     At first, batches before the wanted offset are skipped without a check. If the walk then meets
-    an error, the cause may be a wrong header of a skipped batch. So the walk is repeated from its
-    start, and now every batch is checked.
+    an error, the cause may be a wrong header of a skipped batch. So the reader walks again from the
+    start, and now checks every batch.
 
     Attributes:
         offset: the wanted offset, which rises while records are read.
@@ -109,7 +109,7 @@ class Cursor:
         while True:
             end_offset, end = segment.end_offset, segment.size_bytes
             if self.position >= end:
-                # If all batches were checked, a sparse segment may end with a gap.
+                # If all batches were checked, a sparse segment may end with missing offsets.
                 if self.offset >= end_offset or (segment.is_sparse and self._start is None):
                     return
                 self._resume(end, f"the batches end before offset {self.offset}")
@@ -121,7 +121,8 @@ class Cursor:
             look, at, need = memoryview(data), 0, 0
             if len(data) < size:  # the file was cut: use the bytes that are left
                 end = start + len(data)
-            # Take the wanted batches that are undamaged. Usually, no bytes are left for the loop.
+            # Take the wanted batches that are undamaged. Usually, `sound_run` takes all of them,
+            # and no bytes are left for the loop.
             bits = segment.verified_up_to(start + len(data))
             sound_run, scan_bytes = layouts.sound_run_of(data), layouts.scan_window_bytes(data)
             run, at, expected = sound_run(look, 0, self._expected, self.offset, start, bits)
@@ -221,10 +222,10 @@ class Cursor:
         self.position, self._expected = found
 
     def _is_vouched_for(self, found: tuple[int, int], liar: BatchHeader, least: int) -> bool:
-        """Check that the base offset of `liar` is wrong, and the next batch's base offset is right.
+        """Check that `liar` has a wrong base offset, and that the next batch has the right one.
 
-        The base offset of `liar` is wrong if the batch after these two also contradicts it. It is
-        also wrong if no offsets are missing between the three batches.
+        The base offset of `liar` is wrong if both of the next two batches contradict it. The base
+        offset of `liar` is also wrong if no offsets are missing between the three batches.
         """
         if not self.segment.is_sparse or liar.base_offset < self._expected:
             return True

@@ -177,8 +177,8 @@ def _verified(
         at, following = position, first
     elif growing is None and at < size_bytes and not _begins(segment, fd, at, following):
         return None
-    # If the next entry is after the goal, less than one index interval of batches still fits. A
-    # large range ends here without these batches.
+    # If the next index entry is after the goal, at most one index interval of batches still fits. A
+    # large range ends at the entry, without these batches.
     is_next_after = 0 <= last < len(offsets) - 1 and positions[last + 1] > goal
     least_bytes = WALKED_INTERVALS * state.config.index_interval_bytes
     if at == position or not is_next_after or max_bytes < least_bytes:
@@ -314,7 +314,7 @@ class _Taken:
         """Take the wanted, contiguous batches of a run; return False if no later batch is wanted.
 
         Args:
-            start: the position in the file of the window that contains the run.
+            start: the position of a window in the file; the run is in this window.
         """
         for at, header in run:
             if header.last_offset < self.offset:

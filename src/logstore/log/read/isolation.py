@@ -33,8 +33,8 @@ def end_of(state: Replica, level: str) -> int:
     """Give the offset at which a reader of an isolation level stops for now.
 
     Raises:
-        TypeError, ValueError: there is no such level.
-        LogStoreError: the log does not serve; raised only for read_committed.
+        TypeError, ValueError: `level` is no isolation level.
+        LogStoreError: the log is closed or unavailable; raised only for read_committed.
     """
     check_level(level)
     if level == READ_UNCOMMITTED:

@@ -83,7 +83,7 @@ def _wait(state: Replica, offset: int, timeout: float | None, level: str, cut: C
 
 
 def _check_cuts(state: Replica, cut: Cut, offset: int, batch: RecordBatch | None) -> Cut:
-    """Return the last cut; raise an error if a cut after `cut` dropped records that were yielded.
+    """Return the last cut. Raise if a cut after `cut` dropped records that the tail has yielded.
 
     Args:
         offset: the next offset that the tail will yield.

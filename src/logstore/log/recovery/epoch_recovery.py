@@ -2,8 +2,8 @@
 
 If the file and the batches differ, the batches are right. Recovery compares the file with the last
 epoch of each segment, and with the first batch of each epoch in the file. A file that is old, or
-belongs to another log, is rewritten. If such a file were used, a new batch could get a lower epoch
-than an earlier batch, or the log could refuse appends of the current leader.
+belongs to another log, is rewritten. Otherwise, a new batch could get a lower epoch than an earlier
+batch, or the log could refuse the appends of the current leader.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def take_epochs(state: LogState, recovered: Recovered, found: LeaderEpochs | Non
             # record, it begins no new epoch in the segment.
             epochs.note(stored, end)
         is_changed = known != len(epochs.entries)
-        # If the log is damaged, the batches that confirm the file may be unreadable.
+        # If the log is damaged, the batches that would confirm the file may be unreadable.
         if not state.recovery.problems:
             wrong = _contradiction(state, segments, epochs)
             epochs = None if wrong else epochs

@@ -2,9 +2,10 @@
 
 Three files have the log start: `partition.metadata` (M), `leader-epoch-checkpoint` (E), and the log
 dir's `log-start-offset-checkpoint` (C). A new log start is first written durably into the epochs'
-file (E), then durably into the metadata (M), and some time later into the checkpoint (C). So
-normally E is at least M, and C is at most M. If one of these relations does not hold, one of the
-files is old, or belongs to an earlier topic of the same name or to another log.
+file (E), then durably into the metadata (M), and some time later into the checkpoint (C). So the
+log start in E is normally not before the one in M, and the one in C is not after the one in M. If
+the three log starts have another order, one of the files is old, or belongs to an earlier topic of
+the same name or to another log.
 
 | log starts in the files | chosen log start |
 |---|---|
@@ -16,9 +17,9 @@ files is old, or belongs to an earlier topic of the same name or to another log.
 | M is missing | E; if E is missing too, C |
 
 The first segment may begin after the log start that this table gives. If one of the three files has
-a start at or after that segment's base offset, this start is used instead, because the records
-before the segment are gone anyway. **If only one file has a start, records before this start are
-hidden, but not deleted.**
+a start at or after the base offset of the first segment, this start is used: the records before the
+first segment are gone anyway. **If only one file has a start, records before this start are hidden,
+but not deleted.**
 """
 
 from __future__ import annotations
@@ -114,8 +115,8 @@ def choose_topic_id(
     Args:
         metadata: the topic id in `partition.metadata`; None if the file has no topic id.
         others: the topic ids in the other small files; None for a file without a topic id.
-        trailers: a function that returns the topic ids in the index files. It is not called if the
-            other small files confirm the id in `partition.metadata`.
+        trailers: a function that returns the topic ids in the index files. This function is not
+            called if the other small files confirm the id in `partition.metadata`.
     """
     votes = Counter(one for one in others if one is not None)
     if metadata is not None and set(votes) == {metadata}:

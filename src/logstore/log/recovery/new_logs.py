@@ -82,11 +82,11 @@ def create_many(
     remove the directories that were created.
 
     Args:
-        kind: a function that makes the object to return for each log.
+        kind: a function that makes, for each log, the object that is returned.
         for_all: calls a function for each log, in any number of threads.
 
     Raises:
-        LogStoreError: the log dir does not serve, or its disk failed.
+        LogStoreError: the log dir refuses calls, or its disk failed.
     """
     new = [_NewLog(log_dir, metadata) for metadata in metadatas]
     at = log_dir.path

@@ -2,7 +2,7 @@
 
 The part of a segment that a trailer describes was flushed before the trailer was written. So
 recovery reads only the bytes after that part. After a clean stop, trailers describe all bytes.
-Damage in the bytes that recovery reads is one of two things:
+In the bytes that it reads, recovery distinguishes two kinds of damage:
 
 - a **torn tail**: no whole batch follows the damage, and the damage is after the recovery point. A
   crash leaves such a tail. The tail is cut, and reported.
@@ -57,7 +57,8 @@ class Recovery:
         from_disk: bool = False,
         is_start_confirmed: bool = True,
     ) -> None:
-        # This is called before each change. It raises if the store gave up the log dir meanwhile.
+        # This is called before each change. It raises an error if the store gave up the log dir
+        # meanwhile.
         self._check = check
         self._from_disk = from_disk  # after a failed sync, the kernel's cache may be wrong
         # If only one file has this log start, the records before it are hidden, but not deleted.

@@ -134,9 +134,9 @@ class SegmentDamage(NamedTuple):
 def verify_segment(state: Replica, base_offset: int, flushed_to: int) -> list[SegmentDamage]:
     """Check one segment, to the end of its file; report each damaged batch separately.
 
-    The very end of a log may have bytes that are no whole batch. Such bytes count as damage only if
-    their offset is below `flushed_to`. At or after that offset, an append may be writing a batch
-    now, or a crash may have left an incomplete batch.
+    At its very end, a log may have bytes that do not form a whole batch. Bytes that are no whole
+    batch count as damage only if their offset is below `flushed_to`. At or after that offset, an
+    append may be writing a batch now, or a crash may have left an incomplete batch.
     """
     check = SegmentCheck(state, base_offset, flushed_to)
     check.run()

@@ -1,10 +1,10 @@
 """Keep the records that a truncation drops in a `.lost` file of the log dir.
 
-A follower drops records that its leader does not have. If such records may have been acknowledged,
-a user may want them back. The file has the dropped batches as they were in the segments, so
-`logstore dump` can print the file. The file is beside the directories of the partitions, not inside
-one of them. So a move or a deletion of the replica does not remove the file, and Kafka ignores it.
-The store never reads or removes the file.
+A follower drops records that its leader does not have. If a client may have got an acknowledgement
+for such records, a user may want them back. The file has the dropped batches as they were in the
+segments, so `logstore dump` can print the file. The file is beside the directories of the
+partitions, not inside one of them. So a move or a deletion of the replica does not remove the file,
+and Kafka ignores it. The store never reads or removes the file.
 
 The name of the file says which records it has:
 
@@ -12,8 +12,8 @@ The name of the file says which records it has:
 
 A topic and its partition are left out if the topic has more than `TOPIC_CHARACTERS_MAX` characters.
 The file is complete and durable before the truncation begins. If a crash comes before the
-truncation, and the truncation is repeated, the file exists already. Then the file is not written
-again, because an offset and a leader epoch always identify the same record.
+truncation, and the truncation is repeated, the file may exist already. In that case, the file is
+not written again: an offset and a leader epoch always identify the same record.
 """
 
 from __future__ import annotations

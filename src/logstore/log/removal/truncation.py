@@ -137,7 +137,7 @@ def _take_what_stands(state: LogState, offset: int) -> None:
         reopen(state)
     except LogStoreError as error:
         state.detach(error)
-    except BaseException:  # interrupted again: detach, or readers would wait for new segments
+    except BaseException:  # interrupted again: without a detach, readers would wait
         reason = "its truncation was interrupted twice: open the store again to use it"
         state.detach(
             ReplicaOfflineError(topic=state.topic, partition=state.partition, reason=reason)
@@ -202,7 +202,7 @@ def _prepare(state: LogState, offset: int) -> _Replacement:
 
 
 def _forget_epochs(state: LogState, offset: int) -> None:
-    """Durably remove, from their file, the epochs that begin in the dropped part; raises OSError.
+    """Remove the epochs that begin in the dropped part from their file, durably; raises OSError.
 
     The file is not removed, because it confirms the log start. If the truncation fails after this
     step, the file lacks epochs of existing batches. Then the next flush or open rewrites the file.
@@ -218,7 +218,7 @@ def _carry_out(state: LogState, offset: int, replacement: _Replacement) -> None:
     """Replace the dropped segments with the new file, without opening a file; raises OSError."""
     kept, gone, new, magic, temporary, directory, producers = replacement
     # Lower these offsets first. Otherwise, a log dir that fails during the truncation would count
-    # as an old copy when it returns.
+    # as an old copy when it comes back.
     state.recovery_point = min(state.recovery_point, offset)
     state.replication.lower_to(offset)
     state.cut_offset = min(state.cut_offset, offset)
@@ -229,7 +229,7 @@ def _carry_out(state: LogState, offset: int, replacement: _Replacement) -> None:
     use(partial(lower, RECOVERY_POINTS, key, state.recovery_point))
     use(partial(lower, HIGH_WATERMARKS, key, offset))
     if state.producers.are_known:
-        snapshots.remove_after(state, offset)  # `_replace` syncs this before it removes records
+        snapshots.remove_after(state, offset)  # durable before `_replace` removes records
     _replace(gone, new, temporary, directory.fd)
     state.producers.snapshots = tuple(at for at in state.producers.snapshots if at <= offset)
     state.producers.replace(producers)

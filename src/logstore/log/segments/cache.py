@@ -1,7 +1,7 @@
 """Limit the open files, index arrays and decoded batches that a store keeps in memory.
 
 A cache evicts by the rule "second chance": if the total weight exceeds the capacity, the oldest
-item is evicted. But if this item was used after it became the newest item, the item stays, and
+item is evicted. But if the oldest item was used since it was added or last kept, it stays, and
 becomes the newest item again. An evicted item exists as long as a reader refers to it. A `Handle`
 closes its descriptor when the last reference to the `Handle` ends. So no descriptor is closed while
 a reader uses it, and reading takes no lock. The cache closes no file while it holds its lock. All

@@ -21,9 +21,9 @@ class OffsetIndex:
     """The entries of one segment's index.
 
     The appending thread adds entries, and readers search at any time without a lock. This is safe
-    because `positions` grows before `offsets`, and a search reads `offsets` first. An interrupt
-    between the two steps leaves a position without an offset. No reader uses this position, and the
-    next append replaces it.
+    because `positions` grows before `offsets`, and a search reads `offsets` first. If an interrupt
+    comes between these two steps, `positions` has one item more than `offsets`. No reader uses this
+    last position, and the next append replaces it.
     """
 
     __slots__ = ("offsets", "positions")

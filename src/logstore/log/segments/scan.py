@@ -45,8 +45,8 @@ class Damage(NamedTuple):
     Attributes:
         position, end_position: where the damaged bytes begin and end.
         offset, end_offset: the range of lost offsets; `end_offset` is None if no batch follows.
-        max_timestamp: the correct value, if a wrong `max_timestamp` is the only damage to a batch
-            (the batch's records can be read); otherwise None.
+        max_timestamp: the correct value, if a batch has a wrong `max_timestamp` but readable
+            records and no other damage; otherwise None.
     """
 
     position: int
@@ -193,7 +193,7 @@ class Scan:
             self.position = self.good_end = start + int(found.positions[-1])
 
     def _note_many(self, found: SoundHeaders, start: int) -> bool:
-        """Record many batches; a subclass returns False if they must be checked one by one.
+        """Note many batches at once; a subclass returns False if they must be checked one by one.
 
         Args:
             start: where the window of the batches begins in the file.
@@ -341,7 +341,8 @@ def find_batch(
     layout = layouts.layout_of(magic)
     overhead: int = layout.OVERHEAD_BYTES
     if magic == layouts.KAFKA_MAGIC:
-        # A Kafka batch may begin at any byte. So first try where the damaged batch claims to end.
+        # A Kafka batch may begin at any byte. So first look for a batch at the position where, by
+        # its own size, the damaged batch ends.
         head = files.read_up_to(fd, PREFIX_BYTES, position)
         size_bytes = unpack_prefix(head)[1] + LENGTH_OVERHEAD_BYTES if len(head) > 16 else 0
         if size_bytes > 0 and (found := _whole_at(fd, position + size_bytes, end, layout)):
@@ -370,9 +371,8 @@ def _behind_claimed(fd: int, position: int, end: int) -> int:
     """Give the position to search from: after the damaged batch, if the batch's size is known.
 
     The search must not begin inside a batch, because a record's value may contain a whole batch of
-    another log. A batch's header has the batch's size twice. If both sizes are equal, they
-    count as right. If they differ, the right size is the one that leads to the next batch, or to
-    the end of the file.
+    another log. A header has its batch's size twice. If both sizes are equal, they count as right.
+    If they differ, the right size leads to the next batch, or to the end of the file.
     """
     head = files.read_up_to(fd, columnar.HEADER_BYTES, position)
     if len(head) < columnar.HEADER_BYTES or _whole_at(fd, position, end, columnar):

@@ -98,7 +98,8 @@ class Segment:
         self.inode = 0
         self.is_checked = False
         self.is_dropped = False
-        # True if the log no longer serves. Then the cache keeps no file of the segment open.
+        # True if the log is closed or unavailable. Then the cache keeps no file of the segment
+        # open.
         self.is_left = False
         # True if offsets may be missing in the segment, for example after Kafka's compaction.
         self.is_sparse = False
@@ -341,7 +342,7 @@ class Segment:
         if self.index is not None:
             return
         for key in [key for key in self.cached if isinstance(key, int)]:
-            environment.blocks.drop(self.cached, key)  # the key of a block is an old entry's number
+            environment.blocks.drop(self.cached, key)  # a block is cached under its entry's number
         environment.indexes.drop(self.cached, INDEX)
         environment.indexes.drop(self.cached, TIME_INDEX)
         self._keep_indexes(environment, *self.rebuild_indexes(environment))

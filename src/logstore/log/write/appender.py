@@ -4,8 +4,8 @@ A batch is sent (that is, appended to the log) when its records reach `max_bytes
 over, at `flush` and at `close`. A future has three small fields, and no lock of its own. A caller
 that asks a future for its offset waits until the batch was sent.
 
-The appender's thread keeps the appender, and so the store, alive only while records wait to be
-sent. If nothing else refers to the appender any more, its thread ends.
+The appender's thread keeps the appender and its store alive while records wait to be sent, and only
+then. If nothing else refers to the appender any more, its thread ends.
 
 Batches form a chain. The first batch of the chain is the oldest batch that was not sent yet. The
 last batch is the newest batch, which takes records. A batch is closed when the next batch is linked
@@ -118,7 +118,7 @@ class AppendFuture:
 
             sent, loop = asyncio.Event(), asyncio.get_running_loop()
             self._batch.wakers.append(lambda: loop.call_soon_threadsafe(sent.set))
-            if not self.done():  # otherwise, the sender may have missed the new function
+            if not self.done():  # else the sender may have missed the new function
                 yield from sent.wait().__await__()
         return self.result()
 

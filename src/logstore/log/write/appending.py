@@ -128,7 +128,7 @@ def build(
 
     Args:
         is_gathered: whether each record was checked when it joined the batch. If so, the batch is
-            not refused, even if max_message_bytes has been reduced since then.
+            accepted even if `max_message_bytes` has been reduced since then.
     """
     rules = state.rules
     if rules.requires_keys and not is_gathered:

@@ -86,10 +86,10 @@ class _Room:
 def plan(state: LogState, batches: Group) -> list[Group]:
     """Decide which batches go into the active segment, and which into new segments.
 
-    The lock is held.
+    The caller holds the log's lock.
 
-    Suppose that the active segment has no room for all batches, but a new segment has. Then all
-    batches go into the new segment, so that one system call writes them.
+    Suppose that all batches do not fit into the active segment, but fit into a new segment. Then
+    all batches go into the new segment, so that one system call writes them.
     """
     end = state.active.end_offset
     groups = _groups(batches, _Room.of_active(state), end)

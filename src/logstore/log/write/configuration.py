@@ -26,7 +26,7 @@ def set_config(state: LogState, change: Callable[[LogConfig], LogConfig]) -> Log
             raises if the new configuration is wrong.
 
     Raises:
-        LogStoreError: the log takes no appends, or its disk failed. The old configuration stays in
+        LogStoreError: the log refuses appends, or its disk failed. The old configuration stays in
             force.
         UnsupportedFormatError: a library that the new configuration needs is not installed.
     """
@@ -57,5 +57,5 @@ def _put_in_force(state: LogState, config: LogConfig) -> None:
     if active.size_bytes and state.rules.segment_ms < NEVER:
         begun_ms = state.now_ms() if active.first_time_ms is None else active.first_time_ms
         state.roll_at_ms = begun_ms + state.rules.segment_ms
-    if state.flush_at:  # if it is 0, the next append flushes in any case
+    if state.flush_at:  # 0 means that the next append flushes
         state.count_from_flushed()

@@ -1,8 +1,9 @@
 """Make appended records durable: a flush first syncs, in order of offset, and then seals.
 
 A sync that failed is never retried (R6), even if an interrupt hid its error. A flush may be
-interrupted. It may also stop before any sync has failed, because the disk is full or the process
-has no descriptor left. In these cases, it leaves all of its work to the next flush.
+interrupted. A flush may also stop before any sync has failed, because the disk is full or the
+process has no descriptor left. If a flush is interrupted or stops early, it leaves all of its work
+to the next flush.
 """
 
 from __future__ import annotations
@@ -167,10 +168,10 @@ def _note_synced(
 ) -> None:
     """Forget the changes that are durable now; keep the changes that came during the sync.
 
-    The lock is held.
+    The caller holds the log's lock.
 
     Args:
-        sizes: the size of each synced segment before the sync, by the segment's `id`.
+        sizes: maps the `id` of each synced segment to the size of the segment before the sync.
     """
     state.unflushed = [
         pair for pair in state.unflushed if sizes.get(id(pair[0])) != pair[0].size_bytes
@@ -187,7 +188,7 @@ def _note_synced(
 
 
 def sync_segments(state: LogState, segments: Sequence[Segment]) -> None:
-    """Sync, in order of offset, those of the given segments that are sealed and not durable yet.
+    """Sync the given segments, in order of offset, if they are sealed and not yet durable.
 
     A truncation and a repair write durable files, so the segments before these files must be
     durable first. `flush_lock` and `lock` are held. The next flush writes the seals of these
@@ -276,7 +277,7 @@ def _sync_closed(path: str) -> None:
 def write_epochs(state: LogState) -> None:
     """Write the file of leader epochs; if the disk is full, a later flush writes it.
 
-    The delay does no harm, because the batches have the epochs, too.
+    Until then, the epochs are not lost, because the batches have them, too.
     """
     try:
         with call(state.directory, SYNCING):

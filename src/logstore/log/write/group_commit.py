@@ -1,11 +1,11 @@
 """Share one sync among the durable appends of many threads.
 
 A thread that arrives while no commit runs appends its record alone. A thread that arrives while a
-commit runs joins the waiting group. The first thread of a group is the group's leader. It waits for
-the lock that every commit takes, writes the records of the whole group as one batch, and syncs
-once. Then it opens the group's gate for the next thread, and each thread opens the gate for the
-thread after it. So one sync makes all records durable that arrived during the previous sync.
-Threads are woken one after the other, not all at once.
+commit runs joins the waiting group. The first thread of a group is the group's leader. The leader
+waits for the lock that every commit takes, writes the records of the whole group as one batch, and
+syncs once. Then the leader opens the group's gate for the next thread, and each thread opens the
+gate for the thread after it. So one sync makes all records durable that arrived during the previous
+sync. Threads are woken one after the other, not all at once.
 
 A thread whose record was committed often appends another record. So a leader waits, for a few
 milliseconds at most, until all threads of the previous group have passed their gate. Then one sync
@@ -103,7 +103,7 @@ class GroupCommit:
         self._mutex = threading.Lock()
         self._waiting: list[_Group] = []
         self._committing: _Group | None = None
-        self._leaving = _Leaving()  # of the last group whose commit has begun
+        self._leaving = _Leaving()  # the threads of the last group whose commit has begun
         self.in_custody: set[str] = set()
         self.keepers: set[ref[keeping]] = set()
         self.writing = NOT_WRITING
@@ -169,7 +169,7 @@ class GroupCommit:
         return group.offset + index
 
     def _last_with_room(self, size_bytes: int) -> _Group:
-        """Give the last waiting group, or a new group if that one is full; the mutex is held."""
+        """Give the last waiting group, or a new group if it is full; the mutex is held."""
         waiting = self._waiting
         room = self._state.rules.gathered_bytes_max
         while waiting and waiting[-1].is_done:
@@ -179,14 +179,14 @@ class GroupCommit:
         return waiting[-1]
 
     def _lead(self, group: _Group) -> None:
-        """Commit a group after all earlier commits, unless another thread has committed it."""
+        """Commit a group after all earlier commits, if no other thread has committed it."""
         try:
             with self.commit_lock, keeping(self, "commit_lock"):
                 if not group.is_done:
                     if self._leaving.count > 0:
                         self._leaving.is_over.acquire(timeout=PATIENCE_SECONDS)
                     self._commit(group)
-        finally:  # after the lock is free, so that the next commit begins first
+        finally:  # the lock is free now, so the next commit begins first
             with self._mutex:
                 if group.is_done:
                     self._open(group)
@@ -209,7 +209,7 @@ class GroupCommit:
         """Append and sync the records of a group; from now on, no thread can join the group."""
         try:
             with self._mutex:
-                if group.is_done:  # the group was given up meanwhile
+                if group.is_done:  # another thread ended the group
                     return
                 self._waiting.remove(group)
                 self._committing = group

@@ -22,12 +22,12 @@ So if the watchdog finds that the holder is still keeping the lock, the holder h
 and will take the lock back. If the watchdog finds that the holder is not keeping the lock, the
 watchdog does not release the lock, because another thread may have the lock now.
 
-Rules for code that calls the disk under `lock` or `flush_lock`: call `check` after taking the lock
-and before changing anything, and do all other work inside `held`. An append does not use `held`,
-because an object for each lock would make a durable append a microsecond slower. An append sets
-`writing` while it is keeping `lock`. An append sets `kept` while it is keeping the lock of a commit
-or of a flush. While a lock is in custody, a thread must not set `kept` for the lock: the thread may
-have got the lock only because the watchdog released it.
+Rules for code that calls the disk under `lock` or `flush_lock`: after taking the lock, call `check`
+before changing anything. Do all other work inside `held`. An append does not use `held`, because an
+object for each lock would make a durable append a microsecond slower. An append sets `writing`
+while it is keeping `lock`. An append sets `kept` while it is keeping the lock of a commit or of a
+flush. While a lock is in custody, a thread must not set `kept` for the lock: the thread may have
+got the lock only because the watchdog released it.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class LockedLog(Owner, Protocol):
 
 
 class keeping:  # noqa: N801 - it is used as a statement
-    """Declare that a thread keeps locks during disk calls; a `with` must name this object last."""
+    """Declare that a thread keeps locks during disk calls; name this object last in a `with`."""
 
     __slots__ = ("__weakref__", "_entry", "names", "owner")
 
@@ -91,7 +91,7 @@ class keeping:  # noqa: N801 - it is used as a statement
         self.owner, self.names = owner, names
 
     def __enter__(self) -> None:
-        """Leave out locks that are already in custody: another thread has to take them back."""
+        """Skip locks that are in custody already, because another thread has to take them back."""
         if self.owner.in_custody:
             self.names = tuple(name for name in self.names if name not in self.owner.in_custody)
         self._entry = ref(self)
@@ -105,7 +105,7 @@ class keeping:  # noqa: N801 - it is used as a statement
 
 
 class held(call):  # noqa: N801 - it is used as a statement
-    """Declare work on a log's files under its locks: `keeping`, plus a registered disk call."""
+    """Declare work on a log's files under its locks: the thread keeps locks and calls the disk."""
 
     __slots__ = ("_keeping",)
 
@@ -119,7 +119,7 @@ class held(call):  # noqa: N801 - it is used as a statement
         return super().__enter__()
 
     def __exit__(self, *_: object) -> None:
-        """End the registration of the work."""
+        """End the declaration, and the registration of the disk call."""
         super().__exit__()
         self._keeping.__exit__()
 

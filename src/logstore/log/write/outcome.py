@@ -1,8 +1,8 @@
 """Describe the outcome of an append of encoded batches: offsets, or whether any batch was written.
 
 Each exception that such an append raises has the attribute `is_written` (see `LogStoreError`). So a
-caller knows whether it can append the batches again. The code that knows most about the outcome
-sets the attribute first, and no other code changes it.
+caller knows whether it can append the batches again. The code that knows the outcome best sets the
+attribute first, and later code does not change it.
 """
 
 from __future__ import annotations

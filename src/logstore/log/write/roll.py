@@ -4,9 +4,10 @@ An interrupted thread cleans up, but a second interrupt may stop the cleaning. S
 the files with bytes that are not yet part of the log. A new file is added to this list before it is
 created, and removed from it when its segment is in the view. After an interrupted write, the file
 of the active segment is in the list, too. If a new file in the list were not removed, the next
-start would take it for a segment. The start would then cut records that were appended to the
-previous segment, or find that a batch overlaps the new file. If wrong bytes stayed at the end of a
-segment that is then sealed, the next start would find them where the next segment begins.
+start would take it for a segment. Then the start would cut the records that were appended to the
+previous segment, or would find that a batch overlaps the new file. If wrong bytes stayed at the end
+of the active segment, and this segment was sealed, the next start would find them where the next
+segment begins.
 
 So such files and bytes are removed before an append, a roll, a truncation or a close. While
 `half_made` is not empty, `room_bytes` is 0. So every append calls `make_room`, which cleans up.
@@ -26,7 +27,7 @@ from logstore.log.state import (
 )
 from logstore.log.write.hung_locks import held
 
-# If `half_made` has this value, the active segment may have extra bytes at its end. It is a
+# If `half_made` has this value, the active segment may have extra bytes at its end. The value is a
 # constant, so its assignment calls nothing, and no second interrupt can come before the assignment.
 TORN = ("",)
 
@@ -44,7 +45,7 @@ def create_file(path: str) -> int:
 def make_room(state: LogState, size_bytes: int, is_due: bool, magic: int = 0) -> Segment:
     """Roll if a batch does not fit into the active segment, or has another layout.
 
-    Return the active segment. The lock is held.
+    Return the active segment. The caller holds the log's lock.
     """
     if state.half_made:
         undo(state)
@@ -77,8 +78,8 @@ def roll_if_due(state: LogState, now_ms: int) -> bool:
 def roll(state: LogState, base_offset: int) -> None:
     """Seal the active segment, and begin a segment at `base_offset`; the caller holds the lock.
 
-    The next flush makes the name of the new file and the bytes of the sealed file durable. This
-    happens before any record in the new segment is acknowledged as durable.
+    The next flush makes the name of the new file and the bytes of the sealed file durable. That
+    flush comes before any record in the new segment is acknowledged as durable.
     """
     active = state.active
     # Segments are contiguous; only an empty log can continue at a later offset

@@ -14,7 +14,7 @@ NEVER = 2**63
 
 
 class Encoding(NamedTuple):
-    """How the records of a batch are encoded; one read gets all parts, so they fit together."""
+    """How the records of a batch are encoded. All parts are read at once, so they fit together."""
 
     codec_id: int
     is_log_append_time: bool
