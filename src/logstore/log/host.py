@@ -274,8 +274,8 @@ def set_config(log: Log, change: Callable[[LogConfig], LogConfig]) -> LogConfig:
     """Replace the configuration of a log durably, apply it, and return it.
 
     Args:
-        change: a function that gets the old configuration and returns the new configuration. It
-            raises an error if the new configuration is wrong.
+        change: a function that gets the old configuration and returns the new configuration. This
+            function raises an error if the new configuration is wrong.
 
     Raises:
         LogStoreError: the log is closed or unavailable, or its disk failed. The old configuration
@@ -334,8 +334,8 @@ def lift_recovery_point_limit(log: Log, limited: PartitionMetadata) -> None:
     """Remove the limit that a truncation set on the recovery point, after a later checkpoint.
 
     The next change of `partition.metadata` removes the limit from the file. If the log does not
-    have the metadata `limited` any more, the log may have been truncated again, so the limit stays
-    until the next checkpoint.
+    have the metadata `limited` any more, the log may have been truncated again. Then the limit
+    stays until the next checkpoint.
     """
     with log._state.flush_lock, kept(log._state, "flush_lock"):
         if log._state.metadata is limited:

@@ -19,8 +19,8 @@ BOUNDS = [1e-6 * STEP**number for number in range(180)]  # 1 us to 26 s
 class Latencies:
     """Count latencies in a histogram; any thread adds latencies, and one thread takes the counts.
 
-    If two threads add at the same moment, one latency may be lost. For a quantile, this loss does
-    not matter.
+    If two threads add at the same moment, one latency may be lost. For a quantile, a lost latency
+    does not matter.
     """
 
     def __init__(self) -> None:

@@ -146,9 +146,9 @@ class Log(ReplicatedLog, ReadableLog):
         Args:
             linger: seconds that a record waits for further records.
             max_bytes: a batch is sent when it has this size.
-            durable: a future is done once its record is on the disk. One sync covers a batch and
-                everything appended before it. If the sync fails, every future of the batch raises;
-                `close` waits for the syncs.
+            durable: a future is done only after its record is on the disk. One sync covers a batch
+                and everything appended before it. If the sync fails, every future of the batch
+                raises; `close` waits for the syncs.
         """
         from logstore.log.write.appender import Appender
 
@@ -196,11 +196,11 @@ class Log(ReplicatedLog, ReadableLog):
 
         Args:
             callback: runs in the thread that changed the log, after that thread released the log's
-                locks. This function may be called in several threads at the same time. It must
-                return quickly: for example, it sets a flag or wakes a loop. It must not append to
-                the log, flush the log or change the log, because the thread may still hold
-                `GroupCommit.commit_lock`. If the callback raises an exception, the exception is
-                logged.
+                locks. This function may be called in several threads at the same time. The callback
+                must return quickly: for example, it sets a flag or wakes a loop. The callback must
+                not append to the log, flush the log or change the log, because the thread may still
+                hold `GroupCommit.commit_lock`. If the callback raises an exception, the exception
+                is logged.
 
         Returns:
             The subscription. Keep a reference to the subscription: if it is dropped, `callback` is

@@ -307,8 +307,8 @@ class ReadableLog:
     def read_raw(self, offset: int, max_bytes: int = 1 << 20) -> bytes:
         """Read whole encoded batches for a follower; the first batch contains `offset`.
 
-        Returns as many batches as fit into `max_bytes`, but at least one. At the log's end, it
-        returns no bytes.
+        Returns as many batches as fit into `max_bytes`, but at least one. At the log's end, the
+        result is empty.
         """
         from logstore.log.read.raw import read_raw
 
@@ -324,7 +324,7 @@ class ReadableLog:
     ) -> FileRange:
         """Give whole batches as a range of an open file; the first batch contains `offset`.
 
-        The range is for `os.sendfile`. It has as many batches of one segment as fit into
+        The range is for `os.sendfile`. The range has as many batches of one segment as fit into
         `max_bytes`, but at least one. A large range may be up to `index_interval_bytes` smaller. If
         there is no batch to read yet, the range is empty. The bytes of a range stay readable until
         it is closed, whatever happens to the log. All batches are verified: batches that this
@@ -391,7 +391,7 @@ class ReadableLog:
     def detach(self, reason: LogStoreError, of: LogDir | None = None) -> None:
         """Release all files now; each later call to the log raises a copy of `reason`.
 
-        A caller may hold the log's locks, so this calls no subscriber: `host.tell_end` does that.
+        A caller may hold the log's locks, so no subscriber is called: `host.tell_end` does that.
 
         Args:
             of: a log dir, or None. If a move has taken the log away from this log dir, nothing is

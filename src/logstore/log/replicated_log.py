@@ -37,8 +37,9 @@ class ReplicatedLog:
     ) -> range:
         """Append whole encoded batches unchanged, with the offsets and epochs that they carry.
 
-        Either all batches are appended, or none. Their records are checked as in `append_encoded`.
-        The attribute `is_written` of an exception says whether the batches are in the log.
+        Either all batches are appended, or none. The records of the batches are checked as in
+        `append_encoded`. The attribute `is_written` of an exception says whether the batches are in
+        the log.
 
         Args:
             leader_epoch: the epoch of the leader that sent the batches; no batch may have a larger

@@ -1,10 +1,10 @@
 """Hold the state of a log that this process writes, and the locks of the log.
 
 Every field of a log is in this module, in `Replica`, in `Replication` or in `AppendRules`. The
-packages beside this module change the fields: `write/` appends, rolls and flushes, `removal/`
-truncates and applies retention, `recovery/` opens and repairs, `relocation` moves. This module
-makes the changes that several packages need. It calls the disk only to open the active segment or
-to read from it.
+packages beside this module change the fields: `write/` appends, rolls and flushes; `removal/`
+truncates and applies retention; `recovery/` opens and repairs; `relocation` moves. This module
+makes the changes that several packages need. This module calls the disk only to open the active
+segment or to read from it.
 
 Invariants: after a flush, log_start_offset <= recovery_point <= log_end_offset. The last segment of
 the view is the active one. While the active segment has unflushed bytes, `writer` is its
@@ -47,7 +47,7 @@ from logstore.log.write.rules import NEVER, AppendRules, require_layout
 UNFLUSHED_SEGMENTS_MAX = 32
 # An offset in a segment is at most this much larger than the segment's base offset, as in Kafka, so
 # that a broker can read the segment. The index entries of this engine have room for 32 bits, which
-# is one bit more.
+# is one bit more than Kafka allows.
 RELATIVE_OFFSET_MAX = 2**31 - 1
 POSITION_MAX = 2**32 - 1
 
@@ -60,8 +60,8 @@ class LogState(Replica):
     """The fields and the locks of a log, and the changes of fields that several packages need.
 
     A field that is read without its lock is one reference or one number, so a reader sees the old
-    value or the new one. For each such field, this docstring or the reading code says why an old
-    value does no harm.
+    value or the new one. This docstring, or the code that reads such a field, says why an old value
+    does no harm.
 
     Attributes:
         lock, flush_lock: the two locks that are described above.
@@ -94,9 +94,9 @@ class LogState(Replica):
             locks.
 
         Written under `flush_lock`:
-        recovery_point: everything below this offset is flushed. Only a truncation lowers it. A
-            reader without the lock sees at worst an earlier offset, below which everything is
-            durable as well.
+        recovery_point: everything below this offset is flushed. Only a truncation lowers the
+            recovery point. Without the lock, a reader may see an earlier offset; everything below
+            this offset is durable, too.
         flushed_ms: when the last flush was; only the keeper of the log dir reads it.
         is_closed_whole: a close has flushed everything, so no work is left for this log.
 
@@ -229,7 +229,7 @@ class LogState(Replica):
     def check_appendable(self) -> None:
         """Raise an error if the log refuses appends; the caller holds the lock.
 
-        If the disk was full, this first checks whether there is space again.
+        If the disk was full, this call first checks whether there is space again.
         """
         self.check_writable()
         if self.log_dir.is_refusing_appends:

@@ -66,7 +66,7 @@ def note(
         yield
         if not chunk:
             continue
-        if producers is not None:  # first: the table may become full within the chunk
+        if producers is not None:  # noted first, because the table may become full
             _note_producers(producers, chunk)
         wanted = [
             (at, header)

@@ -1,13 +1,13 @@
 """Compact a log: find the latest offset of each key, then write segments without older records.
 
 The segments are divided into groups, beginning at the start of the log. For each group, a new
-segment is written, and replaces the group. The next group begins only after this replacement. So a
-tombstone is removed only after all older records of the tombstone's key are durably removed. If a
-group's new segment cannot be written, or cannot replace the group, the compaction ends.
+segment is written, and replaces the group. The next group is handled only after this replacement.
+So a tombstone is removed only after all older records of the tombstone's key are durably removed.
+If a group's new segment cannot be written, or cannot replace the group, the compaction ends.
 
 Only flushed records are compacted. The active segment is never compacted. A repair ends a
-compaction. A truncation of records whose keys were read ends a compaction, too. If such a
-truncation drops the newest record of a key, an older record of the key must stay.
+compaction. A truncation of records whose keys were read ends a compaction, too. If a truncation
+drops the newest record of a key, an older record of the key must stay.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ def _put_in_place(state: LogState, replacement: Replacement, go_on: Callable[[],
             try:
                 raise failure from error
             finally:
-                del failure  # its traceback holds this frame, and the frame holds descriptors
+                del failure  # a traceback holds this frame and its descriptors
         except LogStoreError:
             raise
         except BaseException as error:  # the thread was interrupted

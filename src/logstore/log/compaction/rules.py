@@ -128,7 +128,7 @@ class Rules:
         is_null: Mask,
         is_superseded: Mask,
     ) -> tuple[Mask, list[int | None]]:
-        """Select the records that stay in batches with the verdict LOOK.
+        """In the batches whose records must be looked at, select the records that stay.
 
         Also return the new delete horizon of each batch.
 

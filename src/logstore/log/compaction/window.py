@@ -1,7 +1,7 @@
 """Hold some batches of a segment in memory while compaction reads them.
 
-The checksum of each batch is checked on exactly the bytes that are used afterwards. This is needed
-because a rewritten batch gets a new checksum, which would hide damage to the old batch.
+The checksum of each batch is checked on exactly the bytes that are used afterwards. This care is
+needed because a rewritten batch gets a new checksum, which would hide damage to the old batch.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Window(NamedTuple):
         position: where `data` begins in the file.
         data: the bytes of the batches.
         first_offset: the lowest base offset that the first batch can have. In the columnar layout,
-            the batch begins exactly there.
+            this is exactly the base offset of the first batch.
         expansion_bytes_max: the most memory that a decoded batch is allowed to need.
     """
 
@@ -56,7 +56,7 @@ class Window(NamedTuple):
         while at < end:
             header = sound_header(look, at, end, offset)
             if header is None:
-                raise self._corrupt(at, layouts.fault(look, at, offset) or "it is not whole")
+                raise self._corrupt(at, layouts.fault(look, at, offset) or "the batch is not whole")
             chunk.append((at, header))
             records += header.record_count
             at, offset = at + header.size_bytes, header.last_offset + 1

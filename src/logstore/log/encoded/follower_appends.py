@@ -179,8 +179,8 @@ def _start_empty_at(state: LogState, offset: int) -> None:
 
     If the new segment cannot be created, the old log start is written again. If the new log start
     stayed, the next start would treat records that are appended at earlier offsets as deleted. If
-    Ctrl-C comes after the segment was created, the remaining steps still run. If they did not run,
-    the records before the new segment would look lost.
+    Ctrl-C comes after the segment was created, the remaining steps still run. Without the remaining
+    steps, the records before the new segment would look lost.
     """
     old, start = state.active, state.log_start_offset
     try:

@@ -7,8 +7,8 @@ record is not written, and its offset is returned.
 
     number of a record      epoch of its batch x 2^31 + sequence of the record in that epoch
 
-The producer id is derived from the name, and is in a range that no broker uses. Such a producer
-does not expire.
+The producer id is derived from the name, and is in a range that no broker uses. A producer with
+such an id does not expire.
 """
 
 from __future__ import annotations

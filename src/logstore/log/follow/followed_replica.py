@@ -7,13 +7,14 @@ longer has the offset, OffsetOutOfRangeError is raised. If a file is gone, the l
 count as failed.
 
 Appended records are visible before they are flushed. So a reader may see a record, and the owner
-may later give the same offset to another record. This happens after a power cut. It also happens if
-Ctrl-C interrupts an append after the write of its batch: then the owner removes the batch again.
+may later give the same offset to another record. After a power cut, the offset is given again. The
+offset is also given again if Ctrl-C interrupts an append after the write of its batch: then the
+owner removes the batch.
 
 A listing is no snapshot: the names in the directory are read one after the other, while the owner
-may change the directory. So the files of two adjacent segments must have existed at the same
-moment: only then the next segment's base offset is taken as the end of the segment before it. If
-either file was replaced, the segment is read again.
+may change the directory. So the end of a segment is taken from the next segment's base offset only
+if the files of both segments existed at the same moment. If either file was replaced, the segment
+is read again.
 """
 
 from __future__ import annotations

@@ -84,9 +84,9 @@ class PartitionFiles:
     def settle(self, segment: Segment, row: SegmentFiles, follower: SegmentFiles) -> None:
         """Set the end of a segment to the base offset of the next segment.
 
-        This end is right only if the files of both segments existed at the same moment. So the
-        segment's file must still exist after the file of the next segment was seen: a truncation
-        removes the next segment first.
+        The next base offset is the right end only if the files of both segments existed at the same
+        moment. A truncation removes the next segment first, so the segment's file must still exist
+        after the next segment's file was seen.
         """
         files.stat(join(segment.directory, segment_file_name(follower.base_offset, ".log")))
         facts = files.stat(segment.log_path)

@@ -74,8 +74,8 @@ def open_kafka_view(
     """Follow the log of a partition, even while its broker runs; raises OSError, LogStoreError.
 
     Args:
-        was_stopped: whether the broker stopped cleanly. If so, no broker writes here, and no broker
-            was killed while it wrote.
+        was_stopped: whether the broker stopped cleanly. If so, no broker writes here now, and no
+            broker was killed during a write.
         known_start: the log start in the broker's checkpoint.
         known_end: the log end in a checkpoint of the broker, and the path of that checkpoint.
     """

@@ -1,9 +1,9 @@
 """Walk over a broker's segment, and compare its index files with the batches.
 
 An entry of an offset index leads to the start of a batch. The entry's offset is the last offset of
-the append that begins with this batch. Older brokers wrote the first offset of the append instead.
-An entry of a time index has an offset, and the latest timestamp up to that offset. Compaction
-removes batches. So if offsets are missing, fewer entries are expected.
+the append that begins with this batch. Older brokers wrote the first offset of the append, not the
+last one. An entry of a time index has an offset, and the latest timestamp up to that offset.
+Compaction removes batches. So if offsets are missing, fewer entries are expected.
 """
 
 from __future__ import annotations
@@ -56,9 +56,8 @@ class SideScan(Scan):
         is_damaged: whether the segment has batches that could not be read.
         is_compacted: whether offsets are missing in the segment.
 
-    A broker may be writing to the segment, or may have been killed while it was writing. While or
-    after a broker wrote, the indexes may end in zeros, and may have entries for positions after the
-    walked part.
+    A broker may be writing to the segment, or may have been killed while it was writing. In both
+    cases, the indexes may end in zeros, and may have entries for positions after the walked part.
     """
 
     def __init__(

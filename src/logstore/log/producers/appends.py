@@ -54,7 +54,7 @@ def _rebuilt(state: LogState) -> Producers:
 def take(
     state: LogState, known: Producers, batches: Batches, offset: int | None, now_ms: int
 ) -> None:
-    """Record batches that were written at `offset`; `lock` is held.
+    """Remember the batches that were written at `offset`; `lock` is held.
 
     If `offset` is None, each batch was written at the offset that it carries.
     """

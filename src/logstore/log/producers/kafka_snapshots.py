@@ -30,7 +30,7 @@ SUFFIX = ".snapshot"
 
 
 def of_broker(state: Replica) -> Snapshot | None:
-    """Return the producers at the end of a broker's log, if its snapshot has any; see `found`.
+    """Return the producers at the end of a broker's log if its snapshot has producers; see `found`.
 
     If the broker's snapshot has no producer, the log is not read. When the copy of the log is
     opened, the producers of its batches are found.

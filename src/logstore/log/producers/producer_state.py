@@ -35,7 +35,7 @@ from logstore.log.producers.table import (
 )
 
 if TYPE_CHECKING:
-    from logstore.format.kafka.markers import Marker  # needs the extra `kafka`, as markers do
+    from logstore.format.kafka.markers import Marker  # markers need the extra `kafka`
 
 EXPIRATION_MS = 24 * 3600 * 1000  # Kafka's default of producer.id.expiration.ms
 PRODUCERS_MAX = 100_000
@@ -311,8 +311,9 @@ class Producers:
     def first_open_offset(self, end_offset: int, log_start_offset: int = 0) -> int:
         """Return the last stable offset of a log that nobody replicates.
 
-        In a log that nobody replicates, a marker decides its transaction at once. But the log
-        remembers such a transaction, because the first high watermark may be before its marker.
+        In a log that nobody replicates, a marker decides its transaction at once. But the log still
+        remembers decided transactions, because the first high watermark may be before their
+        markers.
         """
         return self._transactions.first_open_offset(end_offset, log_start_offset)
 
@@ -361,8 +362,8 @@ class Producers:
         """Copy the state; the copy can be encoded and written without the lock.
 
         Args:
-            end_offset: the log end. It is given if the batches after the last recorded batch have
-                no producer.
+            end_offset: the log end. The log end is given only if the batches after the last
+                recorded batch have no producer.
         """
         if end_offset is not None:
             self.end_offset = max(self.end_offset, end_offset)

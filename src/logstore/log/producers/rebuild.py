@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Rebuilt(NamedTuple):
-    """The producers of a log as they are before an offset.
+    """The producers of a log as they were before an offset.
 
     Attributes:
         producers: the producers after the last batch that ends before the offset.
@@ -55,7 +55,7 @@ def made(state: Replica, snapshot: Snapshot | None = None) -> Producers:
 
 
 def until(state: LogState, end: int, since: int) -> Rebuilt:
-    """Rebuild the producers as they are before an offset.
+    """Rebuild the producers as they were before an offset.
 
     The caller makes sure that the log does not get shorter meanwhile: it holds one of the log's
     locks, or it is opening the log.
@@ -91,7 +91,7 @@ def until(state: LogState, end: int, since: int) -> Rebuilt:
 def before(state: LogState, offset: int) -> Rebuilt:
     """Find the producers as they were before an offset, where the log will be cut or will begin.
 
-    The producers without a batch or marker at or after the offset are as they are in memory. A
+    If a producer has no batch or marker at or after the offset, its state in memory is used. A
     replay finds less about a producer if its batches are deleted and no early snapshot is left. One
     of the log's locks is held. Raises any error that `until` raises.
     """

@@ -93,7 +93,7 @@ class ProducerTable:
         _pack_used(self.rows, place + USED_AT, now_ms)
 
     def marker(self, place: int) -> tuple[int, int, int, int]:
-        """Give `used_ms`, after the last marker's offset, timestamp and coordinator epoch."""
+        """Return the last marker's offset, timestamp and coordinator epoch, and then `used_ms`."""
         return _MARKER_AND_USED.unpack_from(self.rows, place + MARKER_AT)
 
     def batches(self, place: int) -> list[ProducerBatch]:

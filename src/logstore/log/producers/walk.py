@@ -15,7 +15,7 @@ from logstore.log.replica import Replica
 from logstore.log.segments.segment import Segment
 
 if TYPE_CHECKING:
-    from logstore.format.kafka.markers import Marker  # needs the extra `kafka`, as markers do
+    from logstore.format.kafka.markers import Marker  # markers need the extra `kafka`
 
 WINDOW_BYTES = 1 << 20
 

@@ -202,8 +202,7 @@ class Cursor:
     def _resume(self, position: int, reason: str, liar: BatchHeader | None = None) -> None:
         """Move the cursor past the damage if `offset` is after it; otherwise raise an error.
 
-        If batches were skipped without a check, instead begin the walk again, and check every
-        batch.
+        If batches were skipped without a check, begin the walk again, and now check every batch.
 
         Args:
             liar: the header of the damaged batch, if only its base offset is wrong.
@@ -222,7 +221,7 @@ class Cursor:
         self.position, self._expected = found
 
     def _is_vouched_for(self, found: tuple[int, int], liar: BatchHeader, least: int) -> bool:
-        """Check that `liar` has a wrong base offset, and that the next batch has the right one.
+        """Check that `liar` has a wrong base offset, and that the next batch has a right one.
 
         The base offset of `liar` is wrong if both of the next two batches contradict it. The base
         offset of `liar` is also wrong if no offsets are missing between the three batches.

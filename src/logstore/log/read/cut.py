@@ -14,9 +14,9 @@ class Cut:
         offset: records at or after this offset were dropped, or may have been.
         is_sure: False if another process writes the log. In this case, the log's files were
             replaced from this offset on, perhaps by files with the same records.
-        later: the next cut; None if there is no later cut. It is set after the log's view is
-            replaced. So a reader misses no cut if it first reads the last cut, and then reads the
-            view.
+        later: the next cut; None if there is no later cut. This field is set after the log's view
+            is replaced. So a reader misses no cut if it first reads the last cut, and then reads
+            the view.
     """
 
     __slots__ = ("is_sure", "later", "offset")

@@ -30,7 +30,7 @@ def check_level(level: str) -> None:
 
 
 def end_of(state: Replica, level: str) -> int:
-    """Give the offset at which a reader of an isolation level stops for now.
+    """Give the offset at which a reader with an isolation level stops for now.
 
     Raises:
         TypeError, ValueError: `level` is no isolation level.
@@ -51,7 +51,7 @@ def end_of(state: Replica, level: str) -> int:
 def isolated(
     state: Replica, level: str, offset: int | None, end_offset: int | None, **options: Any
 ) -> Iterator[RecordBatch]:
-    """Yield the batches of `offset..end_offset` that a reader of an isolation level sees.
+    """Yield the batches of `offset..end_offset` that a reader with an isolation level sees.
 
     Args:
         options: further arguments of `records.batches_of`.

@@ -32,8 +32,8 @@ class SlicedLog(Protocol):
 class LogSlice:
     """The offsets `start..stop` of a log; `log[start:stop]` makes this object.
 
-    A slice is lazy. Its length counts offsets, as the length of a log does. An iteration gives
-    records, and `read_batches` gives columns. pandas, Polars, DuckDB and pyarrow read a slice
+    A slice is lazy. The length of a slice counts offsets, as the length of a log does. An iteration
+    gives records, and `read_batches` gives columns. pandas, Polars, DuckDB and pyarrow read a slice
     directly, through the Arrow stream capsule.
     """
 
@@ -78,7 +78,7 @@ class LogSlice:
             return LogSlice(self.log, self.start + start, self.start + stop)
         index = whole(index, "an index")
         if not -len(self) <= index < len(self):
-            raise IndexError(f"index {index} of a slice of {len(self)}")
+            raise IndexError(f"index {index} is not in a slice of length {len(self)}")
         return self.log.record_at((self.stop if index < 0 else self.start) + index)
 
     def to_arrow(self) -> pyarrow.Table:

@@ -40,7 +40,7 @@ def first_offset_at(state: Replica, timestamp: int) -> int | None:
 
 
 def _start_in(state: Replica, segment: Segment, timestamp: int) -> int | None:
-    """Return the offset in a segment where a search begins, or None if the segment was dropped."""
+    """Return the offset at which a search in a segment begins; None if the segment was dropped."""
     try:
         relative = segment.offset_time_index(state.environment).start_for(timestamp)
     except FileNotFoundError as error:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from logstore.log.recovery.recovered import Recovered
     from logstore.log.state import LogState
 
-# Recovery compares the first offsets of this many of the latest epochs with the batches.
+# For this many of the latest epochs, recovery compares the first offset with the batches.
 LOOKED_UP_MAX = 16
 
 
@@ -68,8 +68,8 @@ def take_epochs(state: LogState, recovered: Recovered, found: LeaderEpochs | Non
         is_changed = bool(epochs.entries)
     if doubt:
         state.recovery.warnings.append(f"{FILE_NAME} is wrong, so its epochs were {what}: {doubt}")
-    # A file of an earlier version does not have the ids of its log. The next flush rewrites such a
-    # file.
+    # A file of an earlier version does not have the ids of its log. The next flush rewrites a file
+    # without these ids.
     state.replication.epochs_changed = int(is_changed or epochs.of_log is None)
     state.replication.epochs = epochs
     # New records must not get a lower epoch, even if all records of the latest epoch are deleted.

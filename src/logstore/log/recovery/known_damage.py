@@ -137,7 +137,7 @@ def falling_batch(
         latest: the largest epoch in the segments before this one.
 
     Returns:
-        The problem, or None; and the largest epoch up to the end of this segment.
+        A pair: the problem or None, and the largest epoch up to the end of this segment.
     """
     found = None
     for epoch, offset in epochs:

@@ -2,10 +2,9 @@
 
 Three files have the log start: `partition.metadata` (M), `leader-epoch-checkpoint` (E), and the log
 dir's `log-start-offset-checkpoint` (C). A new log start is first written durably into the epochs'
-file (E), then durably into the metadata (M), and some time later into the checkpoint (C). So the
-log start in E is normally not before the one in M, and the one in C is not after the one in M. If
-the three log starts have another order, one of the files is old, or belongs to an earlier topic of
-the same name or to another log.
+file (E), then durably into the metadata (M), and some time later into the checkpoint (C). So
+normally, the log starts are in this order: C <= M <= E. If this order is broken, one of the files
+is old, or belongs to an earlier topic of the same name or to another log.
 
 | log starts in the files | chosen log start |
 |---|---|
@@ -109,8 +108,8 @@ def choose_topic_id(
 ) -> bytes | None:
     """Choose the topic id that most files have; return None if no file has a topic id.
 
-    If two ids are equally frequent, the id in `partition.metadata` is chosen. If that file is
-    missing, the topic id of a segment is chosen.
+    If two ids are equally frequent, the id in `partition.metadata` is chosen. If
+    `partition.metadata` is missing, the topic id of a segment is chosen.
 
     Args:
         metadata: the topic id in `partition.metadata`; None if the file has no topic id.

@@ -55,8 +55,8 @@ def begin(state: LogState, base_offset: int, *, is_durable: bool = True) -> None
     """Create the first segment of a log.
 
     Args:
-        is_durable: whether to sync the file and its name now. If False, the next flush syncs them
-            before any record in the segment is durable.
+        is_durable: whether to sync the file and its name now. If False, the next flush syncs the
+            file and its name before any record in the segment is durable.
     """
     segment = Segment(state.directory, base_offset)
     segment.begin_indexes()

@@ -18,7 +18,7 @@ class Recovered(NamedTuple):
         snapshots: the offsets of the `.producers` files, in ascending order.
         producers_from: the base offset of the first scanned segment that has a batch with a
             producer id; None if there is no such segment.
-        magic: the layout of the last segment; 0 if recovery did not find it out.
+        magic: the layout of the last segment; 0 if recovery did not read the layout.
         indexed_bytes: the size of the last segment if its index files describe the whole segment;
             otherwise -1.
     """

@@ -57,8 +57,8 @@ class Recovery:
         from_disk: bool = False,
         is_start_confirmed: bool = True,
     ) -> None:
-        # This is called before each change. It raises an error if the store gave up the log dir
-        # meanwhile.
+        # `check` is called before each change. `check` raises an error if the store gave up the log
+        # dir meanwhile.
         self._check = check
         self._from_disk = from_disk  # after a failed sync, the kernel's cache may be wrong
         # If only one file has this log start, the records before it are hidden, but not deleted.

@@ -71,7 +71,7 @@ def repair(state: LogState) -> RepairReport:
             changed = _repair(state, report)
             named = {one.name for one in (*state.recovery.problems, *state.recovery.findings)}
             if changed and not named:
-                named.add(DamageName.CORRUPTION)  # a clean open scans no batches, so finds nothing
+                named.add(DamageName.CORRUPTION)  # a clean open reads no batch and finds no damage
             if _raise_epochs(state, report):
                 named.add(DamageName.FALLING_EPOCHS)
             report.mended.extend(sorted(named))

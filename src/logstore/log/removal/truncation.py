@@ -105,7 +105,7 @@ def _truncate(
             try:
                 raise failure from error
             finally:
-                # a traceback holds this frame, and the frame holds descriptors
+                # a traceback holds this frame and its descriptors
                 del failure, replacement
         except LogStoreError:
             raise
@@ -148,8 +148,9 @@ def _take_what_stands(state: LogState, offset: int) -> None:
 def _with_room(state: LogState, offset: int) -> _Replacement:
     """Prepare a truncation; if the disk has no room for the copy, drop whole segments first.
 
-    Dropping whole segments makes room for the copy of the segment that is cut. If this raises
-    OSError, the log is undamaged, and ends at its old end or at the end of the segment to be cut.
+    Dropping whole segments makes room for the copy of the segment that is cut. If this function
+    raises OSError, the log is undamaged. Then the log ends at its old end, or at the end of the
+    segment to be cut.
     """
     use = state.log_dir.ballast.use
     try:
@@ -165,7 +166,8 @@ def _with_room(state: LogState, offset: int) -> _Replacement:
 def _prepare(state: LogState, offset: int) -> _Replacement:
     """Acquire all file descriptors and all disk space for a truncation; raises OSError.
 
-    The caller holds both locks. The segments are not changed: if this fails, nothing was truncated.
+    The caller holds both locks. The segments are not changed: if this function fails, nothing was
+    truncated.
     """
     segments = state.segments
     kept = [segment for segment in segments if segment.base_offset < offset]

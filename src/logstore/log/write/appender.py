@@ -312,7 +312,7 @@ class Appender:
         """Append all waiting records; return when all of them are in the log.
 
         If the appender was made with `durable=True`, these records are then on the disk. Otherwise,
-        `Log.flush` makes them durable.
+        `Log.flush` makes the records durable.
         """
         self._cut(self._batch)
 

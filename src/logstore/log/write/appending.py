@@ -267,7 +267,7 @@ def write_batch(
 
 
 def after_append(state: LogState, offset: int) -> None:
-    """Wake threads that wait for records; flush if flush_messages or open files require it."""
+    """Wake threads that wait for records; flush if `flush_messages` or open files demand it."""
     if state.waiters:
         state.arrivals.wake()
     if state.subscriptions:

@@ -88,8 +88,8 @@ def plan(state: LogState, batches: Group) -> list[Group]:
 
     The caller holds the log's lock.
 
-    Suppose that all batches do not fit into the active segment, but fit into a new segment. Then
-    all batches go into the new segment, so that one system call writes them.
+    Suppose that the batches do not all fit into the active segment, but all fit into a new segment.
+    Then all batches go into the new segment, so that one system call writes them.
     """
     end = state.active.end_offset
     groups = _groups(batches, _Room.of_active(state), end)
@@ -195,7 +195,10 @@ def _fail(state: LogState, error: OSError, position: int, paths: list[str]) -> N
 def _take_back(
     state: LogState, error: BaseException, position: int, paths: list[str], *, is_half_shown: bool
 ) -> None:
-    """Remove the bytes written before an interrupt; if readers may see some, detach the log."""
+    """Remove the bytes that were written before an interrupt.
+
+    If readers may see some of these bytes, detach the log.
+    """
     if state.log_dir.is_offline or _undo(state, position, paths) is not None:
         mark(error, None)
     if is_half_shown:
@@ -224,7 +227,7 @@ def _publish_surely(
     first: Group,
     fresh: list[tuple[Segment, Handle, Group]],
 ) -> None:
-    """Show the written batches to readers; after an interrupt, first complete this, then raise.
+    """Show the written batches to readers; if interrupted, complete this work and then raise.
 
     If there is not enough memory, the call tries again for a second. If some batches still cannot
     be shown after that, the log refuses every call until it is opened again.

@@ -22,8 +22,8 @@ def set_config(state: LogState, change: Callable[[LogConfig], LogConfig]) -> Log
     """Replace the configuration of a log durably, apply the new configuration, and return it.
 
     Args:
-        change: a function that gets the old configuration and returns the new configuration. It
-            raises if the new configuration is wrong.
+        change: a function that gets the old configuration and returns the new configuration. This
+            function raises an error if the new configuration is wrong.
 
     Raises:
         LogStoreError: the log refuses appends, or its disk failed. The old configuration stays in

@@ -67,7 +67,10 @@ def check_headers(headers: HeadersLike | None) -> Headers:
 
 
 def size_max(value: bytes | None, key: bytes | None, headers: Headers) -> int:
-    """Give the most bytes that a record adds to a batch that has `BATCH_OVERHEAD_BYTES` already."""
+    """Give the largest number of bytes that a record adds to a batch.
+
+    The batch itself needs up to `BATCH_OVERHEAD_BYTES` more.
+    """
     size = RECORD_OVERHEAD_BYTES + len(value or b"") + len(key or b"")
     if headers:
         for name, cell in headers:

@@ -49,7 +49,7 @@ def flush_all(state: LogState) -> int:
 
 
 def flush_appended(state: LogState, offset: int) -> None:
-    """Make the records just appended durable; after an error, do not append them again."""
+    """Make the last appended records durable; after an error, do not append them again."""
     timing = state.timing
     started = 0.0 if timing is None else time.perf_counter()
     try:

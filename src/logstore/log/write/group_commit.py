@@ -30,8 +30,8 @@ from logstore.log.state import LogState
 from logstore.log.write import appending, encode, flush
 from logstore.log.write.hung_locks import NOT_WRITING, keeping, reclaim
 
-# The longest time that a leader waits for the previous group. The leader waits so long only if a
-# thread of that group was interrupted.
+# The longest time that a leader waits for the previous group. The leader waits for this long only
+# if a thread of the previous group was interrupted.
 PATIENCE_SECONDS = 0.005
 
 
@@ -39,8 +39,8 @@ class _Leaving:
     """Counts threads that have not yet passed a group's gate; the last one releases `is_over`.
 
     A thread lowers the count while it passes the gate, so only one thread lowers the count at a
-    time. A thread that is interrupted may never lower the count. If so, the only effect is that a
-    leader waits for `PATIENCE_SECONDS`.
+    time. If a thread is interrupted, perhaps it does not lower the count. The only effect is that a
+    leader then waits for `PATIENCE_SECONDS`.
     """
 
     __slots__ = ("count", "is_over")
@@ -58,7 +58,7 @@ class _Leaving:
 
 
 class _Group:
-    """Records that share one sync; its gate lets one waiting thread through at a time."""
+    """Records that share one sync. The gate of a group lets its threads through one by one."""
 
     __slots__ = (
         "error",
@@ -173,7 +173,7 @@ class GroupCommit:
         waiting = self._waiting
         room = self._state.rules.gathered_bytes_max
         while waiting and waiting[-1].is_done:
-            waiting.pop()  # its leader was interrupted at the beginning of the commit
+            waiting.pop()  # this group's leader was interrupted as its commit began
         if not waiting or waiting[-1].size_bytes + size_bytes > room:
             waiting.append(_Group())
         return waiting[-1]

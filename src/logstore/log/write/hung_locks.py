@@ -1,11 +1,11 @@
 """Free the threads that wait for a log's locks if the holder of the locks hangs in a disk call.
 
-A thread that is stuck in the kernel cannot be stopped, and only a release wakes the threads that
-wait for its lock. So if the log dir has become SUSPECT, the watchdog *takes the lock into custody*:
-it releases the lock in place of the holder. A thread that then acquires the lock sees that the dir
-is SUSPECT, and raises before it changes anything. When the holder's call returns, the holder takes
-the lock again before it continues (`reclaim`). The dir serves again only after all holders have
-taken their locks back.
+A thread that is stuck in the kernel cannot be stopped. The threads that wait for its lock continue
+only if the lock is released. So if the log dir has become SUSPECT, the watchdog *takes the lock
+into custody*: it releases the lock in place of the holder. A thread that then acquires the lock
+sees that the dir is SUSPECT, and raises before it changes anything. When the holder's call returns,
+the holder takes the lock again before it continues (`reclaim`). The dir serves again only after all
+holders have taken their locks back.
 
     holder      takes the lock ... pwrite hangs ................ comes back, reclaims, publishes
     watchdog                          SUSPECT, takes into custody
@@ -127,7 +127,7 @@ class held(call):  # noqa: N801 - it is used as a statement
 def reclaim(owner: Owner, names: Iterable[str]) -> None:
     """Take back the locks that are in custody.
 
-    Meanwhile, another thread may get such a lock, but this thread only raises an error. If the
+    If another thread gets such a lock meanwhile, that other thread only raises an error. If the
     watchdog has not released a lock yet, it may also decide to leave the lock to its holder.
     """
     for name in names:
@@ -137,7 +137,10 @@ def reclaim(owner: Owner, names: Iterable[str]) -> None:
 
 
 def is_kept(owner: Owner, name: str) -> bool:
-    """Check whether the holder of a lock is keeping it, and will later check the custody."""
+    """Check whether the holder of a lock is keeping the lock.
+
+    Such a holder checks later whether the lock was taken into custody.
+    """
     keepers = [entry() for entry in tuple(owner.keepers)]
     is_appending = name == "lock" and owner.writing != NOT_WRITING
     return (
@@ -157,7 +160,7 @@ def take_into_custody(owner: Owner, name: str) -> None:
 
 
 def is_free(log: LockedLog) -> bool:
-    """Check that no lock of a log is in custody, because each hung holder has returned."""
+    """Check whether each hung holder has returned, so that no lock of a log is in custody."""
     return not log.in_custody and (log.commit is None or not log.commit.in_custody)
 
 
