@@ -376,7 +376,8 @@ class Compaction:
     def _is_changed(self) -> bool:
         """Check whether the running compaction must end.
 
-        It must end if the log moved, is not to be compacted, or lost records whose keys were read.
+        A compaction must end if the log moved, must not be compacted any more, or lost records
+        whose keys were read.
         """
         state = self._state
         is_elsewhere = state.directory != self._directory

@@ -61,8 +61,8 @@ class Rules:
             latest: the sealed table of the collected keys.
             is_aborted: a function that returns whether a batch belongs to an aborted transaction.
             kept_empty: the last offsets of batches that stay even if none of their records stays.
-                These are the last batch of each producer, which has the producer's sequence, and
-                the last batch of a segment.
+                These are each producer's last batch, which has the producer's sequence, and each
+                segment's last batch.
         """
         self.latest = latest
         self.kept_empty = kept_empty

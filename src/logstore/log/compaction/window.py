@@ -1,7 +1,7 @@
 """Hold some batches of a segment in memory while compaction reads them.
 
-The checksum of each batch is checked on exactly the bytes that are used afterwards. This care is
-needed because a rewritten batch gets a new checksum, which would hide damage to the old batch.
+The checksum of each batch is checked on exactly the bytes that are used afterwards. Otherwise,
+damage to these bytes could be hidden by the new checksum of the rewritten batch.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def _append(
     Args:
         begun: a list that gets an item when the write begins.
         may_begin: whether an empty log may begin at the offset of the first batch, and a compacted
-            log may have gaps. If so, the flush lock is held.
+            log may have gaps. The caller holds the flush lock if `may_begin` is true.
     """
     with state.lock, keeping(state, "lock"):
         state.check_appendable()

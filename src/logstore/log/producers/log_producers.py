@@ -1,8 +1,8 @@
 """Hold the producers of a log that this process writes, and list the snapshots on the disk.
 
 Invariant: if the log has a batch of a producer below its recovery point, the log has a snapshot. So
-if the opening of a log finds no snapshot, it looks for producers only in the part that recovery
-scans anyway.
+if the opening of a log finds no snapshot, it looks for producers only in the part of the log that
+recovery scans anyway.
 """
 
 from __future__ import annotations

@@ -64,10 +64,10 @@ class OpenTransactions:
     ) -> None:
         self.open = OrderedDict(sorted(begun, key=lambda each: each[1]))
         # Pairs of first offset and marker offset; both rise from each pair to the next. If a
-        # transaction lies between the first offset and the marker of an outer transaction, it is
-        # left out. The outer transaction keeps the last stable offset lower, and keeps it low for
-        # longer. The number of pairs is bounded, because a log that nobody replicates keeps them,
-        # too: it may be replicated later.
+        # transaction lies between the first offset and the marker of an outer transaction, the
+        # inner transaction is left out. The outer transaction keeps the last stable offset lower,
+        # and keeps it low for longer. The number of pairs is bounded, because a log that nobody
+        # replicates keeps them, too: it may be replicated later.
         self._undecided = deque(undecided)
         self._verifications: dict[int, Verification] = {}
 

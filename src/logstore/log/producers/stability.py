@@ -15,7 +15,8 @@ def kept_last_stable_offset(state: Replica) -> int | None:
     """
     if not isinstance(state, LogState) or state.refusal:
         return None
-    # The high watermark is read before the producers, so a later batch never has a lower offset.
+    # The high watermark is read before the producers, so a batch that is appended later is never
+    # below it.
     end = state.high_watermark
     if not state.producers.are_known:
         return end

@@ -178,7 +178,7 @@ def _verified(
     elif growing is None and at < size_bytes and not _begins(segment, fd, at, following):
         return None
     # If the next index entry is after the goal, at most one index interval of batches still fits. A
-    # large range ends at that entry, without these batches.
+    # large range ends at the last index entry before the goal, without these batches.
     is_next_after = 0 <= last < len(offsets) - 1 and positions[last + 1] > goal
     least_bytes = WALKED_INTERVALS * state.config.index_interval_bytes
     if at == position or not is_next_after or max_bytes < least_bytes:

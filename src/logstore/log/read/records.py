@@ -1,8 +1,8 @@
 """Read records from the segments of a log: one record by its offset, or a range as batches.
 
-Readers take no lock. A read uses the tuple of segments that exists when the read begins. Only if a
-segment is dropped during a read (by a truncation, by retention or by a move), the read takes the
-new tuple and continues at the same offset. If the batch of a record is already decoded,
+Readers take no lock. A read uses the tuple of segments that exists when the read begins. The read
+takes a newer tuple only if a segment is dropped during the read (by a truncation, by retention or
+by a move). Then the read continues at the same offset. If the batch of a record is already decoded,
 `ReadableLog.record_at` reads the record without this module.
 """
 

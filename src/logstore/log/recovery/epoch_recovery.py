@@ -50,7 +50,7 @@ def take_epochs(state: LogState, recovered: Recovered, found: LeaderEpochs | Non
         epochs.start_at(state.log_start_offset)
         if state.log_start_offset == end and stored >= 0:
             # All records are deleted. If the next record has the same epoch as the last deleted
-            # record, it begins no new epoch in the segment.
+            # record, this record begins no new epoch in the segment.
             epochs.note(stored, end)
         is_changed = known != len(epochs.entries)
         # If the log is damaged, the batches that would confirm the file may be unreadable.

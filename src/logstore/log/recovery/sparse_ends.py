@@ -2,8 +2,8 @@
 
 The compaction of this library keeps the last batch of a segment. So the file shows where the
 segment ends. A segment that Kafka compacted may end before the next segment begins. A crash can
-leave files that look like this, too: the records at the end of a segment are lost, but the next
-segment already exists.
+leave similar files: the records at the end of a segment are lost, but the next segment already
+exists.
 """
 
 from __future__ import annotations

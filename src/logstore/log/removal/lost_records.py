@@ -1,8 +1,8 @@
 """Keep the records that a truncation drops in a `.lost` file of the log dir.
 
 A follower drops records that its leader does not have. If a client may have got an acknowledgement
-for such records, a user may want them back. The file has the dropped batches as they were in the
-segments, so `logstore dump` can print the file. The file is beside the directories of the
+for the dropped records, a user may want them back. The file has the dropped batches as they were in
+the segments, so `logstore dump` can print the file. The file is beside the directories of the
 partitions, not inside one of them. So a move or a deletion of the replica does not remove the file,
 and Kafka ignores it. The store never reads or removes the file.
 

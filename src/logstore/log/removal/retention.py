@@ -126,10 +126,11 @@ def _newest_ms(state: LogState, segment: Segment) -> int:
 def _start_at(state: LogState, offset: int) -> None:
     """Move the log start durably, then drop the segments before it; `flush_lock` is held.
 
-    If an interrupt comes after the metadata was written, the segments are still dropped. According
-    to the disk, their records are deleted, so they must not be served any more. The metadata is
-    then written again before any file is removed, because the interrupt may have come before the
-    metadata was synced. But if a sync has failed, no file is removed, and the log dir goes OFFLINE.
+    If an interrupt comes after the metadata was written, the segments are still dropped. The
+    metadata says that the records of these segments are deleted, so the records must not be served
+    any more. The metadata is then written again before any file is removed, because the interrupt
+    may have come before the metadata was synced. But if a sync has failed, no file is removed, and
+    the log dir goes OFFLINE.
     """
     outer = sys.exc_info()[1]
     segments = state.segments

@@ -372,7 +372,7 @@ def _behind_claimed(fd: int, position: int, end: int) -> int:
 
     The search must not begin inside a batch, because a record's value may contain a whole batch of
     another log. A header has its batch's size twice. If both sizes are equal, they count as right.
-    If they differ, the right size leads to the next batch, or to the end of the file.
+    If the sizes differ, the right size leads to the next batch, or to the end of the file.
     """
     head = files.read_up_to(fd, columnar.HEADER_BYTES, position)
     if len(head) < columnar.HEADER_BYTES or _whole_at(fd, position, end, columnar):

@@ -169,7 +169,7 @@ class GroupCommit:
         return group.offset + index
 
     def _last_with_room(self, size_bytes: int) -> _Group:
-        """Give the last waiting group, or a new group if it is full; the mutex is held."""
+        """Give the last waiting group, or a new one if that group is full; the mutex is held."""
         waiting = self._waiting
         room = self._state.rules.gathered_bytes_max
         while waiting and waiting[-1].is_done:

@@ -128,7 +128,7 @@ def reclaim(owner: Owner, names: Iterable[str]) -> None:
     """Take back the locks that are in custody.
 
     If another thread gets such a lock meanwhile, that other thread only raises an error. If the
-    watchdog has not released a lock yet, it may also decide to leave the lock to its holder.
+    watchdog has not released a lock yet, the watchdog may also leave the lock to its holder.
     """
     for name in names:
         while name in owner.in_custody:

@@ -78,7 +78,7 @@ def roll_if_due(state: LogState, now_ms: int) -> bool:
 def roll(state: LogState, base_offset: int) -> None:
     """Seal the active segment, and begin a segment at `base_offset`; the caller holds the lock.
 
-    The next flush makes the name of the new file and the bytes of the sealed file durable. That
+    The next flush makes the name of the new file and the bytes of the sealed file durable. The next
     flush comes before any record in the new segment is acknowledged as durable.
     """
     active = state.active
