@@ -82,8 +82,7 @@ def append_encoded(
                     is_begun = True
                     write_and_take(state, batches, end, known, now_ms)
             except BaseException as error:
-                # If this were done without the lock, another thread's batches would count as these
-                # batches.
+                # If the lock were free, another thread's batches would count as these batches.
                 mark(error, is_begun and state.active.end_offset >= end)
                 raise
         if duplicates and rules.is_log_append_time:

@@ -46,8 +46,7 @@ def append_marker(
                 is_begun = True
                 write_and_take(state, batches, offset + 1, known, now_ms)
             except BaseException as error:
-                # If this were done without the lock, another thread's batch would count as this
-                # marker.
+                # If the lock were free, another thread's batch would count as this marker.
                 mark(error, state.active.end_offset > offset)
                 raise
         appending.after_append(state, offset)

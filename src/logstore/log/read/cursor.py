@@ -121,8 +121,7 @@ class Cursor:
             look, at, need = memoryview(data), 0, 0
             if len(data) < size:  # the file was cut: use the bytes that are left
                 end = start + len(data)
-            # Take the wanted batches that are undamaged. Usually, `sound_run` takes all of these
-            # batches, and no bytes are left for the loop.
+            # `sound_run` takes wanted, undamaged batches; usually, nothing is left for the loop.
             bits = segment.verified_up_to(start + len(data))
             sound_run, scan_bytes = layouts.sound_run_of(data), layouts.scan_window_bytes(data)
             run, at, expected = sound_run(look, 0, self._expected, self.offset, start, bits)
