@@ -131,7 +131,7 @@ def test_a_check_says_whose_the_log_dirs_are(file: Path, tmp_path: Path) -> None
     assert checked("--config", file)[f"log dir {dirs[0]}"]["value"] == whose
     file.write_text(file.read_text().replace("node.id=4", "node.id=0"))
     (name,) = (name for name in checked("--config", file, code=1) if name.startswith("problem"))
-    assert "it belongs to broker 4, but the configuration says 0" in name
+    assert "broker id 4 is recorded, but 0 is configured" in name
     assert broker("--config", file).exit_code == 1
     file.write_text(file.read_text().replace("node.id=0", ""))
     lines = checked("--config", file, "--log-dirs", dirs[0], code=1)

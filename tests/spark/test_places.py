@@ -152,7 +152,7 @@ def test_regression_a_host_with_another_store_at_a_path_is_not_told_to_leave_it_
     Path(dirs[1]).rename(f"{dirs[1]}-elsewhere")
     LogStore.open(dirs[1], admin_socket=False).close()
     (row,) = check_segment(Place(dirs), "t", 0, 0)
-    assert dirs[1] in row[-1] and "belongs to store" in row[-1]
+    assert dirs[1] in row[-1] and "its store is" in row[-1]
     assert "leave" not in row[-1]
 
 

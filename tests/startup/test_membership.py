@@ -258,7 +258,7 @@ def test_regression_a_list_written_as_one_text_makes_no_directory(
     calls = [LogStore.open, partial(LogStore.open, read_only=True), LogStore.open_kafka]
     with LogStore.open(disks) as store:
         for call in [*calls, store.add_dir]:
-            with pytest.raises(ValueError, match="one text is one path") as caught:
+            with pytest.raises(ValueError, match="each string is one path") as caught:
                 call(text)
             assert several in str(caught.value)
     assert sorted(tmp_path.iterdir()) == disks

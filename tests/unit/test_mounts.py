@@ -146,7 +146,7 @@ def test_what_is_said_to_be_new_is_formatted(tables: Tables, tmp_path: Path) -> 
     dirs = dirs_of(tmp_path)
     tables.name(*dirs, tmp_path / "data" / "d3")
     with LogStore.open(dirs, config=QUIET, admin_socket=False, format_new=True) as store:
-        with pytest.raises(LogDirIdentityError, match=r"d3 is listed .*: mount it first"):
+        with pytest.raises(LogDirIdentityError, match=r"d3 is listed .*: mount it"):
             store.add_dir(tmp_path / "data" / "d3")
         store.take_offline(dirs[1])
         for entry in Path(dirs[1]).iterdir():

@@ -45,8 +45,8 @@ class Catalog:
     """The catalog of a store in memory, and the entries that are missing in each log dir's file.
 
     Attributes:
-        is_known: whether the catalog has an entry for every replica. It may lack entries if the
-            store was made before catalogs existed, and one of its log dirs is missing.
+        is_known: whether the catalog has an entry for every replica. The catalog may lack entries
+            if the store was made before catalogs existed, and one of its log dirs is missing.
         unsure_ids: the ids of missing log dirs that may contain replicas that no catalog lists. The
             store was killed while these log dirs served (`old_copies.note_unsure`).
     """
@@ -57,12 +57,12 @@ class Catalog:
         self._places: dict[TopicPartition, Place] = {}
         self._sequence = 0
         self._lock = threading.Lock()
-        # By log dir: the lock that a thread holds while it writes the log dir's file.
+        # For each log dir path, the lock that a thread holds while it writes this log dir's file.
         self._writing: dict[str, threading.Lock] = {}
-        # By log dir: the number of lines in its catalog file.
+        # For each log dir path, the number of lines in its catalog file.
         self._line_counts: dict[str, int] = {}
-        # By log dir: the lines that must be appended to its catalog file; None if the file must be
-        # rewritten.
+        # For each log dir path, the lines that must be appended to its catalog file; None if the
+        # file must be rewritten.
         self._pending: dict[str, list[bytes] | None] = {}
 
     # --- lookups ----------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ class Catalog:
         """Bring the catalog files of log dirs up to date, in parallel.
 
         If a log dir hangs, this function waits for it only until it is SUSPECT. The next checkpoint
-        writes the entries that were not written.
+        writes the entries that this call did not write.
 
         Args:
             count: how many of the serving log dirs to bring up to date; None means all.

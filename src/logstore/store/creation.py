@@ -129,8 +129,8 @@ def existing(
         each = [f"{name} is {old!r}, not {new!r}" for name, (old, new) in differences.items()]
         raise PartitionExistsError(
             f"partition {key} exists with another configuration than the given one: "
-            f"{'; '.join(each)}; leave config out to take the partition as it is, or change it "
-            "with set_config (on the command line: logstore alter)",
+            f"{'; '.join(each)}; pass no config to keep the configuration of the partition, or "
+            "change it with set_config (on the command line: logstore alter)",
             topic=key.topic,
             partition=key.partition,
             differences=differences,
@@ -186,7 +186,7 @@ def check_takes_replicas(replicas: Replicas, log_dir: LogDir) -> None:
         reason = "it is being opened or removed; try again"
         raise LogDirError(path=log_dir.path, reason=reason, retriable=True)
     if log_dir.is_cordoned:
-        raise LogDirError(path=log_dir.path, reason="it is cordoned; uncordon it, or use another")
+        raise LogDirError(path=log_dir.path, reason="it is cordoned; uncordon it, or pass another")
     log_dir.check_appendable()
 
 
@@ -234,7 +234,7 @@ def _create_on(
         # If the checkpoints have entries of this name, the entries belong to a deleted replica.
         log_dir.checkpoints.forget(key)
         if files.exists(path):
-            reason = f"{path} is in the way; it is not a replica of this store"
+            reason = f"{path} exists already; it is not a replica of this store"
             raise LogDirError(path=log_dir.path, reason=reason)
     except OSError as error:
         raise log_dir.failed(error, path) from error
@@ -245,7 +245,7 @@ def _create_on(
         replicas.add(key, log, log_dir)
     except PartitionExistsError:
         raise
-    except BaseException:  # also MemoryError, because a start would open the incomplete log
+    except BaseException:  # even MemoryError: otherwise a start would open the incomplete log
         is_known = any(log is one for one in replicas.on(log_dir))
         if not is_known and not log_dir.is_offline:
             remove_unfinished(replicas, log_dir, path, key)
@@ -280,7 +280,7 @@ def delete(replicas: Replicas, key: TopicPartition) -> list[Doomed]:
     Returns:
         The directories, in the order in which they must be purged. Other copies of the replica
         (copies of a move, or superseded copies) come first. If the directory that records the
-        deletion were purged earlier, a start would make such a copy live.
+        deletion were purged before these copies, a start would make one of them live.
     """
     others = companions(replicas, key)
     replica = replicas.opened.get(key)
@@ -357,8 +357,8 @@ def rename_away(log: Log, log_dir: LogDir, key: TopicPartition) -> str:
         log_dir.path, delete_dir_name(key.topic, key.partition, os.urandom(16).hex())
     )
     try:
-        # First wait until running operations end. Otherwise these operations could write into
-        # another log that gets this name later.
+        # First wait until running operations end. Otherwise they could write into another log that
+        # gets this name later.
         with host.stopped(log):
             log.detach(UnknownPartitionError(topic=key.topic, partition=key.partition))
             try:

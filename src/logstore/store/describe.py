@@ -82,11 +82,11 @@ class DescribeDirsResponse(NamedTuple):
 
 
 class Whereabouts:
-    """Hold where the replicas of a store were at one moment.
+    """Record in which log dirs the replicas of a store were at one moment.
 
-    If each log dir were described at a moment of its own, a replica that is swapped meanwhile could
-    be in no log dir, or in two. The moves are copied after the replicas. So if a move ends in
-    between, its replica is described at the source only.
+    If the log dirs were described at different moments, a replica that is swapped in between could
+    appear in no log dir, or in two. The list of moves is copied after the list of replicas. So if a
+    move ends in between, its replica appears only in the log dir that it leaves.
     """
 
     def __init__(self, replicas: Replicas) -> None:

@@ -116,7 +116,7 @@ class StoreHost:
         return withdraw
 
     def on_answer(self, callback: Callback) -> None:
-        """Register a function to call when a log dir answers or returns; it must not wait."""
+        """Register a function for when a log dir answers or returns; the function must not wait."""
         self._on_answer.append(callback)
 
     def forget(self, callback: Callback) -> None:

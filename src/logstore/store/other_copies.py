@@ -46,10 +46,11 @@ class MoveFound(NamedTuple):
 class OtherCopies:
     """The directories in a store's log dirs that belong to replicas, but are not served.
 
-    The keys of `moves` are replicas. The keys of all other dicts are paths of directories.
+    The keys of `moves` are replicas. The keys of the other attributes are paths of directories.
 
     Attributes:
-        moves: the moves that will be resumed. The start-up table found them, or a mover left them.
+        moves: the moves that will be resumed. The start-up table found these moves, or a mover left
+            them.
         begun: copies that moves of this process have begun. The mover writes this dict.
         left: copies that the start-up table does not open, and does not purge yet. The table
             decides about these copies again at the next start, or when a log dir returns.

@@ -1,8 +1,8 @@
 """Look up the partitions of a store: find a log, iterate, describe, measure, verify.
 
 `Partitions` is for the owner, and has the list of partitions in memory. `store/view.StoreView` is
-for other processes, and reads the log dirs to find the partitions. Everything else is the same for
-both.
+for other processes, and reads the log dirs to find the partitions. All other methods are the same
+for the owner and for other processes.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Partitions:
         )
 
     def _look_into(self, log_dir: LogDir) -> None:
-        """Open the logs of a log dir before it is described; here, all logs are open."""
+        """Open the logs of a log dir before it is described; the owner has opened all of them."""
 
     def metrics(self) -> StoreMetrics:
         """Take a frozen snapshot of the gauges."""

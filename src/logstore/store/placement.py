@@ -2,9 +2,9 @@
 
 The emptiest disk is the disk with the most free bytes. A disk counts as equal to the emptiest disk
 if it has at most one step fewer free bytes. A step is 1 % of the disk. Steps are counted down from
-the emptiest disk, not up from zero. So there is never a boundary between the emptiest disk and a
-disk that is almost as empty. For each replica that is still empty, an allowance is subtracted from
-the free bytes. Otherwise a thousand new replicas would all go to a disk that has one more free byte
+the emptiest disk, not up from zero. So a disk that is almost as empty as the emptiest disk always
+counts as equal to it. For each replica that is still empty, an allowance is subtracted from the
+free bytes. Otherwise a thousand new replicas would all go to a disk that has one more free byte
 than the others.
 """
 

@@ -154,10 +154,10 @@ class StoreReader:
     def close(self, timeout: float | None = None) -> tuple[str, ...]:
         """Flush and close all logs, then the log dirs; a second call is allowed.
 
-        Returns the paths of the log dirs that were not closed cleanly. They are offline or SUSPECT,
-        have failed, or still hang after `timeout` seconds. The next start recovers their logs. If
-        Ctrl-C interrupted a close, a second call completes the close. Otherwise a second call only
-        returns the same paths.
+        Returns the paths of the log dirs that were not closed cleanly. These log dirs are offline
+        or SUSPECT, have failed, or still hang after `timeout` seconds. The next start recovers
+        their logs. If Ctrl-C interrupted a close, a second call completes the close. After a
+        complete close, a second call only returns the same paths.
 
         Raises:
             LogDirOfflineError: a log dir failed in this call; other log dirs are closed cleanly.

@@ -5,8 +5,8 @@
     offline       the log dir serves, but the replica in it cannot be opened
     absent        the catalog records the replica in a log dir that does not serve
 
-Only `Replicas` changes the first three records. A record is not a state: a partition can have
-several records. For example, it can be opened in an offline log dir, and incomplete in another dir.
+Only `Replicas` changes the first three kinds of records. A partition can have records of several
+kinds: for example, it can be opened in an offline log dir, and incomplete in another log dir.
 
 Threads: a dict changes entry by entry; only the thread that has reserved a replica changes its
 entry. Lookups take no lock. A thread that iterates over all entries copies the keys first. A new
@@ -45,8 +45,8 @@ class OfflineReplica(NamedTuple):
 
     Attributes:
         is_missing: the log dir is an old copy, and has no directory of the replica.
-        paths: directories of the replica, if none of them could be chosen. The first directory is
-            in `log_dir`.
+        paths: directories of the replica, if none of them could be chosen. The first path is in
+            `log_dir`.
     """
 
     error: LogStoreError
@@ -69,7 +69,7 @@ Record = Replica | IncompleteReplica | OfflineReplica
 
 
 def _is_from_before(earlier: LogDir, now: LogDir) -> bool:
-    """Check whether `now` is the same log dir as `earlier`, after a failure and a return."""
+    """Check whether `now` is the log dir `earlier`, which failed and then returned."""
     return earlier.is_offline and earlier.path == now.path
 
 
@@ -96,7 +96,7 @@ class Replicas(ReplicaReservations):
         self.incomplete: Mapping[TopicPartition, IncompleteReplica] = self._incomplete
         self.offline: Mapping[TopicPartition, OfflineReplica] = self._offline
         self.copies = OtherCopies()
-        # Log dirs that are being added, reopened or removed. Such a dir gets no new replicas.
+        # Log dirs that are being added, reopened or removed. Such dirs get no new replicas.
         self.returning: set[LogDir] = set()
         self.purge: Callable[[Sequence[Doomed]], None] = lambda doomed: None
         # The topic ids that users chose for partitions whose creation is running.
@@ -106,7 +106,7 @@ class Replicas(ReplicaReservations):
         self.catalog = Catalog()
         self.figures = {log_dir.path: DirFigures(log_dir) for log_dir in log_dirs}
         self._on: dict[str, dict[TopicPartition, Log]] = {d.path: {} for d in log_dirs}
-        # For each log dir path, the logs that arrived by a move. The scrubber reads them first.
+        # For each log dir path, the logs that arrived by a move. The scrubber begins with them.
         self._arrived: dict[str, list[Log]] = {}
 
     def __len__(self) -> int:
@@ -151,7 +151,7 @@ class Replicas(ReplicaReservations):
         While the log dir is in `returning`, a replica that is not found may still be in it.
         """
         self.returning.add(log_dir)
-        self.copies.forget_in(log_dir.path)  # the start-up table finds its copies again
+        self.copies.forget_in(log_dir.path)  # the start-up table finds these copies again
         figures = DirFigures(log_dir)
         for log in self._on.setdefault(log_dir.path, {}).values():
             figures.add(log)
@@ -209,7 +209,7 @@ class Replicas(ReplicaReservations):
         self._keep_one(key, replica.log_dir)
 
     def _keep_one(self, key: TopicPartition, log_dir: LogDir) -> None:
-        """If a replica is open, remove its new record; otherwise remove an outdated opened record.
+        """Remove an open replica's new record, or else an outdated record that it is open.
 
         Two log dirs can come back at the same time. `add` records the opened replica first, and
         then removes other records. So whichever thread is first, only the opened replica stays

@@ -3,8 +3,8 @@
     StoreState      the fields that the owner and readers in other processes have
     OwnerState      these fields, and the fields that only the owner has
 
-The parts of a store are functions and classes that take one of the two states. A part that changes
-a store takes an `OwnerState`. A view has only a `StoreState`. A state refers to its `LogStore` only
+The functions and classes of a store take a `StoreState` or an `OwnerState`. Code that changes a
+store takes an `OwnerState`. A view has only a `StoreState`. A state refers to its `LogStore` only
 through the environment of the logs, so that a log in use keeps the store open.
 """
 
@@ -49,19 +49,18 @@ class StoreState:
         config: the configuration that the user passed.
         broker_id: the broker id in the log dirs; 0 in a view of the log dirs of a Kafka broker.
         environment: the clock and the caches of the logs.
-        replicas: which partitions exist, and in which log dirs. This object has a lock of its own.
+        replicas: which partitions exist, and in which log dirs. `Replicas` has its own lock.
         admin: the commands for other processes, served through the admin socket. A view has no
             commands.
-        failures: handles log dirs that fail. This object has a lock of its own.
-        events: the listeners of the store. A view has no listeners. This object has a lock of its
-            own.
+        failures: handles log dirs that fail. `DirFailures` has its own lock.
+        events: the listeners of the store. A view has no listeners. `Events` has its own lock.
         recovery_report: the findings and actions of the opening. Only the opening writes the
             report.
         host: the access to the store for packages above it, such as a mover.
         closed: why the store serves no calls any more; None while the store is open. The field is
             written once: by the close under `Closing._lock`, in a forked child, when the store is
             dropped, or when its opening failed. Threads that read the field take no lock. If a call
-            has read None just before a close, the call then finds that the logs are closed.
+            reads None just before a close, the call later finds that the logs are closed.
     """
 
     def __init__(
@@ -104,7 +103,7 @@ class StoreState:
         self.environment.check_process()
 
     def owned(self) -> OwnerState:
-        """Return the owner's state, for a part that changes the store.
+        """Return the owner's state to code that changes the store.
 
         Raises:
             ReadOnlyStoreError: this is a view; another process may own the store.
@@ -135,8 +134,8 @@ class OwnerState(StoreState):
         keepers: the keeper of each log dir, by the path of the log dir. The thread that opens the
             store writes this dict. Later, only the thread that has claimed a log dir writes the
             entry of this log dir. Other threads iterate over a copy of the dict.
-        membership: the roster. This object has a lock of its own.
-        claims: which log dirs are being changed. This object has a lock of its own.
+        membership: the roster. `Membership` has its own lock.
+        claims: which log dirs are being changed. `DirClaims` has its own lock.
         watchdog: detects log dirs that hang.
     """
 
@@ -162,7 +161,7 @@ class OwnerState(StoreState):
         )
 
     def owned(self) -> OwnerState:
-        """Return this state, for a part that changes the store; raises LogClosedError."""
+        """Return this state to code that changes the store; raises LogClosedError."""
         self.check()
         return self
 

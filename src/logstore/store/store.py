@@ -1,7 +1,7 @@
 """Define `LogStore`, the public class for a store of partitions on several log dirs.
 
-The fields of a store are in its state (`store/state`). Other modules of `store` do the work. Code
-that changes a store takes an `OwnerState`; a view has no `OwnerState`.
+The fields of a store are in its state (`store/state`). The methods of `LogStore` call other modules
+of `store`. Code that changes a store takes an `OwnerState`; a view has no `OwnerState`.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ class LogStore(StoreReader):
         exist_ok: bool = False,
         topic_id: bytes | str | None = None,
     ) -> Log:
-        """Create a partition in `log_dir`; if it is None, in the log dir with the most free space.
+        """Create a partition in `log_dir`; None means the log dir with the most free space.
 
         Args:
             config: the partition's configuration. None means the store's `log_config`.
@@ -219,8 +219,8 @@ class LogStore(StoreReader):
             config: the new partitions' configuration. None means the store's `log_config`.
             is_new: the caller knows that none of the partitions exists, as in `create`.
             exist_ok: return the logs of existing partitions, whatever their log dirs are, and
-                create missing partitions. If `config` or `topic_id` is not None, existing
-                partitions must have it.
+                create missing partitions. Existing partitions must have `config` and `topic_id`,
+                unless these are None.
             topic_id: the topic id of all partitions, as in `create`. If None, each id is random.
 
         Raises:
@@ -295,12 +295,12 @@ class LogStore(StoreReader):
         """Add a new log dir to the store, or bring back a log dir of the store that was missing.
 
         Args:
-            format_new: whether a directory without identity gets an identity. If False, such a
-                directory is refused.
+            format_new: if True, a directory without identity gets one; if False, it is refused.
 
         Raises:
             LogDirIdentityError: the directory belongs to another store, or is already a log dir of
-                this store. Or it has no identity, and /etc/fstab lists an unmounted disk for it.
+                this store. Or the directory has no identity, and /etc/fstab lists an unmounted disk
+                for it.
             LogDirLockedError: another process has the log dir open.
             LogDirOfflineError: the disk failed during the call; the store is unchanged.
             LogDirError: the process is short of descriptors or memory; the error is retriable.
@@ -339,8 +339,8 @@ class LogStore(StoreReader):
 
         Raises:
             LogDirError: the log dir contains replicas, or deletions that other log dirs have not
-                recorded yet. Or `lost` is True, but the log dir serves. Or the log dir is the only
-                one. Or it is missing, and its path does not identify it.
+                recorded yet. Or `lost` is True, but the log dir serves. Or the store has no other
+                log dir. Or the log dir is missing, and its path does not identify it.
         """
         return dir_changes.remove(self._state.owned(), path, lost=lost)
 

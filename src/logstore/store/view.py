@@ -66,7 +66,7 @@ class Found(NamedTuple):
 
 
 class ViewedDirs(Protocol):
-    """The log dirs that a view reads. Another process may write them."""
+    """The log dirs that a view reads. Another process may write to these log dirs."""
 
     def look(self, before: Collection[ReplicaFacts]) -> Found:
         """List the log dirs; for an offline log dir, keep its replicas from `before`."""
@@ -179,7 +179,7 @@ class StoreView(Partitions):
             return log
 
     def _log_if_there(self, key: TopicPartition) -> Log | None:
-        """Find a log whose directory is missing: a move may have brought it to another log dir."""
+        """Find a log whose directory is missing: a move may have changed its log dir."""
         try:
             return self.log(*key)
         except UnknownPartitionError:
@@ -228,7 +228,7 @@ class StoreView(Partitions):
 class StoreDirs:
     """A reader's view of the log dirs of a store: the replicas that a start would open.
 
-    Threads: the view makes all calls, in only one thread at a time.
+    Threads: only the view calls this object, and only in one thread at a time.
     """
 
     def __init__(self, replicas: Replicas, environment: LogEnvironment) -> None:
@@ -333,7 +333,7 @@ def open_view(
     view = StoreView(state, StoreDirs(replicas, environment))
     for log_dir in opened.log_dirs:
         if not log_dir.is_offline:
-            with suppress(OSError):  # the listing below reports the same error
+            with suppress(OSError):  # `refresh` reports the same error
                 log_dir.load_settings()
     view.refresh()
     check_one_serves(opened.log_dirs)

@@ -84,8 +84,9 @@ class Admin:
 
         Args:
             handler: a function that is called in a thread of its own, with the arguments of a
-                request and a `Request`. Its return value is the result; a value that JSON cannot
-                represent becomes text. If the handler raises, the client gets the error.
+                request and a `Request`. The return value of the function is the result; a value
+                that JSON cannot represent becomes text. If the handler raises, the client gets the
+                error.
             is_quick: whether the handler never touches a disk.
 
         Raises:

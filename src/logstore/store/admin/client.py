@@ -21,7 +21,7 @@ RECEIVE_BYTES = 1 << 16
 LOOK_SECONDS_MAX = 5.0  # if a lock file cannot be read in this time, its log dir hangs
 
 
-# Maps each command of the store to the argument that contains the path of a log dir, or paths.
+# For each command with the path of a log dir, or several paths: the name of that argument.
 PATHS = {
     "create": "log_dir",
     "describe_dirs": "log_dirs",
@@ -74,7 +74,7 @@ class AdminClient:
             arguments: values of JSON's types. The path of a log dir may be relative to the working
                 directory of this process.
             progress: a function that is called with each report of progress that the command sends.
-            timeout: how many seconds to wait for each part of the answer. If it is None, the call
+            timeout: how many seconds to wait for each part of the answer. None means that the call
                 waits without limit, which long commands such as a move need.
 
         Raises:
@@ -97,8 +97,8 @@ class AdminClient:
         try:
             with admin_place.connect(self.path) as connection:
                 connection.settimeout(timeout)
-                # If the owner has closed the connection, it sent the reason first. The reason is
-                # read below.
+                # If the owner has closed the connection, it sent the reason first. The loop below
+                # reads this reason.
                 with suppress(BrokenPipeError, ConnectionResetError):
                     connection.sendall(encode_line(request))
                 for line in _lines(connection):

@@ -35,7 +35,7 @@ def decode_line(line: bytes) -> dict[str, Any]:
     try:
         document = json.loads(line)
     except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+        raise ValueError("the JSON is nested too deeply") from None
     if not isinstance(document, dict):
         raise ValueError("it is not a JSON object")
     return document

@@ -40,12 +40,12 @@ class DirClaims:
         with self._changing:
             if path in self._claims:
                 raise LogDirError(
-                    path=path, reason="another change of it is running", retriable=True
+                    path=path, reason="another change of this log dir is running", retriable=True
                 )
             self._claims[path] = mine
         try:
             yield path
-        except OSError as error:  # a step does not always convert its errors itself
+        except OSError as error:  # not every step converts its own errors
             raise LogDirOfflineError(path=path, reason=reason_of(error)) from error
         finally:
             with self._changing:

@@ -50,7 +50,7 @@ def _undo_add(state: OwnerState, path: str, members: tuple[str, ...]) -> None:
     half_added = state.replicas.find_dir(path)
     if half_added is not None:
         state.failures.wait(DROP_SECONDS_MAX)
-        state.failures.release(half_added)  # perhaps `failures` could start no thread to release it
+        state.failures.release(half_added)  # in case no thread could be started to release it
         state.drop_dir(half_added)
     for id_ in state.membership.roster:
         if id_ not in members:
@@ -213,7 +213,7 @@ def _withdraw_preference(state: OwnerState, key: TopicPartition) -> None:
 
 
 def _resolved(state: OwnerState, path: StrPath) -> str:
-    """Resolve the path of a directory, whether it exists or not."""
+    """Resolve the path of a directory, even if the directory does not exist."""
     from logstore.store.dirs.takeover import does_not_work
     from logstore.store.start.identity import resolve
 

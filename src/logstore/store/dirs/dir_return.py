@@ -209,7 +209,7 @@ def refuse_unless_empty(state: OwnerState, log_dir: LogDir) -> None:
         reason = f"it keeps the record that {', '.join(deleted[:20])} was deleted, until the last "
         reason += "copies in other log dirs are removed; try again"
         raise LogDirError(path=log_dir.path, reason=reason, retriable=True)
-    is_copy = ("move", "delete")  # a copy of these kinds may be the last copy of its replica
+    is_copy = ("move", "delete")  # a `.move` or `.delete` may be the last copy of its replica
     copies = [facts.dir_name for facts in left if facts.kind in is_copy or not facts.topic_id]
     if copies:
         reason = f"{', '.join(copies)} may still be needed"

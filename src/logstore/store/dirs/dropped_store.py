@@ -2,15 +2,16 @@
 
 While a thread of a store waits, it does not refer to the store. So the garbage collector finds a
 store that is no longer used, and calls this module in any thread. A log, a mover, an appender and a
-reader refer to their store. As long as such an object is in use, the store serves. An appender that
-still has records to send is in use.
+reader refer to their store. As long as one of these objects is in use, the store serves. An
+appender that still has records to send is in use.
 
-This module writes nothing: the next open recovers the logs, as after a crash. This module does not
-wait either, because the thread in which the collector runs may hold any lock.
+This module writes nothing: the next open recovers the logs, as after a crash. This module waits for
+nothing, because the thread in which the collector runs may hold any lock.
 
 If the process ends with an open store, Python may still drop the store. Then this module only gives
-the warning, as Python does for an open file or socket. It does no more, because the other threads
-have stopped, and one of them may hold a lock forever. The operating system closes the descriptors.
+the warning, as Python does for an open file or socket. At the end of the process, this module does
+nothing more: the other threads have stopped, and one of them may hold a lock forever. The operating
+system closes the descriptors.
 """
 
 from __future__ import annotations

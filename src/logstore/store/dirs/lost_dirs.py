@@ -84,9 +84,9 @@ def replicas_of(
 ) -> list[TopicPartition]:
     """List the known replicas of a log dir that does not serve.
 
-    An open replica is in the log dir of its log. A replica that is not open is in the log dir that
-    the catalog records, if this log dir does not serve. A copy in a serving log dir does not change
-    this, because it may be only the unfinished copy of a move.
+    An open replica counts in the log dir of its log. Any other replica counts in the log dir that
+    the catalog records, if that log dir does not serve. A copy of the replica in a serving log dir
+    is ignored, because it may be only the unfinished copy of a move.
     """
     path = None if log_dir is None else log_dir.path
     return [key for key in replicas.names() if _is_in(replicas, key, directory_id, path)]

@@ -2,10 +2,10 @@
 
 (At a start, `start/roster` decides which log dirs belong to the store.) `admit` reads a path and
 decides its role, and writes nothing. `join` and `forget` write the roster to each log dir. At the
-next start, the roster with the highest epoch counts. So if a crash interrupts these writes, the
-next start sees either the old members or the new members. A joining dir gets its identity before
-the other log dirs get the roster that contains the joining dir. After a crash between these two
-steps, the dir is not a member yet, and has no data.
+next start, the roster with the highest epoch counts. So if a crash interrupts the writes of the
+roster, the next start sees either the old members or the new members. A joining dir gets its
+identity before the other log dirs get the roster that contains the joining dir. After a crash
+between the two, the joining dir is not a member yet, and has no data.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Membership:
         self.epoch, self.roster = meta.roster_epoch, meta.roster
         self._replicas = replicas
         self._patience_seconds = patience_seconds
-        self._lock = threading.Lock()  # its holder waits for a disk only for a limited time
+        self._lock = threading.Lock()  # under this lock, waits for disks are limited in time
 
     def admit(
         self, path: str, *, format_new: bool = False, replaces: str | None = None
@@ -71,8 +71,8 @@ class Membership:
         Args:
             format_new: take the directory into the store even if it has no identity, or if it was
                 removed from the store.
-            replaces: the directory id of a disk that is lost for good. The directory replaces this
-                disk.
+            replaces: the directory id of a disk that is lost for good. The new directory replaces
+                that disk.
 
         Raises:
             LogDirIdentityError: the directory is foreign, is in the store already, is not
@@ -109,7 +109,7 @@ class Membership:
             remedy = REPLACE_REMEDY.format(path=resolved)
             raise LogDirIdentityError(path=resolved, reason=f"{why}: {remedy}")
         elif facts.unmounted and replaces is None:
-            raise LogDirIdentityError(path=resolved, reason=f"{not_mounted(facts)}: mount it first")
+            raise LogDirIdentityError(path=resolved, reason=f"{not_mounted(facts)}: mount it")
         refuse(facts)
         return Admission(resolved, new_id(), is_new=True, is_changed=True, replaces=replaces)
 
@@ -144,7 +144,7 @@ class Membership:
             raise LogDirIdentityError(path=path, reason=reason)
 
     def _known_id(self, facts: DirFacts) -> str | None:
-        """Find the id of a member that lost its identity: the hinted id, or the only absent id.
+        """Find the id of a member that lost its identity: the id in a hint, or the only absent id.
 
         The result is None if the dir is not a member, or if it is unknown which member the dir is.
         """
@@ -169,8 +169,8 @@ class Membership:
     def join(self, log_dir: LogDir, admission: Admission) -> None:
         """Make a locked log dir a member, durably, and write the roster to the other log dirs.
 
-        Each epoch is used only once. If the write fails but reaches the disk later, every roster
-        that was written in between has a higher epoch, and outranks the roster of this dir.
+        Each epoch is used only once. A write that fails may still reach the disk later. But every
+        roster that was written in between has a higher epoch, and outranks the roster of this dir.
 
         Raises:
             LogDirOfflineError: the identity cannot be written; the roster is unchanged.

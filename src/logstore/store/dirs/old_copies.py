@@ -9,9 +9,9 @@
     close       in a clean close, each dir records the others' last generations (`farewell`)
 
 While a log dir counts as an old copy, it is OUTDATED: it can be read, and nothing in it is changed.
-New records in it would be lost when the current disk is mounted again. For the rest of the store,
-an old copy counts as a missing log dir, because a replica that is not found may be on the current
-disk. `doubts/acceptance` ends this state.
+New records in an old copy would be lost when the current disk is mounted again. For the rest of the
+store, an old copy counts as a missing log dir, because a replica that is not found may be on the
+current disk. The log dir is OUTDATED until `doubts/acceptance` accepts it.
 
 `disk/documents/generations` describes the files, and why a crash causes no false alarm. Old copies
 are not recognised in two cases. If a store has only one log dir, no other dir records its
@@ -180,10 +180,10 @@ def has_witness(replicas: Replicas) -> bool:
 
 
 def conclude(replicas: Replicas, loaded: Sequence[LogDir], *, is_start: bool) -> None:
-    """Write each loaded log dir's doubts or new generation; then let the other log dirs record it.
+    """Write the doubts or new generation of each loaded log dir; then let other log dirs record it.
 
-    If a disk fails here, its log dir goes offline. If a log dir is full even after its ballast was
-    removed, it keeps its generation.
+    If the disk fails during a write, its log dir goes offline. If a log dir is full even after its
+    ballast was removed, it keeps its generation.
     """
     if is_start:
         note_unsure(replicas)

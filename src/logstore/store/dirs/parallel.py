@@ -25,7 +25,7 @@ TURN_SECONDS = 0.001
 
 
 class Outcome(NamedTuple, Generic[Item]):
-    """The result of the work for one item. The work is not finished if it was given up."""
+    """The result of the work for one item. Work that was given up is not finished."""
 
     item: Item
     error: Exception | None
@@ -129,8 +129,8 @@ def in_time(
     """Run `work` for each item as a disk call to the item's path; give up calls that hang.
 
     A call hangs if the oldest call to its path has run longer than `patience_seconds`. Time in
-    which the process gets no processor does not count. If `patience_seconds` is None, no call is
-    given up.
+    which the process gets no CPU does not count. If `patience_seconds` is None, no call is given
+    up.
     """
 
     def run(item: Item) -> None:

@@ -30,7 +30,7 @@ class Pass:
     def __init__(self) -> None:
         self.is_given_up = False
         self._at: LogDir | None = None
-        self._lock = threading.Lock()  # no thread holds it during a disk call
+        self._lock = threading.Lock()  # no thread holds this lock during a disk call
 
     @contextmanager
     def at(self, log_dir: LogDir) -> Iterator[None]:

@@ -1,11 +1,11 @@
 """Detect a disk that is slower than other disks; it serves, but gets no new replicas (KIP-112).
 
 A disk that is about to die, or a RAID that is being rebuilt, answers every call, but late. A fixed
-bound cannot distinguish such a disk from a disk that is always slow. So the time of a log dir's
-probes is compared with the times of the other log dirs. A probe makes the same few small calls in
-every log dir, whatever else the log dir writes. Medians of the last few probes are compared, so a
-single outlier has no effect. A SLOW log dir must become clearly faster before it is no longer SLOW,
-so that the state does not change again and again.
+bound cannot distinguish a disk that became slow from a disk that is always slow. So the time of a
+log dir's probes is compared with the times of the other log dirs. A probe makes the same few small
+calls in every log dir, whatever else the log dir writes. Medians of the last few probes are
+compared, so a single outlier has no effect. A SLOW log dir must become clearly faster before it is
+no longer SLOW, so that the state does not change again and again.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def judge(log_dir: LogDir, others: Iterable[LogDir]) -> None:
     own = tuple(log_dir.probe_seconds)
     served = [tuple(one.probe_seconds) for one in others if not one.is_offline]
     theirs = [_median(taken) for taken in served if taken]
-    if not theirs:  # there is no other log dir to compare it with
+    if not theirs:  # no other log dir has probes to compare with
         log_dir.change(Event.KEPT_UP)
     if len(own) < PROBES_MIN or not theirs:
         return

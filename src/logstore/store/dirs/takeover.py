@@ -53,11 +53,11 @@ def each(
     were abandoned.
 
     Args:
-        when: words that say at which moment a dir hung. The reason of the dir contains these words.
+        when: words that say at which moment a dir hung, for the reason why it is offline.
     """
     is_broken_off = threading.Event()
     # A thread adds its dir to this set before it checks whether the dir is offline. The caller
-    # takes a dir offline before it reads the set. So at least one of the two threads releases a dir
+    # takes a dir offline before reading the set. So at least one of the two threads releases a dir
     # that took too long.
     ended: set[LogDir] = set()
 
@@ -77,8 +77,8 @@ def each(
             if not outcome.is_finished:
                 reason = f"it hangs {when}, longer than {patience_seconds:.0f} s"
                 outcome.item.take_offline(reason)
-                # If the step ended just before the dir was taken offline, it is possible that the
-                # thread of the step did not see the dir offline.
+                # If the step ended just before `take_offline`, the thread of the step may not have
+                # seen that the dir is offline. Then this thread releases the dir.
                 if outcome.item in ended:
                     outcome.item.release()
         for outcome in outcomes:

@@ -89,7 +89,7 @@ class Watchdog:
             self.look(time.monotonic())
 
     def pause(self) -> float:
-        """Give the seconds until the next look: a tenth of the bound, or less if a disk hangs."""
+        """Give the seconds until the next check: a tenth of the bound, or less if a disk hangs."""
         if self._relief:
             return RELIEF_SECONDS
         return min(self._bound / 10, LOOK_SECONDS_MAX)
@@ -155,7 +155,7 @@ class Watchdog:
 
 
 def _watch(entry: ref[Watchdog], stopped: Bell) -> None:
-    """Look at regular intervals. While this thread waits, it does not keep the store alive."""
+    """Check the log dirs at regular intervals; while the thread waits, the store can be dropped."""
     watchdog = entry()
     while watchdog is not None:
         pause_seconds = watchdog.pause()
@@ -166,5 +166,5 @@ def _watch(entry: ref[Watchdog], stopped: Bell) -> None:
             watchdog.last_looks()
             return
         if watchdog is not None:
-            with suppress(MemoryError):  # the next look may have more memory
+            with suppress(MemoryError):  # the next check may have more memory
                 watchdog.look(time.monotonic())

@@ -1,8 +1,7 @@
 """Accept an old copy of a log dir as the current log dir, because the user decided so.
 
-    1. The user promotes or deletes a replica in doubt.
-    2. The old copy removes the doubt about this replica, and begins a generation.
-    3. The other log dirs record this generation.
+First, the user promotes or deletes a replica in doubt. Then the old copy removes this replica from
+its list of doubts, and begins a new generation. Then the other log dirs record this generation.
 
 The first decision about a replica accepts the whole log dir. Then the log dir accepts records and
 replicas again. If the disk that was current before is mounted later, it counts as an old copy of
@@ -56,8 +55,9 @@ def settle(replicas: Replicas, log_dir: LogDir, key: TopicPartition) -> None:
 def _check_witnessed(replicas: Replicas, log_dir: LogDir) -> None:
     """Raise LogDirError if no other log dir has recorded the generation of an accepted copy.
 
-    The other log dirs may have failed, or hang, or be full. Without their record, a later start
-    would serve the disk that was current before as if the old copy had not been accepted.
+    The other log dirs may have failed, or hang, or be full. If no other log dir records the
+    acceptance, a later start would serve the disk that was current before, as if the old copy had
+    not been accepted.
     """
     current, id_ = log_dir.generation.current, log_dir.directory_id
     seen = [d.generation.seen.get(id_) for d in replicas.log_dirs if not d.is_away]

@@ -38,8 +38,8 @@ def decide_all(
     that is found only in old copies is opened as incomplete.
 
     Args:
-        is_all_listed: whether every log dir is listed. It is False if a log dir hung, or came back
-            after the listing.
+        is_all_listed: whether every log dir is listed. False means that a log dir hung, or came
+            back after the listing.
     """
     dirs, is_bad = replicas.log_dirs, bool(replicas.missing_ids) or not is_all_listed
     is_bad = is_bad or any(log_dir.is_offline or log_dir.is_suspect for log_dir in dirs)
@@ -59,7 +59,7 @@ def _without_contested(
 ) -> tuple[list[ReplicaFacts], list[Decision]]:
     """Set aside each live replica in an old copy that is also live in a current log dir.
 
-    Such a replica was moved, or deleted and created again, after the old copy was made.
+    After the old copy was made, the replica was moved, or deleted and created again.
     """
     live = [facts for facts in found if facts.kind == "live"]
     current = {(one.topic, one.partition): one.path for one in live if one.log_dir not in old}
@@ -159,7 +159,7 @@ def judge(
 def close_opened(replicas: Replicas) -> list[Decision]:
     """Close the open logs of each log dir that was just found to be an old copy.
 
-    Returns decisions to open these logs as incomplete.
+    Returns the decisions to open the closed logs as incomplete.
     """
     decisions = []
     for log_dir in replicas.log_dirs:

@@ -84,7 +84,7 @@ def adopt(
         temporary = os.path.join(log_dir.path, delete_dir_name(*name, os.urandom(16).hex()))
         try:
             if files.exists(directory):
-                reason = f"{directory} is in the way; it is not a replica of this store"
+                reason = f"{directory} exists already; it is not a replica of this store"
                 raise LogDirError(path=log_dir.path, reason=reason)
             log_dir.checkpoints.forget(name)
             taken = _fill(log, temporary, _generation(replicas, name), show)
@@ -124,8 +124,8 @@ def _fill(
 ) -> tuple[int, int, int]:
     """Fill the new directory; return how many bytes were linked, cloned and copied."""
     files.make_dir(target)
-    # The topic id is random. So if a crash leaves the directory, the purge of this directory
-    # removes no other directory.
+    # The topic id is random, and no other directory has it. So if a crash leaves this directory,
+    # its purge as a deleted replica removes nothing else.
     unfinished = PartitionMetadata(log.topic, log.partition, os.urandom(16))
     unfinished._replace(extra={DELETION: DELETED_BY_USER}).write(target)
     linked = cloned = copied = 0

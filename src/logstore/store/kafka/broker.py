@@ -72,7 +72,7 @@ def registered_dirs(value: bytes, node_id: str) -> list[str]:
         if (frame, kind) != (FRAME_VERSION, REGISTER_BROKER) or version < LOG_DIRS_VERSION:
             return []
         broker_id = reader.position
-        reader.skip(4 + 1 + 16 + 8)  # broker id, is migrating, incarnation, epoch
+        reader.skip(4 + 1 + 16 + 8)  # BrokerId, IsMigrating, IncarnationId, BrokerEpoch
         if str(int.from_bytes(value[broker_id : broker_id + 4], "big")) != node_id:
             return []
         for _ in range(reader.count()):
@@ -85,7 +85,7 @@ def registered_dirs(value: bytes, node_id: str) -> list[str]:
             reader.skip(2 + 2)
             reader.tags()
         reader.text()  # rack
-        reader.skip(1 + 1)  # fenced, in controlled shutdown
+        reader.skip(1 + 1)  # the fields Fenced and InControlledShutdown
         found = reader.tags().get(LOG_DIRS_TAG, b"")
     except (ValueError, IndexError, struct.error):
         return []

@@ -118,7 +118,7 @@ def read_offsets(path: str, damage: list[tuple[str, str]]) -> dict[TopicPartitio
     try:
         rows = [line.rsplit(" ", 2) for line in lines[2:] if line]
         if lines[0] != "0" or len(rows) != int(lines[1]):
-            raise ValueError("its end is missing")
+            raise ValueError("the end of the file is missing")
         found = {TopicPartition(row[0], int(row[1])): int(row[2]) for row in rows}
         if len(found) < len(rows) or any(min(key[1], at) < 0 for key, at in found.items()):
             raise ValueError("it has a partition twice, or an offset below 0")

@@ -61,7 +61,7 @@ PAUSE_SECONDS = 0.02
 class BrokerDirs:
     """The log dirs of a Kafka broker, as a reader sees them.
 
-    Threads: the view makes all calls, in only one thread at a time.
+    Threads: only the view calls this object, and only in one thread at a time.
 
     Attributes:
         listings: the last listing of each log dir, by the path of the log dir.

@@ -56,7 +56,8 @@ def resolve(
     """Resolve the configured paths, so that each directory has only one path.
 
     Args:
-        patience_seconds: a path that takes longer to resolve is bad. If None, there is no limit.
+        patience_seconds: a path that takes longer to resolve is bad. None means that there is no
+            limit.
 
     Raises:
         LogDirIdentityError: two paths lead to one directory, or one directory lies inside another.
@@ -108,8 +109,8 @@ def _refuse_list_in_one_text(name: str, found: _Resolved) -> None:
     if "," in name and found.inode is None and not found.bad:
         several = [part.strip() for part in name.split(",") if part.strip()]
         raise ValueError(
-            f"there is no directory {name!r}; one text is one path: give several log dirs as a "
-            f"list, {several!r}; if the comma belongs to the name, make the directory first"
+            f"there is no directory {name!r}; each string is one path: give several log dirs as "
+            f"a list, {several!r}; if the comma belongs to the name, make the directory first"
         )
 
 
@@ -192,10 +193,10 @@ def _look_at(path: str) -> DirFacts:
 def own_identities(facts: Sequence[DirFacts]) -> list[DirFacts]:
     """If a `meta.properties` was copied from another log dir, treat it as damaged.
 
-    The `.lock` of the last owner reveals such a file: `.lock` contains an identity of this store,
-    but `meta.properties` contains the identity of another log dir, or of another store. Without
-    this check, two log dirs would have one identity, or would belong to two stores, and the store
-    would not open.
+    The `.lock` of the last owner reveals a copied `meta.properties`: `.lock` contains an identity
+    of this store, but `meta.properties` contains the identity of another log dir, or of another
+    store. Without this check, two log dirs would have one identity, or would belong to two stores,
+    and the store would not open.
     """
     return [_own_identity(fact, [one for one in facts if one is not fact]) for fact in facts]
 
@@ -251,10 +252,10 @@ Steps = Callable[[Sequence[LogDir], Callable[[LogDir], None]], None]
 def write_identities(roll: Roll, log_dirs: Mapping[str, LogDir], each: Steps) -> None:
     """Write the decided identities in an order that leaves a known state after any crash.
 
-    A new store is first written as forming on all dirs, then as formed. Only a formed dir may
-    contain data. A dir that joins a store gets its identity before the rosters of other dirs
-    contain its id. The roster of a joining dir does not contain the ids of dirs that join later. If
-    the disk of a dir fails here, the dir goes offline.
+    The identities of a new store first say "forming" on all dirs, then "formed". Only a dir whose
+    identity says "formed" may contain data. A dir that joins a store gets its identity before the
+    rosters of other dirs contain its id. The roster of a joining dir does not contain the ids of
+    dirs that join later. If the disk of a dir fails here, the dir goes offline.
     """
     members = [member for member in roll.members if not log_dirs[member.path].is_offline]
 

@@ -138,9 +138,9 @@ def list_log_dir(
 def list_at_rest(log_dirs: Iterable[LogDir], list_all: Callable[[], Found]) -> Found:
     """List log dirs that another process owns; repeat this if replicas came or went meanwhile.
 
-    The log dirs are listed one after another. If a replica moves meanwhile from a dir that is not
-    listed yet to a dir that is listed already, no listing has the replica. If the replica moves in
-    the other direction, two listings have the replica.
+    The log dirs are listed one after another. Suppose that a replica moves meanwhile from a dir
+    that is not listed yet to a dir that is listed already. Then no listing has the replica. After a
+    move in the other direction, two listings have the replica.
     """
     before = _lasting_names(log_dirs)
     for _ in range(LISTINGS_MAX):
@@ -175,8 +175,8 @@ def _what_is_foreign(entry: files.Entry) -> str:
 def _take_bare_replica(listing: Listing, facts: ReplicaFacts, path: str) -> None:
     """Classify a directory that is named like a replica, but has no metadata file.
 
-    The directory is a replica that lost this file, or a creation that a crash interrupted, or it
-    does not belong to the store.
+    The directory may be a replica that lost its metadata file. Or a crash interrupted its creation,
+    or it does not belong to the store.
     """
     try:
         inside = files.entries(path)
@@ -198,7 +198,7 @@ def _is_foreign(path: str) -> bool:
     """
     try:
         inside = files.entries(path)
-    except FileNotFoundError:  # its owner purged it while this process listed it
+    except FileNotFoundError:  # the owner purged this directory during the listing
         return False
     ours = any(
         one.name in SMALL_FILES
@@ -239,12 +239,12 @@ def segment_paths(path: str) -> list[str]:
 
 
 def with_metadata(facts: ReplicaFacts) -> ReplicaFacts:
-    """Add the values in `partition.metadata`. Only this file always has the full topic name."""
+    """Add the values of `partition.metadata`. Only this file always has the full topic name."""
     try:
         document = read_document(os.path.join(facts.path, PARTITION_METADATA))
         if document is None:
             return _without_metadata(facts)
-    except FileNotFoundError:  # its owner purged it while this process listed it
+    except FileNotFoundError:  # the owner purged this directory during the listing
         return facts._replace(is_deleted_by_user=facts.kind == "delete")
     except (CorruptionError, UnsupportedFormatError, PermissionError):
         return facts

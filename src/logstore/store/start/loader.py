@@ -1,7 +1,8 @@
 """Open the logs in the log dirs: decide about each directory, then recover logs in parallel.
 
 `reconcile` lists the directories and carries out the decisions of the start-up table. Then this
-module opens the logs. Both modules do the same for a log dir that comes back while the store runs.
+module opens the logs. If a log dir comes back while the store runs, both modules do the same for
+it.
 """
 
 from __future__ import annotations
@@ -273,7 +274,7 @@ class Loader:
         queue.clear()
 
     def _stop(self) -> None:
-        """Stop each lane after the log that the lane is opening."""
+        """Stop each recovery thread (lane) after the log that it is opening."""
         self._is_stopped = True
 
     def _drain(self, log_dir: LogDir, queue: deque[ReplicaFacts]) -> None:
@@ -292,7 +293,7 @@ class Loader:
                         self._open(key, log_dir, facts, work)
             except LogStoreError as error:
                 if self.replicas.find_dir(log_dir.path) is not log_dir:
-                    return  # another `LogDir` of this path replaced this one
+                    return  # another `LogDir` object replaced this one
                 path = os.path.join(log_dir.path, facts.dir_name)
                 again = partial(self._open, key, log_dir, facts)
                 self._take_offline(key, log_dir, error, [path], again)

@@ -71,7 +71,8 @@ def refuse_nested(facts: Iterable[DirFacts], roll: Roll) -> None:
     """Refuse a decision that would make a new log dir inside or around another log dir.
 
     Raises:
-        LogDirIdentityError: the decision would make such a log dir; nothing was written.
+        LogDirIdentityError: a new log dir would be inside or around another log dir; nothing was
+            written.
     """
     new = {member.path for member in roll.members if member.is_new}
     for fact in facts:

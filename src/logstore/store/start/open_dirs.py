@@ -145,7 +145,7 @@ def _check_a_store_is_seen(facts: Sequence[DirFacts]) -> None:
 
 
 def _essence(facts: Iterable[DirFacts]) -> list[tuple[object, ...]]:
-    """Keep the fields that a decision depends on, without fields that this opening changes."""
+    """Give the fields on which the decision depends, except those that this opening changes."""
     return [(fact.path, fact.meta, fact.found is Found.BAD, fact.has_replicas) for fact in facts]
 
 

@@ -82,7 +82,7 @@ def settle_again(
     back: LogDir | None,
     keys: Iterable[TopicPartition] = (),
 ) -> Settled:
-    """Decide about a log dir that came back, about `keys`, and about replicas that are not open.
+    """Decide about a returned log dir, the replicas in `keys`, and all replicas that are not open.
 
     If a replica is open, only its directories in the returned dir are touched: its directories in
     other dirs may belong to a running move. A log dir that hangs is not listed, and counts as bad.
@@ -142,8 +142,8 @@ def _until_settled(once: Callable[[Pass], Settled | None], opening: Sequence[Log
     """Repeat a pass (list, decide, act) until no log dir fails or hangs during it.
 
     In each repetition, at least one more log dir does not serve, so the loop ends. `settle_again`
-    repeats its first pass also if a replica was closed meanwhile. It repeats any pass that found
-    that a serving dir is an old copy.
+    repeats its first pass also if a replica was closed meanwhile, and repeats any pass that found
+    an old copy among the serving dirs.
     """
     while True:
         this = Pass()
@@ -183,7 +183,7 @@ def _list_all(
     """List every good log dir; a dir that cannot be listed goes offline, a SUSPECT dir is skipped.
 
     Args:
-        opening: the dirs that are not open yet. If one of them hangs, it goes offline.
+        opening: the dirs that are not open yet. If one of these dirs hangs, it goes offline.
     """
     listings: dict[LogDir, Listing] = {}
 

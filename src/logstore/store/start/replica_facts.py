@@ -1,7 +1,7 @@
 """Read the metadata and end offsets of copies, which a listing lacks, for the start-up table.
 
-If a replica has only one directory, and the directory is live, the table does not need these
-values. Such a directory is read only when its log opens. So the start of a store with many
+If a replica has only one directory, and the directory is live, the table needs neither its metadata
+nor its end offset. The directory is read only when its log opens. So the start of a store with many
 partitions stays cheap.
 """
 
@@ -84,9 +84,9 @@ def _complete_one(
 def _ask_the_disk(facts: ReplicaFacts, log_dir: LogDir) -> None:
     """Drop a copy from the page cache, so that only its data on the disk counts.
 
-    The copy may become the log. A sync may have failed while another process made the copy. The
-    data of the failed sync is lost, but the kernel shows this data from memory until the next power
-    cut.
+    The start may choose this copy as the log. A sync may have failed while another process made the
+    copy. The data of the failed sync is lost, but the kernel shows this data from memory until the
+    next power cut.
 
     Raises:
         LogDirError: the disk failed, and the log dir went offline; or this process lacks a

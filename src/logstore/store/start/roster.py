@@ -124,8 +124,8 @@ def _refuse_twins(formatted: Sequence[DirFacts]) -> None:
         if other != fact.path:
             raise LogDirIdentityError(
                 path=fact.path,
-                reason=f"it is the same log dir as {other} (directory id "
-                f"{fact.meta.directory_id}): the same disk twice, or a copy; leave one path out",
+                reason=f"it has the same directory id as {other} ({fact.meta.directory_id}): a "
+                "disk is mounted twice, or a log dir was copied; leave out one of the two paths",
             )
 
 
@@ -155,7 +155,7 @@ def _new_store(
         raise LogDirIdentityError(
             path=bad[0].path,
             reason=f"{bad[0].reason}; no other log dir is formatted, so it is unknown whether this "
-            "is a new store: repair it, leave it out, or pass format_new=True",
+            "is a new store: repair this dir, leave it out, or pass format_new=True",
         )
     cluster_id = new_id()
     roster = tuple(new_id() for _ in bare)
@@ -246,11 +246,10 @@ class _Existing:
         if broker_id is not None and broker_id != self.broker_id:
             raise LogDirIdentityError(
                 path=ours[0].path,
-                reason=f"it belongs to broker {self.broker_id}, but the configuration says "
-                f"{broker_id}",
+                reason=f"broker id {self.broker_id} is recorded, but {broker_id} is configured",
             )
         # If two rosters have the same epoch, each was changed while the dirs of the other were
-        # missing. So join both rosters.
+        # missing. So the new roster has the members of both.
         self.roster = list(dict.fromkeys(id_ for meta in newest for id_ in meta.roster))
         self.is_roster_changed = any(list(meta.roster) != self.roster for meta in newest)
         self.ids: dict[str, str] = {}
@@ -266,8 +265,8 @@ class _Existing:
             first, second = counts[0][0], counts[1][0]
             raise LogDirIdentityError(
                 path=by_cluster[second],
-                reason=f"it belongs to store {second}, but {by_cluster[first]} belongs to store "
-                f"{first}: leave one of them out",
+                reason=f"its store is {second}, but {by_cluster[first]} is in store {first}: leave "
+                "out one of these two log dirs",
             )
         return counts[0][0]
 
@@ -389,7 +388,7 @@ class _Existing:
         return Roll(tuple(members), refused, tuple(self._gaps()), self.is_forming)
 
     def _with_missing(self, refusal: Refused) -> Refused:
-        """Add the id of the missing log dir that was last at the path, if only one was there."""
+        """Add the id of the missing log dir whose last path this is, if there is only one."""
         paths = known_paths(fact for fact in self.facts if fact.path in self.metas)
         here = [id_ for id_ in self._gaps() if paths.get(id_) == refusal.path]
         return refusal._replace(missing_id=here[0]) if len(here) == 1 else refusal

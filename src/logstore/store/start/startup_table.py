@@ -91,13 +91,13 @@ class Act(enum.Enum):
 
     OPEN = "open"
     COMPLETE = "complete"  # rename `.move` to live, then open it
-    INCOMPLETE = "incomplete"  # open the first copy for reading only; other copies may have more
+    INCOMPLETE = "incomplete"  # open the first copy for reading only; others may have more records
     OFFLINE = "offline"
     CONFLICT = "conflict"  # the first copy outranks the second, but the second stays open
     RESUME = "resume"  # continue the move; first mark a caught-up `.move` as copying
     STRAY = "stray"
     PURGE = "purge"  # remove all directories of the decision, in the order of the decision
-    PURGE_COVERED = "purge covered"  # like PURGE, once the live copy is as long
+    PURGE_COVERED = "purge covered"  # like PURGE, but only after the live copy is as long
     LEAVE = "leave"
 
 

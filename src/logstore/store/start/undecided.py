@@ -1,8 +1,8 @@
 """Decide again about replicas that are not open, after a copy or a log dir was given up.
 
 Without this module, undecided replicas would not be served before the next start. There are two
-kinds of undecided replicas. Some had two copies that contradicted each other, and now only one copy
-is left. Of other replicas, only the unfinished copy of a move is left.
+kinds of undecided replicas. Some replicas had two copies that contradicted each other, and now have
+only one copy. Other replicas have only the unfinished copy of a move.
 """
 
 from __future__ import annotations

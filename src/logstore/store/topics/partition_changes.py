@@ -60,7 +60,7 @@ def create(
     own_id = None if topic_id is None else topic_id_of(topic_id)
     chosen = None if log_dir is None else state.dir_named(log_dir)
     if exist_ok and key in replicas.offline:
-        replicas.lookup(*key)  # opens the replica if it can be opened now
+        replicas.lookup(*key)  # `lookup` opens the replica if possible
     with replicas.reserved(key):
         state.check()
         log = creation.existing(replicas, key, config, own_id) if exist_ok else None
@@ -98,7 +98,7 @@ def create_topic(
     keys = [TopicPartition(last.topic, number) for number in range(count)]
     for key in keys if exist_ok else ():
         if key in replicas.offline:
-            replicas.lookup(*key)  # opens the replica if it can be opened now
+            replicas.lookup(*key)  # `lookup` opens the replica if possible
     with reserved(replicas, keys):
         state.check()
         logs: dict[TopicPartition, Log] = {}
@@ -155,9 +155,10 @@ def delete(state: OwnerState, topic: str, partition: int) -> None:
 
 @contextmanager
 def _deciding_if_accepted(state: OwnerState) -> Iterator[None]:
-    """Apply the start-up table to undecided replicas if the `with` block accepted the last bad dir.
+    """Decide about undecided replicas again if the `with` block accepted the last bad log dir.
 
-    The accepted log dir was an old copy. A recorded deletion may apply to a replica in it.
+    The start-up table decides. The accepted log dir was an old copy, and a recorded deletion may
+    apply to one of its replicas.
     """
     from logstore.store.start.undecided import decide_again
 

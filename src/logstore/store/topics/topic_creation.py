@@ -53,7 +53,7 @@ def create_all(
     config: LogConfig,
     topic_id: bytes | None = None,
 ) -> None:
-    """Create partitions, each of them whole or not at all; the caller has reserved all of them.
+    """Create each of some partitions, whole or not at all; the caller has reserved all keys.
 
     Args:
         topic_id: the topic id of all partitions; None means a random id for each.
@@ -154,7 +154,7 @@ def _create_together(
         logs = create_many(Log, log_dir, metadatas, environment, _in_lanes)
         for log in logs:
             replicas.add(TopicPartition(log.topic, log.partition), log, log_dir)
-    except BaseException:  # also MemoryError, because a start would open the incomplete logs
+    except BaseException:  # even MemoryError: otherwise a start would open the incomplete logs
         for metadata in metadatas:
             key = TopicPartition(metadata.topic, metadata.partition)
             path = os.path.join(log_dir.path, dir_name(*key))

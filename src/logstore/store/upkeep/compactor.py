@@ -32,7 +32,7 @@ RETRIES_DOUBLED = 8  # so the longest pause between retries is 256 intervals
 
 
 class _StoppedError(Exception):
-    """Raised if the log dir or the store is to be released. No user sees this error."""
+    """Raised to end a compaction when its log dir or store is released. No user sees this error."""
 
 
 class SetAside(NamedTuple):
@@ -111,7 +111,7 @@ class Compactor:
     # --- one log ----------------------------------------------------------------------------------
 
     def _next(self, idle: Collection[TopicPartition] = ()) -> Log | None:
-        """Choose the log to compact now, but not an idle one; return None if no log is due."""
+        """Choose the log to compact now, except the `idle` logs; return None if no log is due."""
         if self._log_dir.is_outdated:  # an old copy must not be changed
             return None
         found: list[tuple[Plan, Log]] = []
@@ -174,7 +174,7 @@ class Compactor:
             figures.uncompacted_logs = len(set_aside)
 
     def _pace(self, size_bytes: int) -> None:
-        """Let other threads run, and sleep to keep the rate; called after each part of the work."""
+        """Let other threads run, and sleep to keep the rate, after each part of the work."""
         log_dir = self._log_dir
         if self._stopping.is_set() or log_dir.is_refusing or log_dir.is_outdated:
             raise _StoppedError

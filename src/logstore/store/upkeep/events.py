@@ -1,7 +1,6 @@
 """Report to listeners what happens to a store; `LogStore.add_listener` adds a listener.
 
-    state of a log dir, create, delete, move -> Events.post -> a queue and a thread per listener
-
+A log dir that changes its state, and the creation, deletion or move of a partition cause an event.
 A thread that causes an event only appends the event to queues. Each listener has a thread of its
 own, so a listener that blocks delays neither the store nor another listener. A queue has no bound,
 so no event is ever dropped. Events are rare, and an event takes a hundred bytes.

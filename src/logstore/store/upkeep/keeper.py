@@ -142,7 +142,7 @@ class DirKeeper:
         return not self._thread.is_alive() and self.compactor.join(timeout)
 
     def purge(self, path: str, then: Callable[[], object] = lambda: None) -> None:
-        """Request the removal of a replica's directory; after that the thread calls `then`."""
+        """Ask the thread to remove a replica's directory, and to call `then` after that."""
         self._replicas.copies.doomed[path] = self.log_dir
         with self._waking:
             self._purges.append((path, then))
@@ -184,8 +184,8 @@ class DirKeeper:
         """Write the log dir's offsets checkpoints, which contain only offsets that are durable.
 
         Args:
-            is_last: whether the log dir is being closed or taken offline. Then its generation grows
-                even if no offset changed, so that an older copy of the log dir is recognised.
+            is_last: whether the log dir is being closed or taken offline. If so, its generation
+                grows even if no offset changed, so that an older copy of the log dir is recognised.
         """
         with call(self.log_dir.path, SYNCING):
             self.log_dir.ballast.use(partial(self._write_offsets, is_last))
@@ -377,7 +377,7 @@ class DirKeeper:
 def _keep_house(
     entry: ref[DirKeeper], waking: threading.RLock, wakeup: threading.Condition
 ) -> None:
-    """Do the work of a keeper until it ends; the store can be dropped while the keeper waits."""
+    """Do a keeper's work until the keeper ends; while it waits, the store can be dropped."""
     keeper = entry()
     if keeper is not None:
         keeper.begin()

@@ -1,8 +1,8 @@
 """Make room on a full disk: drop the oldest segments of the logs that allow this.
 
-A log allows this with its setting `retention_pressure`. A segment is as old as its newest record.
-The oldest segment of all these logs is dropped first. No more segments are dropped as soon as the
-log dir accepts records again.
+The setting `retention_pressure` of a log allows its segments to be dropped. A segment is as old as
+its newest record. The oldest segment of all logs with this setting is dropped first. No more
+segments are dropped as soon as the log dir accepts records again.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def promote(replicas: Replicas, environment: LogEnvironment, key: TopicPartition
         try:
             live = f"{log_dir.path}/{dir_name(*key)}"
             if facts.kind != "live" and files.exists(live):
-                raise LogDirError(path=log_dir.path, reason=f"{live} is in the way")
+                raise LogDirError(path=log_dir.path, reason=f"{live} exists already")
             _rewrite_metadata(incomplete, key)
             if facts.kind != "live":
                 facts = dir_actions.make_live(log_dir, facts)
@@ -70,8 +70,8 @@ def _rewrite_metadata(incomplete: IncompleteReplica, key: TopicPartition) -> Non
         for facts in (incomplete.facts, *incomplete.others)
         if facts.superseded_by is not None
     ]
-    # A deletion that failed or crashed may have left its record. Because of this record, the next
-    # start would delete the replica.
+    # A deletion that failed or crashed may have left a record of the deletion. With that record,
+    # the next start would delete the replica.
     metadata = metadata.with_move_record(None).with_superseded_by(None).without_deletion()
     metadata._replace(moving=None, generation=max(known) + 1).write(incomplete.facts.path)
 
@@ -82,7 +82,7 @@ def _metadata_of(incomplete: IncompleteReplica, key: TopicPartition) -> Partitio
     metadata = metadata_or_stand_in(facts.path, ReplicaDirName(*key, facts.kind, ""))
     if any(metadata.topic_id):
         return metadata
-    checkpointed = Checkpointed()  # has values only if the replica was live here
+    checkpointed = Checkpointed()  # stays empty unless the copy is live
     if facts.kind == "live":
         start = log_dir.checkpoints.log_start_offset(key)
         checkpointed = Checkpointed(None, start, log_dir.checkpoints.topic_ids(key))

@@ -45,7 +45,7 @@ def forget_purged(
     decisions: Iterable[Decision],
     before: Mapping[TopicPartition, OfflineReplica],
 ) -> None:
-    """Forget old records of offline replicas whose directories are purged; keep new records."""
+    """Forget the old records (`before`) of offline replicas whose directories are purged."""
     for decision in decisions:
         record = before.get(decision.topic_partition)
         if decision.act is Act.PURGE and record is not None and not record.is_missing:
@@ -59,7 +59,7 @@ def purge_in_order(
 
     Directories of a deletion are not removed while a log dir is bad: a copy may come back with that
     dir, and then the start-up table decides again. While a log dir hangs, or is being opened or
-    removed, such removals are postponed.
+    removed, the removals of a deletion are postponed.
     """
     if not doomed:
         return
@@ -83,8 +83,8 @@ def purge_in_order(
 def outlive_deletions(replicas: Replicas, keepers: Mapping[str, Purger], log_dir: LogDir) -> None:
     """When a log dir is given up, record its deletions in other copies of the deleted replicas.
 
-    A copy on another bad log dir does not get this record. If that log dir returns, the copy counts
-    as the last copy of the partition, and the user decides about it.
+    A copy on another bad log dir does not get the record of the deletion. If that log dir returns,
+    the copy counts as the last copy of the partition, and the user decides about it.
     """
     orphans = []
     for last, doomed in list(replicas.copies.deletions.items()):
@@ -158,7 +158,7 @@ def purge_covered(replicas: Replicas, log_dir: LogDir) -> None:
 
 
 def purge_superseded_on(replicas: Replicas, log_dir: LogDir) -> None:
-    """Request the removal of superseded copies on this log dir; live copies can be elsewhere."""
+    """Request the removal of superseded copies on this log dir, wherever the live copies are."""
     for path, old in list(replicas.copies.superseded.items()):
         replica = replicas.opened.get(TopicPartition(old.topic, old.partition))
         if replica is not None and old.log_dir == log_dir.path:
@@ -177,7 +177,7 @@ def _purge_if_covered(replicas: Replicas, replica: Replica, path: str, old: Repl
 
 
 def companions(replicas: Replicas, key: TopicPartition) -> list[Doomed]:
-    """List the other copies of a replica, which are removed before the record of its deletion.
+    """List the other copies of a replica: they are removed before the record of its deletion.
 
     Copies that are being removed already are in the list, because without the record of the
     deletion, a start would serve a half removed copy.
