@@ -186,7 +186,9 @@ def check_takes_replicas(replicas: Replicas, log_dir: LogDir) -> None:
         reason = "it is being opened or removed; try again"
         raise LogDirError(path=log_dir.path, reason=reason, retriable=True)
     if log_dir.is_cordoned:
-        raise LogDirError(path=log_dir.path, reason="it is cordoned; uncordon it, or pass another")
+        raise LogDirError(
+            path=log_dir.path, reason="it is cordoned; uncordon it, or choose another log dir"
+        )
     log_dir.check_appendable()
 
 
@@ -245,7 +247,7 @@ def _create_on(
         replicas.add(key, log, log_dir)
     except PartitionExistsError:
         raise
-    except BaseException:  # even MemoryError: otherwise a start would open the incomplete log
+    except BaseException:  # catch MemoryError too: a start would open the incomplete log
         is_known = any(log is one for one in replicas.on(log_dir))
         if not is_known and not log_dir.is_offline:
             remove_unfinished(replicas, log_dir, path, key)
@@ -357,8 +359,8 @@ def rename_away(log: Log, log_dir: LogDir, key: TopicPartition) -> str:
         log_dir.path, delete_dir_name(key.topic, key.partition, os.urandom(16).hex())
     )
     try:
-        # First wait until running operations end. Otherwise they could write into another log that
-        # gets this name later.
+        # First wait until running operations end. Otherwise a running operation could write into
+        # another log that gets this name later.
         with host.stopped(log):
             log.detach(UnknownPartitionError(topic=key.topic, partition=key.partition))
             try:

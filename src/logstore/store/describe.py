@@ -86,7 +86,7 @@ class Whereabouts:
 
     If the log dirs were described at different moments, a replica that is swapped in between could
     appear in no log dir, or in two. The list of moves is copied after the list of replicas. So if a
-    move ends in between, its replica appears only in the log dir that it leaves.
+    move ends in between, its replica appears only in its old log dir.
     """
 
     def __init__(self, replicas: Replicas) -> None:
@@ -147,7 +147,7 @@ class LogDirMetrics(NamedTuple):
     Attributes:
         longest_call_seconds: how long the oldest running call to the disk has been running.
         flush_count: the number of syncs of segments.
-        flush_seconds: the total time of these syncs.
+        flush_seconds: the total time of the syncs of segments.
         scrubbed_bytes: how many bytes the scrubber read.
         corrupt_batches: how many damaged batches the scrubber found.
         uncompacted_logs: how many logs could not be compacted, and will be tried again later.

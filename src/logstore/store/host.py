@@ -1,8 +1,8 @@
 """Give packages above the store access to the store, through `LogStore.host`.
 
 A mover or a broker works on a store: it reserves replicas, asks the store to purge directories, and
-must stop before the logs are closed. For these purposes, such a package uses only `StoreHost` and
-public methods.
+must stop before the logs are closed. A mover or a broker uses only `StoreHost` and public methods
+for this.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class StoreHost:
     # --- events -----------------------------------------------------------------------------------
 
     def before_close(self, callback: Callback) -> None:
-        """Register a function to call before the logs are closed; if it raises, the close fails."""
+        """Register a function to call before the logs close; if it fails, the close fails."""
         self._before_close.append(callback)
 
     def on_close(self, callback: Callback) -> Callable[[], None]:
@@ -116,7 +116,7 @@ class StoreHost:
         return withdraw
 
     def on_answer(self, callback: Callback) -> None:
-        """Register a function for when a log dir answers or returns; the function must not wait."""
+        """Register a function to call when a log dir answers or returns; the call must not wait."""
         self._on_answer.append(callback)
 
     def forget(self, callback: Callback) -> None:

@@ -46,18 +46,18 @@ class MoveFound(NamedTuple):
 class OtherCopies:
     """The directories in a store's log dirs that belong to replicas, but are not served.
 
-    The keys of `moves` are replicas. The keys of the other attributes are paths of directories.
+    The keys of `moves` are replicas; the keys of all other dicts here are paths of directories.
 
     Attributes:
         moves: the moves that will be resumed. The start-up table found these moves, or a mover left
             them.
-        begun: copies that moves of this process have begun. The mover writes this dict.
+        begun: copies that moves of this process have begun. The mover writes `begun`.
         left: copies that the start-up table does not open, and does not purge yet. The table
             decides about these copies again at the next start, or when a log dir returns.
         rivals: live copies that outrank the open copy, or belong to another topic of the same name.
         superseded: copies that are removed as soon as the live copy has as many records.
         doomed: directories that keepers were asked to remove and that still exist. The keepers
-            write this dict.
+            write `doomed`.
         deletions: recorded deletions. The other copies of the deleted replica are removed first,
             and the record of the deletion last.
         postponed: deletions whose record must stay while a log dir hangs, or is being brought in.
@@ -103,7 +103,7 @@ class OtherCopies:
     def forget_move(self, key: TopicPartition, paths: Sequence[str]) -> None:
         """Forget the unfinished move of a replica if its copy is one of `paths`.
 
-        The start-up table has decided about these directories again.
+        The start-up table has decided about the directories in `paths` again.
         """
         found = self.moves.get(key)
         if found is not None and found.path in paths:

@@ -144,8 +144,9 @@ class StoreReader:
         """Read and check every batch of some or all logs; change nothing.
 
         Args:
-            progress: a function that is called before each log is read. Its arguments are the log's
-                topic and partition, the number of logs before this log, and the number of all logs.
+            progress: a function that is called before each log is read. The arguments of `progress`
+                are the log's topic and partition, the number of logs before this log, and the
+                number of all logs.
         """
         return self._partitions.verify(topic, partition, progress)
 
@@ -154,10 +155,10 @@ class StoreReader:
     def close(self, timeout: float | None = None) -> tuple[str, ...]:
         """Flush and close all logs, then the log dirs; a second call is allowed.
 
-        Returns the paths of the log dirs that were not closed cleanly. These log dirs are offline
-        or SUSPECT, have failed, or still hang after `timeout` seconds. The next start recovers
-        their logs. If Ctrl-C interrupted a close, a second call completes the close. After a
-        complete close, a second call only returns the same paths.
+        Returns the paths of the log dirs that were not closed cleanly. A log dir is not closed
+        cleanly if it is offline or SUSPECT, has failed, or still hangs after `timeout` seconds. The
+        next start recovers their logs. If Ctrl-C interrupted a close, a second call completes the
+        close. After a complete close, a second call only returns the same paths.
 
         Raises:
             LogDirOfflineError: a log dir failed in this call; other log dirs are closed cleanly.

@@ -96,7 +96,7 @@ class Replicas(ReplicaReservations):
         self.incomplete: Mapping[TopicPartition, IncompleteReplica] = self._incomplete
         self.offline: Mapping[TopicPartition, OfflineReplica] = self._offline
         self.copies = OtherCopies()
-        # Log dirs that are being added, reopened or removed. Such dirs get no new replicas.
+        # Log dirs that are being added, reopened or removed, and so get no new replicas.
         self.returning: set[LogDir] = set()
         self.purge: Callable[[Sequence[Doomed]], None] = lambda doomed: None
         # The topic ids that users chose for partitions whose creation is running.
@@ -106,7 +106,7 @@ class Replicas(ReplicaReservations):
         self.catalog = Catalog()
         self.figures = {log_dir.path: DirFigures(log_dir) for log_dir in log_dirs}
         self._on: dict[str, dict[TopicPartition, Log]] = {d.path: {} for d in log_dirs}
-        # For each log dir path, the logs that arrived by a move. The scrubber begins with them.
+        # For each log dir path, the logs that arrived by a move, which are scrubbed first.
         self._arrived: dict[str, list[Log]] = {}
 
     def __len__(self) -> int:
@@ -183,7 +183,7 @@ class Replicas(ReplicaReservations):
     def add(self, key: TopicPartition, log: Log, log_dir: LogDir) -> None:
         """Add an opened log, and forget that its replica was offline or incomplete."""
         before = self._on[log_dir.path].get(key)
-        if before is not None:  # this log was opened before the dir went offline
+        if before is not None:  # `before` was opened before the dir went offline
             self.figures[log_dir.path].remove(before)
         self._on[log_dir.path][key] = log
         self.figures[log_dir.path].add(log)
@@ -209,7 +209,7 @@ class Replicas(ReplicaReservations):
         self._keep_one(key, replica.log_dir)
 
     def _keep_one(self, key: TopicPartition, log_dir: LogDir) -> None:
-        """Remove an open replica's new record, or else an outdated record that it is open.
+        """Keep only the `opened` record of a replica if its log dir serves; forget an outdated one.
 
         Two log dirs can come back at the same time. `add` records the opened replica first, and
         then removes other records. So whichever thread is first, only the opened replica stays

@@ -57,7 +57,7 @@ class ReplicaReservations:
     opened: Mapping[TopicPartition, OpenedReplica]
 
     def __init__(self) -> None:
-        # Moves that have not ended; the mover adds them. `_changes` guards this dict and the
+        # Moves that have not ended; the mover adds moves. `_changes` guards these moves and the
         # reserved keys.
         self.running_moves: dict[TopicPartition, RunningMove] = {}
         # Threads acquire this lock itself, not the Condition, because Ctrl-C could interrupt the

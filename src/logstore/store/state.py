@@ -60,7 +60,7 @@ class StoreState:
         closed: why the store serves no calls any more; None while the store is open. The field is
             written once: by the close under `Closing._lock`, in a forked child, when the store is
             dropped, or when its opening failed. Threads that read the field take no lock. If a call
-            reads None just before a close, the call later finds that the logs are closed.
+            reads None in `closed` just before a close, it later finds that the logs are closed.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class OwnerState(StoreState):
 
     Attributes:
         keepers: the keeper of each log dir, by the path of the log dir. The thread that opens the
-            store writes this dict. Later, only the thread that has claimed a log dir writes the
+            store writes `keepers`. Later, only the thread that has claimed a log dir writes the
             entry of this log dir. Other threads iterate over a copy of the dict.
         membership: the roster. `Membership` has its own lock.
         claims: which log dirs are being changed. `DirClaims` has its own lock.

@@ -339,8 +339,8 @@ class LogStore(StoreReader):
 
         Raises:
             LogDirError: the log dir contains replicas, or deletions that other log dirs have not
-                recorded yet. Or `lost` is True, but the log dir serves. Or the store has no other
-                log dir. Or the log dir is missing, and its path does not identify it.
+                recorded yet. Or the log dir serves, although `lost` is True. Or the store has no
+                other log dir. Or the log dir is missing, and its path does not identify it.
         """
         return dir_changes.remove(self._state.owned(), path, lost=lost)
 

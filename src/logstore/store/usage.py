@@ -32,10 +32,10 @@ class DirFigures:
 
     Attributes:
         scrubbed_bytes: the bytes that the scrubber has read since the dir was opened. The keeper
-            writes this number.
+            writes `scrubbed_bytes`.
         corrupt_batches: the number of damaged places that the scrubber found.
         uncompacted_logs: the number of logs that could not be compacted. The thread that compacts
-            writes this number.
+            writes `uncompacted_logs`.
     """
 
     def __init__(self, log_dir: LogDir) -> None:

@@ -21,7 +21,7 @@ RECEIVE_BYTES = 1 << 16
 LOOK_SECONDS_MAX = 5.0  # if a lock file cannot be read in this time, its log dir hangs
 
 
-# For each command with the path of a log dir, or several paths: the name of that argument.
+# Maps a command to the name of its argument that is a log dir path, or a list of such paths.
 PATHS = {
     "create": "log_dir",
     "describe_dirs": "log_dirs",
@@ -97,8 +97,8 @@ class AdminClient:
         try:
             with admin_place.connect(self.path) as connection:
                 connection.settimeout(timeout)
-                # If the owner has closed the connection, it sent the reason first. The loop below
-                # reads this reason.
+                # If the owner has closed the connection, it sent the reason first, and the loop
+                # below reads the reason.
                 with suppress(BrokenPipeError, ConnectionResetError):
                     connection.sendall(encode_line(request))
                 for line in _lines(connection):

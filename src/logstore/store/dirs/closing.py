@@ -43,7 +43,7 @@ class Closing:
         return self._left
 
     def _close(self, timeout: float | None) -> None:
-        """Stop the background work, then close the log dirs, unless another call has done this."""
+        """Stop the background work, then close the log dirs, unless another call did so before."""
         state = self._state
         state.host.closing()
         with self._lock:

@@ -38,9 +38,9 @@ class DirFailures:
         keepers: maps the path of each log dir to its keeper. The store adds and removes entries.
 
     Attributes:
-        is_armed: whether failures are handled. The value is True from the end of the opening to the
-            close. This field is written under `_handling`, except when a store is dropped: then no
-            other thread uses the store.
+        is_armed: whether failures are handled. `is_armed` is True from the end of the opening to
+            the close. This field is written under `_handling`, except when a store is dropped: then
+            no other thread uses the store.
     """
 
     def __init__(self, callback: FailureCallback | None, keepers: Mapping[str, DirKeeper]) -> None:

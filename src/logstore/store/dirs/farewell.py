@@ -16,10 +16,10 @@ LOOK_SECONDS = 0.05
 class Farewell:
     """Makes log dirs that close together wait until each has written its last generation.
 
-    Each log dir then records the last generations of the others. An old copy may lack only records
-    that were flushed after the last checkpoint. Without the last generations, such a copy would not
-    be recognised. If the process can start no thread, one thread closes all log dirs in turn. It
-    does not wait, because there is no other thread to wait for.
+    Each log dir then records the last generations of the others. Without the last generations, an
+    old copy that lacks only records flushed after the last checkpoint would not be recognised. If
+    the process can start no thread, one thread closes all log dirs in turn, without waiting: there
+    is no other thread to wait for.
     """
 
     def __init__(self, log_dirs: Iterable[LogDir], timeout: float | None) -> None:

@@ -4,8 +4,8 @@
 decides its role, and writes nothing. `join` and `forget` write the roster to each log dir. At the
 next start, the roster with the highest epoch counts. So if a crash interrupts the writes of the
 roster, the next start sees either the old members or the new members. A joining dir gets its
-identity before the other log dirs get the roster that contains the joining dir. After a crash
-between the two, the joining dir is not a member yet, and has no data.
+identity before the other log dirs get the roster that contains the joining dir. If a crash comes
+before the other log dirs get this roster, the joining dir is not a member yet, and has no data.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Membership:
         self.epoch, self.roster = meta.roster_epoch, meta.roster
         self._replicas = replicas
         self._patience_seconds = patience_seconds
-        self._lock = threading.Lock()  # under this lock, waits for disks are limited in time
+        self._lock = threading.Lock()  # a thread that holds this lock limits its waits for disks
 
     def admit(
         self, path: str, *, format_new: bool = False, replaces: str | None = None
@@ -71,14 +71,14 @@ class Membership:
         Args:
             format_new: take the directory into the store even if it has no identity, or if it was
                 removed from the store.
-            replaces: the directory id of a disk that is lost for good. The new directory replaces
-                that disk.
+            replaces: the directory id of a disk that is lost for good, and that the new directory
+                replaces.
 
         Raises:
             LogDirIdentityError: the directory is foreign, is in the store already, is not
                 formatted, or is inside or around a log dir. Or the directory is new, and fstab
-                lists a disk for it that is not mounted. Or the directory is absent, although it is
-                a log dir of the store.
+                lists a disk for it that is not mounted. Or the directory of a log dir of the store
+                is absent.
             LogDirOfflineError: the directory cannot be read, or the disk hangs.
         """
         configured = resolve([path], self._patience_seconds)

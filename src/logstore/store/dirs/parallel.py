@@ -19,13 +19,13 @@ Item = TypeVar("Item")
 LOOK_SECONDS = 0.1
 # Background work in a store that serves is mostly Python code. After a quick system call, the
 # background thread takes the interpreter's lock again before a waiting thread is awake. So the
-# background thread sleeps this long between the parts of its work. Without this pause, an append of
-# another thread would wait for the interpreter's lock until the end of a whole part.
+# background thread sleeps `TURN_SECONDS` between the parts of its work. Without this pause, an
+# append of another thread would wait for the interpreter's lock until the end of a whole part.
 TURN_SECONDS = 0.001
 
 
 class Outcome(NamedTuple, Generic[Item]):
-    """The result of the work for one item. Work that was given up is not finished."""
+    """The result of the work for one item. If the work was given up, `is_finished` is False."""
 
     item: Item
     error: Exception | None
@@ -129,8 +129,8 @@ def in_time(
     """Run `work` for each item as a disk call to the item's path; give up calls that hang.
 
     A call hangs if the oldest call to its path has run longer than `patience_seconds`. Time in
-    which the process gets no CPU does not count. If `patience_seconds` is None, no call is given
-    up.
+    which the process gets no CPU does not count for any call. If `patience_seconds` is None, no
+    call is given up.
     """
 
     def run(item: Item) -> None:

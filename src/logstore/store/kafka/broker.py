@@ -1,8 +1,9 @@
 """Use the metadata log (KIP-858) to find a broker's log dirs that the user did not pass.
 
 A broker in KRaft mode registers the ids of all its log dirs. If one of the passed dirs contains the
-cluster's metadata log, the broker's last registration in that log lists these ids. If the log does
-not contain the registration any more, the latest snapshot of the log contains the registration.
+cluster's metadata log, the broker's last registration in that log lists the ids of all its log
+dirs. If the log does not contain the registration any more, the latest snapshot of the log contains
+the registration.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def registered_dirs(value: bytes, node_id: str) -> list[str]:
         if (frame, kind) != (FRAME_VERSION, REGISTER_BROKER) or version < LOG_DIRS_VERSION:
             return []
         broker_id = reader.position
-        reader.skip(4 + 1 + 16 + 8)  # BrokerId, IsMigrating, IncarnationId, BrokerEpoch
+        reader.skip(4 + 1 + 16 + 8)  # the fields BrokerId to BrokerEpoch
         if str(int.from_bytes(value[broker_id : broker_id + 4], "big")) != node_id:
             return []
         for _ in range(reader.count()):

@@ -3,9 +3,9 @@
 The export has the `.log` files, and a `.snapshot` if the log has producers. A broker that loads the
 log makes the missing indexes, and then also finds the aborted transactions. Offsets do not change.
 Each columnar batch becomes one Kafka batch. Records below the log start offset stay deleted. Kafka
-keeps the log start offset in a checkpoint of the log dir. An export has no such checkpoint: the
-first exported segment begins at the log start offset, and a batch that contains this offset is cut
-there.
+keeps the log start offset in a checkpoint of the log dir. An export has no checkpoint of the log
+start offset: the first exported segment begins at the log start offset, and a batch that contains
+this offset is cut there.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """List a log dir: replicas, leftovers of a crash, and files that do not belong to the store.
 
-A file that does not belong to the store is not touched. Such a file causes a warning in the
-recovery report, not an error.
+A file that does not belong to the store is not touched. It causes a warning in the recovery report,
+not an error.
 """
 
 from __future__ import annotations
@@ -138,9 +138,9 @@ def list_log_dir(
 def list_at_rest(log_dirs: Iterable[LogDir], list_all: Callable[[], Found]) -> Found:
     """List log dirs that another process owns; repeat this if replicas came or went meanwhile.
 
-    The log dirs are listed one after another. Suppose that a replica moves meanwhile from a dir
-    that is not listed yet to a dir that is listed already. Then no listing has the replica. After a
-    move in the other direction, two listings have the replica.
+    The log dirs are listed one after another. If a replica moves meanwhile from a dir that is not
+    listed yet to a listed dir, no listing has the replica. If a replica moves from a listed dir to
+    a dir that is not listed yet, two listings have it.
     """
     before = _lasting_names(log_dirs)
     for _ in range(LISTINGS_MAX):
@@ -175,8 +175,8 @@ def _what_is_foreign(entry: files.Entry) -> str:
 def _take_bare_replica(listing: Listing, facts: ReplicaFacts, path: str) -> None:
     """Classify a directory that is named like a replica, but has no metadata file.
 
-    The directory may be a replica that lost its metadata file. Or a crash interrupted its creation,
-    or it does not belong to the store.
+    The directory may be a replica that lost its metadata file, or a half-created replica after a
+    crash, or may not belong to the store.
     """
     try:
         inside = files.entries(path)
@@ -239,7 +239,7 @@ def segment_paths(path: str) -> list[str]:
 
 
 def with_metadata(facts: ReplicaFacts) -> ReplicaFacts:
-    """Add the values of `partition.metadata`. Only this file always has the full topic name."""
+    """Add the values of `partition.metadata`: only this file always has the full topic name."""
     try:
         document = read_document(os.path.join(facts.path, PARTITION_METADATA))
         if document is None:

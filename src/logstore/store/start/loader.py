@@ -99,7 +99,7 @@ class Loader:
         """Open the logs of a log dir that came back, and logs that were undecided without it.
 
         The dir is locked, probed and in `replicas` already. A log that is open in another log dir
-        stays open. If a copy in the returned dir outranks such a log, the report has a
+        stays open. If a copy in the returned dir outranks an open log, the report has a
         DuplicateLogError.
         """
         known = self.replicas.records_of(log_dir)
@@ -293,7 +293,7 @@ class Loader:
                         self._open(key, log_dir, facts, work)
             except LogStoreError as error:
                 if self.replicas.find_dir(log_dir.path) is not log_dir:
-                    return  # another `LogDir` object replaced this one
+                    return  # another `LogDir` object has replaced `log_dir`
                 path = os.path.join(log_dir.path, facts.dir_name)
                 again = partial(self._open, key, log_dir, facts)
                 self._take_offline(key, log_dir, error, [path], again)
@@ -388,8 +388,8 @@ class Loader:
         """Record that a replica is offline, so that a later close does not mark its log dir clean.
 
         Args:
-            again: a function that opens the replica. If the error is retriable, this function is
-                called when a caller asks for the replica.
+            again: a function that opens the replica. If the error is retriable, `again` is called
+                when a caller asks for the replica.
         """
         log_dir.not_loaded.add(key)
         again = again if error.retriable else None

@@ -1,9 +1,9 @@
 """Open a store as its owner, or make a new one.
 
-An opening resolves the paths of the log dirs, and reads their identities. It locks the log dirs,
-removes their clean-shutdown markers, and probes them. It lists the directories, and decides about
-them by the start-up table. Then it recovers the logs of all log dirs in parallel, and starts a
-keeper thread for each log dir.
+An opening resolves the paths of the log dirs, and reads their identities. Then the opening locks
+the log dirs, removes their clean-shutdown markers, and probes them. The opening lists the
+directories, and decides about them by the start-up table. Then it recovers the logs of all log dirs
+in parallel, and starts a keeper thread for each log dir.
 
 A log dir that fails affects only its own replicas.
 """

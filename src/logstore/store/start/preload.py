@@ -1,9 +1,9 @@
 """Import the modules that an open store may need later.
 
 An import opens files. If the process has no descriptor left, a `flush` or `close` that must import
-a module would fail with an error that names the module. So an opening imports all these modules.
-`import logstore` does not import them, so that it stays cheap. The modules of an extra are imported
-when a log that needs them is opened.
+a module would fail with an error that names the module. So an opening imports all modules that may
+be needed later. `import logstore` does not import these modules, so that it stays cheap. The
+modules of an extra are imported when a log that needs them is opened.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
     list -> facts -> decide -> rename, mark        repeated until no log dir failed meanwhile
 
-If a log dir fails during these steps, decisions that relied on this dir may be wrong. Then all dirs
-are listed again, and all decisions are made again. This module opens no log and purges nothing.
+If a log dir fails during one of these steps, decisions that relied on the log dir may be wrong.
+Then all dirs are listed again, and all decisions are made again. This module opens no log and
+purges nothing.
 """
 
 from __future__ import annotations
@@ -208,9 +209,9 @@ def _list_all(
 def _names_by_dir(opened: Iterable[Replica]) -> dict[str, set[str]]:
     """Map the path of each log dir to the names of the directories of its open logs.
 
-    The listing of a log dir skips these directories. Reading them took a thousand calls on twelve
-    disks. Each call releases the interpreter's lock and takes it again. So the appends of other
-    threads took four times as long.
+    The listing of a log dir skips the directories of open logs. To read these directories took a
+    thousand calls on twelve disks. Each call releases the interpreter's lock and takes it again. So
+    the appends of other threads took four times as long.
     """
     names: dict[str, set[str]] = defaultdict(set)
     for log, log_dir in opened:
@@ -224,7 +225,7 @@ def _of_interest(
     """List the replicas that may change because a dir returned, or was given up."""
     interesting = {*replicas.offline, *replicas.incomplete}
     # Replicas that were open in the returned dir may be gone now, and a move may have left a copy
-    # of such a replica in another dir.
+    # of one of them in another dir.
     interesting |= {key for key, (_, d) in list(replicas.opened.items()) if d.path == back_path}
     old = {log_dir.path for log_dir in replicas.log_dirs if log_dir.is_outdated}
     for facts in found:

@@ -249,7 +249,7 @@ class _Existing:
                 reason=f"broker id {self.broker_id} is recorded, but {broker_id} is configured",
             )
         # If two rosters have the same epoch, each was changed while the dirs of the other were
-        # missing. So the new roster has the members of both.
+        # missing. So the new roster has the members of both rosters.
         self.roster = list(dict.fromkeys(id_ for meta in newest for id_ in meta.roster))
         self.is_roster_changed = any(list(meta.roster) != self.roster for meta in newest)
         self.ids: dict[str, str] = {}
@@ -388,7 +388,7 @@ class _Existing:
         return Roll(tuple(members), refused, tuple(self._gaps()), self.is_forming)
 
     def _with_missing(self, refusal: Refused) -> Refused:
-        """Add the id of the missing log dir whose last path this is, if there is only one."""
+        """Add a missing log dir's id to a refusal if only that log dir was last at its path."""
         paths = known_paths(fact for fact in self.facts if fact.path in self.metas)
         here = [id_ for id_ in self._gaps() if paths.get(id_) == refusal.path]
         return refusal._replace(missing_id=here[0]) if len(here) == 1 else refusal

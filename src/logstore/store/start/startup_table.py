@@ -48,7 +48,7 @@ class ReplicaFacts(NamedTuple):
         end_offset: the log end offset; -1 if it was not read.
         is_open: whether this is the live copy that this process has open.
         is_empty: whether this is a `.move` without metadata and segments: nothing was copied yet.
-        size_bytes: if this is a `.move`: its size in bytes.
+        size_bytes: the size of a `.move`, in bytes.
         is_bare: whether this is a live directory with a log, but without `partition.metadata`.
     """
 
@@ -97,7 +97,7 @@ class Act(enum.Enum):
     RESUME = "resume"  # continue the move; first mark a caught-up `.move` as copying
     STRAY = "stray"
     PURGE = "purge"  # remove all directories of the decision, in the order of the decision
-    PURGE_COVERED = "purge covered"  # like PURGE, but only after the live copy is as long
+    PURGE_COVERED = "purge covered"  # like PURGE, once the live copy has as many records
     LEAVE = "leave"
 
 

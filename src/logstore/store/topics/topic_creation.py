@@ -1,8 +1,8 @@
 """Create the missing partitions of a topic, in batches of many partitions.
 
 Each partition goes to the log dir that `create` would choose. The partitions of a batch that go to
-the same log dir share their syncs. If that log dir fails, these partitions are created one by one
-on other log dirs, as `create` does.
+the same log dir share their syncs. If the log dir of some partitions fails, they are created one by
+one on other log dirs, as `create` does.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def create_all(
     config: LogConfig,
     topic_id: bytes | None = None,
 ) -> None:
-    """Create each of some partitions, whole or not at all; the caller has reserved all keys.
+    """Create some partitions, each whole or not at all; the caller has reserved their keys.
 
     Args:
         topic_id: the topic id of all partitions; None means a random id for each.
@@ -110,7 +110,7 @@ def _create_on(
         left = [one for one in metadatas if one not in free]
     except LogDirError:
         # If a log dir fails during the creation, it may keep parts of the partitions. The copies on
-        # other log dirs get a higher generation, so the copies outrank these parts.
+        # other log dirs get a higher generation, so the copies outrank the parts that were kept.
         left = [one._replace(generation=one.generation + 1) for one in metadatas]
     for metadata in left:
         creation.create_as(replicas, environment, metadata)
@@ -154,7 +154,7 @@ def _create_together(
         logs = create_many(Log, log_dir, metadatas, environment, _in_lanes)
         for log in logs:
             replicas.add(TopicPartition(log.topic, log.partition), log, log_dir)
-    except BaseException:  # even MemoryError: otherwise a start would open the incomplete logs
+    except BaseException:  # catch MemoryError too: a start would open the incomplete logs
         for metadata in metadatas:
             key = TopicPartition(metadata.topic, metadata.partition)
             path = os.path.join(log_dir.path, dir_name(*key))

@@ -52,7 +52,7 @@ class Compactor:
     """The compaction of one log dir.
 
     Attributes:
-        set_aside: the logs that could not be compacted. The thread replaces this dict as a whole.
+        set_aside: the logs that could not be compacted. The thread replaces `set_aside` as a whole.
     """
 
     def __init__(

@@ -1,9 +1,9 @@
 """Report to listeners what happens to a store; `LogStore.add_listener` adds a listener.
 
-A log dir that changes its state, and the creation, deletion or move of a partition cause an event.
-A thread that causes an event only appends the event to queues. Each listener has a thread of its
-own, so a listener that blocks delays neither the store nor another listener. A queue has no bound,
-so no event is ever dropped. Events are rare, and an event takes a hundred bytes.
+There is an event if a log dir changes its state, or a partition is created, deleted or moved. A
+thread that causes an event only appends the event to queues. Each listener has a thread of its own,
+so a listener that blocks delays neither the store nor another listener. A queue has no bound, so no
+event is ever dropped. Events are rare, and an event takes a hundred bytes.
 
 Threads: because of `Events._lock`, all listeners get the events in the same order. A thread holds
 this lock only for a moment. A thread may take this lock while it holds any other lock. A thread
@@ -83,7 +83,7 @@ class _Listening:
         self.is_over = False
         self._events: deque[StoreEvent] = deque()
         # If the last events must still be delivered, `end` adds this object to the list. While the
-        # thread waits, the thread refers to this list, and not to this object.
+        # thread waits, it refers to `_kept`, and not to this `_Listening`.
         self._kept: list[_Listening] = []
         entry = ref(self, partial(_ring, self.bell))
         arguments = (entry, self._kept, self.bell)

@@ -1,9 +1,9 @@
 """Accept an incomplete replica as complete, durably, because its user decided so.
 
-1. In `partition.metadata`, remove the marks of a move and of a deletion that was not completed, and
-   raise the generation above all known generations.
-2. Rename the directory to the live name, unless it has that name (in an old copy of a log dir).
-3. In an old copy of a log dir, remove the replica from the list of doubts.
+First, remove the marks of a move and of a deletion that was not completed from
+`partition.metadata`, and raise the generation above all known generations. Then rename the
+directory to the live name, unless it has that name, as in an old copy of a log dir. Finally, in an
+old copy of a log dir, remove the replica from the list of doubts.
 
 After a crash the replica is either incomplete as before, or live.
 """
@@ -82,7 +82,7 @@ def _metadata_of(incomplete: IncompleteReplica, key: TopicPartition) -> Partitio
     metadata = metadata_or_stand_in(facts.path, ReplicaDirName(*key, facts.kind, ""))
     if any(metadata.topic_id):
         return metadata
-    checkpointed = Checkpointed()  # stays empty unless the copy is live
+    checkpointed = Checkpointed()  # empty unless the copy is live
     if facts.kind == "live":
         start = log_dir.checkpoints.log_start_offset(key)
         checkpointed = Checkpointed(None, start, log_dir.checkpoints.topic_ids(key))
