@@ -1,9 +1,9 @@
 """Create and delete partitions.
 
-A new partition goes to the log dir that `placement` chooses. If that log dir fails, another log dir
-is tried. A deletion is first recorded in the metadata of the partition, and then the partition's
-directory is renamed. A crash leaves either the partition, or a directory that the next start
-purges.
+A new partition goes to the log dir that `placement` chooses. If the chosen log dir fails, another
+log dir is tried. A deletion is first recorded in the metadata of the partition, and then the
+partition's directory is renamed. A crash leaves either the partition, or a directory that the next
+start purges.
 """
 
 from __future__ import annotations
@@ -173,7 +173,8 @@ def create_as(replicas: Replicas, environment: LogEnvironment, metadata: Partiti
         except LogDirError as error:
             failure = error
             # If a log dir fails during the creation, it may keep a part of the replica. The copy on
-            # the next log dir gets a higher generation, so the copy outranks that part.
+            # the next log dir gets a higher generation, so the copy outranks the part that was
+            # kept.
             metadata = metadata._replace(generation=metadata.generation + 1)
     assert failure is not None
     raise failure

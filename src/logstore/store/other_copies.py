@@ -9,7 +9,8 @@
     `deletions`    directories that are removed in a fixed order
 
 If a replica is deleted, its copies are removed first, and the record of the deletion last. Without
-that record, a start would serve a copy that remains, even if the copy is half removed.
+the record of the deletion, a start would serve a copy that remains, even if the copy is half
+removed.
 
 Threads: entries change one by one. A thread that iterates over the entries copies them first.
 """
@@ -53,7 +54,7 @@ class OtherCopies:
             them.
         begun: copies that moves of this process have begun. The mover writes `begun`.
         left: copies that the start-up table does not open, and does not purge yet. The table
-            decides about these copies again at the next start, or when a log dir returns.
+            decides about the copies in `left` again at the next start, or when a log dir returns.
         rivals: live copies that outrank the open copy, or belong to another topic of the same name.
         superseded: copies that are removed as soon as the live copy has as many records.
         doomed: directories that keepers were asked to remove and that still exist. The keepers

@@ -33,7 +33,7 @@ class StoreReader:
     """
 
     def __init__(self, state: StoreState, partitions: Partitions, close: Close) -> None:
-        """Make a store from its parts. Users call `LogStore.open` instead."""
+        """Make a store from its parts. Users call `LogStore.open`, not this."""
         self._state = state
         self._partitions = partitions
         self._close = close

@@ -1,7 +1,7 @@
 """Keep the figures that placement uses, so that a creation reads no disk and no directory.
 
-A new replica counts with an estimated size (its allowance) until a refresh finds records in it. The
-same refresh reads the disk's free bytes. So no replica is counted both with its size and with an
+A new replica counts with an estimated size (its allowance) until a refresh finds records in it. A
+refresh also reads the disk's free bytes. So no replica is counted both with its size and with an
 allowance.
 """
 

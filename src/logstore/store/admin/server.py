@@ -118,7 +118,7 @@ class AdminServer:
     def _run(self) -> None:
         try:
             while not self._is_stopped:
-                with suppress(MemoryError):  # the next turn may have more memory
+                with suppress(MemoryError):  # the next turn of the loop may have more memory
                     self._turn()
         finally:
             self._end()

@@ -105,7 +105,7 @@ class Closing:
 
 
 def _wait_for_all() -> None:
-    """Do nothing. If `for_each` has an `on_break` function, it waits for its threads after Ctrl-C.
+    """Do nothing. If `for_each` has an `on_break`, `for_each` waits for its threads after Ctrl-C.
 
     The next call of `close` does the remaining work.
     """

@@ -102,8 +102,8 @@ def replace(
     """Replace a lost disk by an empty disk; the report lists the replicas that are lost.
 
     Raises:
-        LogDirError: replicas would be lost, and `may_lose` is false. The error lists these replicas
-            under `lost`.
+        LogDirError: replicas would be lost, and `may_lose` is false. The error lists the lost
+            replicas under `lost`.
     """
     from logstore.store.upkeep.keeper import warn
 

@@ -56,9 +56,9 @@ def each(
         when: words that say at which moment a dir hung, for the reason why it is offline.
     """
     is_broken_off = threading.Event()
-    # A thread adds its dir to this set before it checks whether the dir is offline. The caller
-    # takes a dir offline before reading the set. So at least one of the two threads releases a dir
-    # that took too long.
+    # A thread adds its dir to `ended` before it checks whether the dir is offline. The caller takes
+    # a dir offline before reading `ended`. So at least one of the two threads releases a dir that
+    # took too long.
     ended: set[LogDir] = set()
 
     def take(log_dir: LogDir) -> None:

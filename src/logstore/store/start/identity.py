@@ -229,8 +229,8 @@ def make_missing(path: str, check: Callable[[], None]) -> None:
     """Make the directory of a new log dir, and its missing parents, all durably.
 
     Args:
-        check: a function that is called before each directory is made. This function raises if no
-            thread waits for the result any more.
+        check: a function that is called before each directory is made. `check` raises an error if
+            no thread waits for the result any more.
     """
     missing = []
     while not files.exists(path):

@@ -309,8 +309,8 @@ def purge_tree(path: str, beat: Callable[[], object] = lambda: None) -> None:
     """Remove the directory of a replica, durably; `partition.metadata` is removed last.
 
     The metadata file may record a deletion, which prevents other copies from coming back. After a
-    crash, the next purge must still find this record. If the directory is gone already, its removal
-    is made durable.
+    crash, the next purge must still find the record of the deletion. If the directory is gone
+    already, its removal is made durable.
 
     Args:
         beat: a function that is called after each file, as a sign that the disk answers.

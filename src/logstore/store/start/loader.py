@@ -72,7 +72,7 @@ class Loader:
         self._broken: BaseException | None = None
         self._is_serving = False
         # The logs that the lanes (the threads of `_recover`) are opening. Only the lanes change
-        # this set; other threads copy it.
+        # `_underway`; other threads copy it.
         self._underway: set[ReplicaFacts] = set()
         self._reserved: dict[ReplicaFacts, Reservation] = {}
         # The logs that were open in a log dir before it went offline.

@@ -44,8 +44,8 @@ class Refused(NamedTuple):
     """A dir that is offline from the start, with the reason.
 
     Attributes:
-        remedy: advice for the owner of the store. A reader formats nothing, so a reader gets the
-            advice `READER_REMEDY` instead.
+        remedy: advice for the owner of the store. A reader formats nothing, and gets the advice
+            `READER_REMEDY`.
         missing_id: the id of the missing log dir that was last at this path; "" if the id is
             unknown.
         is_empty: whether the directory at this path is empty, so that it may be a new disk.

@@ -82,8 +82,8 @@ class _Listening:
         self.bell = Bell()
         self.is_over = False
         self._events: deque[StoreEvent] = deque()
-        # If the last events must still be delivered, `end` adds this object to the list. While the
-        # thread waits, it refers to `_kept`, and not to this `_Listening`.
+        # If the last events must still be delivered, `end` adds this `_Listening` to `_kept`. While
+        # the thread of the listener waits, it refers only to `_kept`.
         self._kept: list[_Listening] = []
         entry = ref(self, partial(_ring, self.bell))
         arguments = (entry, self._kept, self.bell)

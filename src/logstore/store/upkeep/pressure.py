@@ -28,7 +28,7 @@ def relieve(log_dir: LogDir, replicas: Replicas) -> int:
     _look_again(log_dir)
     while log_dir.is_full and (log := _with_oldest(replicas.on(log_dir))) is not None:
         if not host.drop_oldest(log):
-            break  # the log changed meanwhile: the next turn looks again
+            break  # the log changed meanwhile: the next turn tries again
         dropped += 1
         _look_again(log_dir)
     if dropped:
