@@ -60,8 +60,8 @@ class RunningMover(Protocol):
 MakeMover = Callable[[LogStore, int, Rate], RunningMover]
 
 # Keys and values are weak references, so this dict keeps neither a store nor its commands in
-# memory. A store refers to its command handlers. The handlers refer to these commands, and the
-# commands refer to the store.
+# memory. A store refers to its command handlers, and the handlers refer to the store's
+# `MoveCommands`, which has a weak reference to the store.
 _COMMANDS: weakref.WeakKeyDictionary[LogStore, weakref.ref[MoveCommands]] = (
     weakref.WeakKeyDictionary()
 )
@@ -114,9 +114,9 @@ class MoveCommands:
 
     @property
     def store(self) -> LogStore:
-        """The store of these commands.
+        """The store on which these commands work.
 
-        The store exists as long as its admin socket calls the commands.
+        While the admin socket of the store calls a command, the store exists.
         """
         store = self._store()
         assert store is not None
@@ -154,8 +154,8 @@ class MoveCommands:
         Args:
             moves: topic, partition and target of each move, in the order in which they are to run.
             reassignment: the moves as JSON of kafka-reassign-partitions, used instead of `moves`.
-            throttle: the rate of all moves of the store. "none" removes the ceiling; None leaves
-                the rate unchanged.
+            throttle: the rate of all moves of the store. The text "none" removes the limit; None
+                leaves the rate unchanged.
             threads: the number of threads of the mover, if this request makes the mover.
             is_dry: whether to report the moves without running them.
         """
@@ -244,8 +244,8 @@ def _unpacked(handler: Callable[..., object]) -> Callable[[Row, Request], object
     return lambda arguments, request: handler(request, **arguments)
 
 
-# The moves that each verb applies to if no move is named. `resume` also includes moves that run
-# already, because a new mover resumes the moves of an earlier mover by itself.
+# The moves that each of the four commands applies to if no move is named. `resume` also includes
+# moves that run already, because a new mover resumes the moves of an earlier mover by itself.
 _MEANT: dict[str, Callable[[Move], bool]] = {
     "cancel": lambda move: move.state not in (MoveState.DONE, MoveState.CANCELLED),
     "pause": lambda move: not _is_at_rest(move),
@@ -336,7 +336,7 @@ def located(store: LogStore, plan: MovePlan, *, may_wish: bool) -> MovePlan:
     """Complete a plan that was read from a document: add each replica's log dir and size.
 
     Args:
-        may_wish: whether a partition that does not exist is accepted. The target of such a
+        may_wish: whether a partition that does not exist is accepted. The target of a missing
             partition is returned as a wish: the log dir in which to create the partition later
             (KIP-113).
 

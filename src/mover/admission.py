@@ -38,7 +38,7 @@ def has_room(moves: Moves, move: Move) -> bool:
         except TargetFullError:
             if not is_last_try:
                 return False
-            moves.host.wait_purged(PURGE_SECONDS_MAX)  # until old copies are purged
+            moves.host.wait_purged(PURGE_SECONDS_MAX)  # wait until old copies are purged
             _reserve(moves, move, target)
     except LogStoreError as error:
         moves.refuse(move, error)

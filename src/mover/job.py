@@ -127,7 +127,7 @@ class Job:
                 self._claim()
 
     def _forget_left(self) -> None:
-        """Purge the copies of earlier moves, to which the live copy's mark does not refer."""
+        """Purge the copies that earlier moves left; the live copy's mark refers to none of them."""
         copies, key = self.replicas.copies, self.move.key
         left = copies.moves.pop(key, None)
         others = {} if left is None else {left.path: left.log_dir}
@@ -147,10 +147,10 @@ class Job:
         self.move.go(MoveState.CATCHING_UP)
 
     def catch_up(self) -> None:
-        """Copy the records that were appended meanwhile, until the copy misses only a few bytes."""
+        """Copy what was appended during the copying, until the copy misses only a few bytes."""
         while True:
-            # A truncation clears the mark `moving`. Here the copy is truncated too, and then the
-            # mark is set again.
+            # A truncation of the log clears the mark `moving`. After the truncation, `copy_all`
+            # truncates the copy too, and `_claim` sets the mark again.
             missing = copy_all(self.log, self.target, self.ends)
             self.target.sync()
             self._claim()

@@ -195,7 +195,7 @@ class Move:
 
     @uninterruptible
     def _wait_until(self, deadline: float) -> bool:
-        """Wait at most `LOOK_SECONDS`, because this blocks Ctrl-C; return True to end `wait`."""
+        """Wait at most `LOOK_SECONDS`, because a wait blocks Ctrl-C; return True to end `wait`."""
         seconds = max(0.0, deadline - time.monotonic())
         with self._changed:
             is_over = self._changed.wait_for(
@@ -256,7 +256,7 @@ class Move:
         """Resume the move if it was paused only because a log dir hung."""
         with self._changed:
             is_paused = self._state is MoveState.PAUSED and not self._is_ending
-            # During the pause, a caller requested something else.
+            # A caller may have requested something else during the pause.
             is_asked = self.wanted is not None
             if self.is_held_up and is_paused and not is_asked and not self._controller.is_closed:
                 self._resume()
@@ -293,7 +293,7 @@ class Move:
     def _discard(self) -> None:
         try:
             self._controller.discard(self)
-        except BaseException:  # on Ctrl-C, too: a later `cancel` must not wait for this call
+        except BaseException:  # even after Ctrl-C, a later `cancel` must not wait for this call
             with self._changed:
                 self._is_ending = self._state.is_end
                 self._changed.notify_all()

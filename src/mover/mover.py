@@ -44,8 +44,9 @@ class ReplicaMover:
             move with the fewest bytes left first.
         moves_per_disk_max: how many moves are allowed to use one log dir, as source or target, at
             the same time.
-        verify: whether every batch is checked while it is copied. If False, only the headers of the
-            batches are checked. Then a batch with a bad checksum is found only when it is read.
+        verify: whether every batch is checked while it is copied. If `verify` is False, only the
+            headers of the batches are checked, and a batch with a bad checksum is found only when
+            it is read.
 
     A new mover resumes the unfinished moves of an earlier process at once. If the mover or the
     store is closed, the running moves are paused, and the next mover resumes them.

@@ -85,7 +85,7 @@ class Moves:
         """Queue a planned move."""
         with self.changed:
             if not move.is_idle:
-                return  # the move was cancelled before this
+                return  # the move has been cancelled already
             self.replicas.running_moves.setdefault(move.key, move)
             if move not in self._queue:
                 self._queue.append(move)
@@ -156,7 +156,7 @@ class Moves:
                 move.throttle.end()
             self.release(move)
         move.go(state, error)
-        self.go_on()  # the log dir for which the move was paused may answer already
+        self.go_on()  # the log dir that caused the pause may answer again already
 
     def release(self, move: Move) -> None:
         """Give back a move's room and its claim on the replica; a second call has no effect."""
@@ -165,7 +165,7 @@ class Moves:
             del self.replicas.running_moves[move.key]
 
     def go_on(self) -> None:
-        """Resume moves that were paused because log dirs hung, if those log dirs answer again."""
+        """Resume each move that was paused because a log dir hung, if its log dirs answer again."""
         hanging = {log_dir.path for log_dir in self.replicas.log_dirs if log_dir.is_suspect}
         for move in [move for move in self._all if move.is_held_up]:
             if not self.is_closed and hanging.isdisjoint((move.source_dir, move.target_dir)):

@@ -69,7 +69,7 @@ class ReplicaMoveThreadPool(Generic[Task]):
             self._changed.notify_all()
 
     def wakeups(self) -> int | None:
-        """Count how often the threads were woken; return None after the pool was closed."""
+        """Return how often the threads were woken, or None if the pool is closed."""
         return None if self._is_closed else self._wakeups
 
     def run_all(self) -> None:

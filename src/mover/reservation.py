@@ -46,7 +46,7 @@ class Reservations:
     def __init__(self) -> None:
         # This lock is never held during a disk call, so that `release` never waits for a disk.
         self._lock = threading.Lock()
-        self._held: dict[Occupant, int] = {}  # the file system of each move that has room
+        self._held: dict[Occupant, int] = {}  # the file system of each move that has reserved room
         # The lock of each file system. Only one move at a time reserves room on a file system.
         self._asking: dict[int, threading.Lock] = {}
 

@@ -11,17 +11,19 @@
     after the lock    remove the marks of the move from the new metadata; purge the `.delete`
                       directory
 
-If a crash comes before step 2 is durable, the source stays live, and the `.move` directory is still
-only a copy, whether or not it has the caught-up mark. If a crash comes between steps 2 and 3, no
-directory has the live name, and the next start finishes the swap. The start finishes the swap only
-if the source's `.delete` name, the intent in the source's metadata and the caught-up mark of the
-copy agree. This is safe, because the source is renamed only when the copy is complete. In whatever
-order the disks sync, two directories with a live name never have the same generation (KIP-113
-section 3; ADR 7).
+If a crash comes before the rename of the source (step 2) is durable, the source stays live. The
+`.move` directory is then still only a copy, even if it has the caught-up mark. If a crash comes
+after the rename of the source and before the rename of the copy (step 3), no directory has the live
+name, and the next start finishes the swap. The start finishes the swap only if the source's
+`.delete` name, the intent in the source's metadata and the caught-up mark of the copy agree.
+Finishing the swap is safe, because the source is renamed only when the copy is complete. Two
+directories with a live name never have the same generation, no matter in which order the disks sync
+(KIP-113 section 3; ADR 7).
 
-If a call fails before step 2, the source stays live. If the rename of step 2 fails, the source's
-disk shows which name the source has. If step 3 fails, the source gets its live name back, with a
-higher generation than a live copy at the target would have.
+If a call fails before the rename of the source, the source stays live. If the rename of the source
+fails, the source's disk shows which name the source has. If step 3, the rename of the copy, fails,
+the source gets its live name back, with a higher generation than a live copy at the target would
+have.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ from mover.copying.catch_up import copy_all, is_caught_up
 from mover.copying.copy_segments import Ends
 from mover.copying.target import Target
 
-# At most this many bytes are copied under the lock. Any disk writes them in a few milliseconds.
+# At most this many bytes are copied under the lock, because any disk writes them in a few
+# milliseconds.
 LOCKED_BYTES_MAX = 64 << 10
 FLUSHES_MAX = 8
 
@@ -50,7 +53,7 @@ class Swap:
 
     Attributes:
         is_undecided: True while only the next start can find out which of the two copies is the
-            log. During this time, no code is allowed to remove either copy.
+            log. While `is_undecided` is True, no code is allowed to remove either copy.
     """
 
     def __init__(self, log: Log, target: Target, ends: Ends, key: TopicPartition) -> None:

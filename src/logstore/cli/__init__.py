@@ -1,8 +1,8 @@
 """Implement the command line `logstore`.
 
-`main` is the program. The extra `cli` installs click. If click is missing, the program prints one
-line that names the extra, and ends with exit code 2. This package imports rich and pyarrow only
-when a command needs them.
+The function `main` runs the command line. The extra `cli` installs click. If click is missing, the
+program prints one line that names the extra, and ends with exit code 2. This package imports rich
+and pyarrow only when a command needs them.
 """
 
 from __future__ import annotations

@@ -99,10 +99,10 @@ def moving(bed: Bed, case: Case) -> Any:
 
 
 def layout_of(paths: list[str]) -> Layout:
-    """Describe directories on file systems that also have other files.
+    """Describe the directories of a bench whose file systems may also have other files.
 
-    On such a file system, the free bytes do not show how much space a layout needs. So the sizes
-    count as unknown.
+    If a file system has other files, its free bytes do not show how much space a layout needs. So
+    the sizes of the layout are given as 0, which means unknown.
     """
     disks = {files.stat(path).st_dev for path in paths}
     note = "" if len(disks) == len(paths) else "several of the directories are on one file system"

@@ -114,8 +114,8 @@ def store_as_owner(
         format_new: whether to add unformatted dirs to a store that exists.
         must_exist: whether to raise for a log dir without a store, instead of creating a new store
             there. So a mistyped path is noticed.
-        interrupts: the interrupts that the caller holds back. If None, this function itself holds
-            back interrupts.
+        interrupts: the interrupts that the caller holds back. If `interrupts` is None, this
+            function holds back interrupts itself.
         is_told: whether to report the work that the recovery had to do.
     """
     paths = named_log_dirs(log_dirs)

@@ -81,7 +81,7 @@ def bar(*parts: float, cells: int = BAR_CELLS) -> str:
         total += part
         filled = round(min(total, 1.0) * cells)
         if part > 0 and filled == len(drawn) < cells:
-            filled += 1  # even a small part is visible
+            filled += 1  # draw at least one cell for a part above 0
         drawn += mark * (filled - len(drawn))
     return drawn + marks[2] * (cells - len(drawn))
 

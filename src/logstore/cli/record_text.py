@@ -17,7 +17,7 @@ from logstore import Record
 from logstore.cli.output import time_text
 
 FIELDS = frozenset(
-    # `cat` prints the last three fields, too. `append` ignores these three.
+    # `cat` also prints the fields topic, partition and offset, which `append` ignores.
     ("key", "value", "timestamp", "headers", "topic", "partition", "offset")
 )
 

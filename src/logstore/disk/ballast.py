@@ -55,19 +55,19 @@ class Ballast:
         self._lock = threading.Lock()
         self._missing_bytes = BALLAST_BYTES
         self._removals = 0
-        # One object for each call of `use` that works in the space of the removed ballast.
+        # Each call of `use` whose work uses the space of the removed ballast has one object here.
         self._in_use: set[object] = set()
 
     @property
     def missing_bytes(self) -> int:
-        """How many bytes of the ballast are not written yet. This much free space is reserved."""
+        """How many bytes of the ballast are not written yet; this much free space is reserved."""
         return self._missing_bytes
 
     def keep(self) -> None:
         """Write as much of the ballast as there is room for; raises OSError if the disk failed.
 
-        While some work uses the space of the removed ballast, nothing is written. Otherwise an
-        append, which checks for room and calls this method, would fill this space with the ballast.
+        While some work uses the space of the removed ballast, the ballast is not written. Otherwise
+        an append, which checks for room and calls `keep`, would fill the space that the work needs.
         """
         if not self._missing_bytes:
             return
@@ -143,7 +143,7 @@ class Ballast:
         finally:
             self._in_use.discard(me)
             del full  # the traceback of this error refers to this frame
-            with suppress(OSError):  # the work is done; if the disk failed, the next call fails too
+            with suppress(OSError):  # the work is done; a failed disk makes the next call fail
                 if has_room:
                     self.keep()
 
@@ -151,11 +151,11 @@ class Ballast:
         """Remove the ballast, and return whether any thread has removed it since the work began.
 
         Args:
-            seen: the number of removals when the work began.
+            seen: how often the ballast had been removed when the work began.
         """
         with self._lock:
             if self._size_bytes():
-                # Set this before the removal, because an interrupt may come after the removal.
+                # Set `_missing_bytes` first, because an interrupt may come right after the removal.
                 self._missing_bytes = BALLAST_BYTES
                 files.unlink(self.path)
                 self._removals += 1

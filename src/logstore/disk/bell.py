@@ -1,9 +1,9 @@
 """Wake threads in a way that Ctrl-C cannot break, in place of `threading.Event` and `Condition`.
 
 Python's `Event` and `Condition` have a lock that Python code acquires and releases. If Ctrl-C comes
-between these two steps, that lock stays held. Then every thread that waits, or wakes other threads,
-hangs forever. In this module, each waiting thread has a lock of its own that no other thread waits
-for. Each acquire and each release is one call in C.
+after the acquire and before the release, the lock is never released. Then every thread that waits,
+or wakes other threads, hangs forever. In this module, each waiting thread has a lock of its own
+that no other thread waits for. Each acquire and each release is one call in C.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from contextlib import suppress
 class Bell:
     """Wake the threads that wait for the bell; a rung bell stays rung until `clear`.
 
-    Threads: any thread may call any method at any time. `waiters` is not empty while a thread
-    waits. After an interrupt, `waiters` can contain a lock for which no thread waits, until the
-    bell is rung again.
+    Threads: any thread may call any method at any time. While a thread waits, `waiters` has at
+    least one lock. After an interrupt, `waiters` can contain a lock for which no thread waits,
+    until the bell is rung again.
     """
 
     __slots__ = ("is_rung", "waiters")

@@ -43,7 +43,7 @@ def send(target_fd: int, source_fd: int, position: int, size_bytes: int) -> int:
 def start_writeback(fd: int, position: int, size_bytes: int) -> None:
     """Start to write a range of a file to the disk now, so that a later sync takes less time.
 
-    This is only a hint: if the kernel or the file system does not support it, nothing happens.
+    The call is only a hint: if the kernel or the file system does not support it, nothing happens.
     """
     try:
         files.sync_file_range(fd, position, size_bytes, SYNC_FILE_RANGE_WRITE)
@@ -86,7 +86,7 @@ def forget_clean(path: str) -> None:
 def drop_cache(path: str) -> None:
     """Drop the cached pages of a file, so that the next read goes to the disk.
 
-    Unwritten bytes are synced first. If that sync fails, this counts as a failed flush.
+    Unwritten bytes are synced first. A failure of this sync counts as a failed flush.
     """
     fd = files.open_regular(path, files.READ)
     try:

@@ -3,9 +3,9 @@
     with call(path): ...        an ordinary call
     with call(path, SYNCING):   a call that waits for the disk to write
 
-A running call is an entry in one set, which a watchdog reads. A call takes no lock to register. To
-save time, an append is not registered: it stores its write position in the log instead (see
-`log/write/hung_locks`).
+A running call is an entry in one set, which a watchdog reads. A call is added to the set without a
+lock. To save time, an append is not registered: it stores its write position in the log instead
+(see `log/write/hung_locks`).
 
 Ctrl-C may interrupt the code here before a call is removed from the set. So the set has weak
 references to the calls: after the thread has left a call, the call does not count, and its disk is
@@ -13,8 +13,9 @@ not reported as hanging.
 
 If a process is stopped, or its machine is paused or asleep, all its calls look old when the process
 continues, although no disk is slow. A time in which the process does not run is called a *nap*. A
-thread that checks the ages of calls waits in short steps with `wait_awake`. If such a step takes
-far too long, there was a nap. The age of a call does not include naps.
+thread that checks the ages of calls waits in short steps with `wait_awake`. If one of the short
+waits takes far too long, the process had a nap. The age of a call does not include the naps of the
+process.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from weakref import ref
 
 Waited = TypeVar("Waited")
 
-# A call of one of these kinds is allowed to take this many times as long as an ordinary call.
+# How many times as long as an ordinary call a syncing or a working call is allowed to take.
 SYNCING = 3.0
 WORKING = 12.0
 
@@ -93,7 +94,7 @@ def calls_to(path: str) -> list[call]:
 def longest_seconds(path: str) -> float:
     """Give the age, in seconds, of the oldest running call to a file at or below `path`.
 
-    If no call is running, return 0.0. The age does not include naps.
+    If no call is running, return 0.0. The age of a call does not include the naps of the process.
     """
     now = time.monotonic()
     return max((awake_seconds(one.since, now) for one in calls_to(path)), default=0.0)

@@ -7,9 +7,9 @@
 `.lock` contains the ids of the owner's process and of its *start*. The clean-shutdown marker counts
 only if it contains the same start id. So a marker of an older start does not count, even if a power
 cut undid the removal of that marker.
-`.lock` is never unlinked. If it were unlinked, a second process could make a new `.lock` and lock
-that file, while the first process holds the lock of the old file. If `meta.properties` is damaged,
-`.lock` shows the identity of the dir.
+`.lock` is never unlinked. If `.lock` were unlinked, a second process could make a new `.lock` and
+lock the new file, while the first process still holds the lock of the old file. If
+`meta.properties` is damaged, `.lock` shows the identity of the dir.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def lock_hint(dir_path: str) -> Hint:
 
 
 class Owner(NamedTuple):
-    """The owner that is recorded in a lock file; that process may have ended since."""
+    """The owner process that a lock file names; the process may have ended since then."""
 
     pid: int | None
     admin_socket: str | None
@@ -88,7 +88,7 @@ def _drop_after_fork() -> None:
     """Close the child's copies of the descriptors; the parent keeps the locks.
 
     A `flock` belongs to the open file, which a forked child shares. If the child did not close its
-    copy, a child that outlives its parent would keep the log dirs locked.
+    copy of the descriptor and outlived its parent, the child would keep the log dirs locked.
     """
     for lock in list(_held):
         lock.drop()
@@ -175,8 +175,8 @@ class DirLock:
         finds no valid marker.
 
         Args:
-            check: a function that is called before each change. It raises if no thread is waiting
-                for this start any more.
+            check: a function that is called before each change. The function raises an error if no
+                thread waits for this start any more.
         """
         marker = self._marker()
         last_start = self._read(self._fd).get("start_id")

@@ -5,9 +5,10 @@
     the process is full   EMFILE, ENFILE, ENOMEM
     ask the probe         a missing file or permission, and all other errors
 
-If the disk is gone, the dir goes offline without a probe, because a probe may pass on a half-dead
-disk. If the disk or the process is full, the operation can be retried later. With all other errors,
-the fault may be in the disk or in a single file, and a probe decides.
+If the disk is gone, the dir goes offline without a probe, because a probe of a half-dead disk may
+succeed. If the disk is full, or the process has no free descriptors or memory, the operation can be
+retried later. After any other error, either the disk or a single file may be at fault, and a probe
+of the disk decides.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def reason_of(error: OSError) -> str:
 def refuse_shortage(error: OSError, path: str) -> None:
     """Raise a retriable LogDirError if the process lacks descriptors or memory.
 
-    Such an error says nothing about the disk of the log dir at `path`.
+    A lack of descriptors or memory says nothing about the disk of the log dir at `path`.
     """
     if verdict_of(error) is Verdict.PROCESS:
         reason = (

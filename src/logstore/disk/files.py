@@ -1,9 +1,9 @@
 """Make every system call that touches a disk, except for maps (see `mapped`).
 
-The first part has a name for each system call. Fault tests replace these calls, one by one.
-No other module may call the operating system's file functions. A call that changes the disk passes
-the gate of its log dir (`gates`). The second part has the operations that storage code often gets
-wrong: loops for short reads and writes, a probe after a sync, a sync of the directory after a
+The first part of this module gives each system call a name. Fault tests replace these calls, one by
+one. No other module may call the operating system's file functions. A call that changes the disk
+passes the gate of its log dir (`gates`). The second part has operations that storage code often
+gets wrong: loops for short reads and writes, a probe after a sync, a sync of the directory after a
 change of names.
 
 Every function here raises plain `OSError`; only `LogDir.failed` converts such an error.
@@ -307,19 +307,19 @@ def write_new(path: str, data: bytes) -> None:
         close(fd)
 
 
-# A context manager around a rename. It raises if the file must not be replaced any more.
+# A context manager around a rename; raises if the file must not be replaced any more.
 Guard = Callable[[], AbstractContextManager[object]]
 
 
 def write_atomically(path: str, data: bytes, guard: Guard = nullcontext) -> None:
     """Replace a small file as a whole: after a crash, the path has the old file or the new file.
 
-    All descriptors are opened before the rename. So if no descriptor is left, nothing changes.
+    All descriptors are opened before the rename, so a lack of descriptors changes no file.
 
     Args:
         guard: a context manager that is entered during the rename. If the sync before the rename
-            hung, another thread may have written a newer file meanwhile. In that case the guard
-            raises, and nothing is replaced.
+            hung, another thread may have written a newer file meanwhile. Then the guard raises, and
+            the newer file stays.
     """
     temporary, directory = f"{path}.{os.urandom(4).hex()}.tmp", -1
     try:

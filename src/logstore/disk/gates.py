@@ -10,9 +10,9 @@ released, its gate closes:
     if no call is running                   the thread that closes the gate frees the lock
 
 So no write of the old owner arrives after the lock is free. A call that failed counts as ended. A
-sync does not count as running, because it changes nothing that another process can read. If a sync,
-or a call that changed a name, returns after the gate was closed, it raises LetGoError, so that its
-thread takes no further step. Reads and closes are never refused.
+sync does not count as running, because it changes nothing that another process can read. A sync or
+a change of a name raises LetGoError if the gate was closed before its return. So the calling thread
+takes no further step. Reads and closes are never refused.
 
 A descriptor belongs to the gate under which it was opened. A path belongs to the newest gate that
 this process made for the log dir of the path. So this process keeps a closed gate until it takes
@@ -20,8 +20,8 @@ the log dir again. If the log dir was removed, or its store was closed, the gate
 no call to the log dir is running.
 
 Threads: a thread that enters a gate registers first, and then checks whether the gate is closed. A
-thread that closes a gate marks it closed first, and then checks for running calls. So at least one
-of the two threads notices the other.
+thread that closes a gate marks it closed first, and then checks for running calls. So the entering
+thread sees the closed gate, or the closing thread sees the running call.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class LetGoError(OSError):
 class Change:
     """A context manager around one or several calls that use a path and change a log dir.
 
-    The exit raises nothing, so that a descriptor that was opened inside is not lost. If the gate
-    was closed meanwhile, `_pass` raises LetGoError.
+    Leaving the context raises no error, so that a descriptor that was opened in the context is not
+    lost. If the gate was closed during the call, `_pass` raises LetGoError.
     """
 
     __slots__ = ("__weakref__", "_entry", "_gate")
@@ -89,8 +89,8 @@ class Gate:
         """Make an open gate.
 
         Args:
-            give_back: a function that frees the lock of the log dir. Several threads may call it at
-                once.
+            give_back: a function that frees the lock of the log dir. Several threads may call this
+                function at the same time.
         """
         self.path = path
         self.under_way: set[ref[Change]] = set()
@@ -154,7 +154,7 @@ def know(gate: Gate, fd: int) -> None:
     """Register a gate: from now on, calls of this process below its log dir pass this gate.
 
     Args:
-        fd: a descriptor of a file in the log dir. It was opened before the gate was registered.
+        fd: a descriptor of a file in the log dir, opened before the gate was registered.
     """
     _of_dir[gate.path] = ref(gate, _forget_dead)
     _of_fd[fd] = Opened(gate)
@@ -282,10 +282,10 @@ def changing_two_names(call: Callable[[str, str], None]) -> Callable[[str, str],
 def opening(
     call: Callable[[str, int, int], int], close: Callable[[int], object], mode: int
 ) -> Callable[..., int]:
-    """Wrap an open: the wrapper records the gate of the new descriptor.
+    """Wrap a call that opens a file: the wrapper records the gate of the new descriptor.
 
-    If the open makes or empties a file, it passes the gate. If there is no memory to record the
-    descriptor, the descriptor is closed.
+    If the call creates or empties the file, the call passes the gate. If there is no memory to
+    record the descriptor, the descriptor is closed.
     """
 
     def open_file(path: str, flags: int, mode: int = mode) -> int:
@@ -313,7 +313,7 @@ def opening(
 
 
 def closing(call: Callable[[int], None]) -> Callable[[int], None]:
-    """Wrap a close: the wrapper forgets the descriptor's gate, because the number may be reused."""
+    """Wrap the close of a descriptor: forget its gate, because its number may be reused."""
 
     def close(fd: int, /) -> None:
         _of_fd.pop(fd, None)

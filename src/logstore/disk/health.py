@@ -30,13 +30,13 @@ class Health:
 
     Attributes:
         is_let_go: whether this process has released the dir; set once, by `refuse`.
-        is_refusing: whether the dir is OFFLINE or SUSPECT, or was released. If so, calls raise.
-        is_refusing_appends: whether the dir is OFFLINE, SUSPECT, OUTDATED or full, or was released.
-            If so, appends raise.
+        is_refusing: whether calls raise, because the dir is OFFLINE or SUSPECT, or was released.
+        is_refusing_appends: whether appends raise, because the dir is OFFLINE, SUSPECT, OUTDATED or
+            full, or was released.
         since_ms: when the current state began, in ms since the epoch.
-        on_change: a function that is called after each change, in the order of the changes. Its
-            arguments are the conditions before and after the change, and the reason. The lock is
-            held during the call, so the function must neither wait nor raise.
+        on_change: a function that is called after each change, in the order of the changes. The
+            arguments of the function are the conditions before and after the change, and the
+            reason. The lock is held during the call, so the function must neither wait nor raise.
     """
 
     def __init__(self, path: str) -> None:
@@ -75,7 +75,8 @@ class Health:
         """Apply an event to the dir; return whether a condition changed.
 
         Args:
-            has_remedy: whether the reason says what to do. If so, the log gets no general advice.
+            has_remedy: whether the reason says what to do. A reason with a remedy is logged without
+                general advice.
         """
         with self._changing:
             before, conditions = self.conditions, after(self.conditions, event)
@@ -181,8 +182,8 @@ class Health:
         """Make the error for callers of a SUSPECT dir.
 
         Args:
-            retriable: False if the call may have written something. In that case the records may be
-                in the log, and must not be sent again.
+            retriable: False if the call may have written records, because such records may be in
+                the log and must not be sent again.
         """
         reason = self._reasons.get(LogDirState.SUSPECT) or "it does not answer"
         return LogDirSuspectError(path=self.path, reason=reason + more, retriable=retriable)

@@ -49,7 +49,7 @@ _PROBE_BYTES = b"a log dir that can be written, synced and read back\n"
 
 PROBES_KEPT = 5
 
-# A full disk takes records again when this percentage of it is free, so its state changes rarely.
+# A full disk takes records again when RETURN_PERCENT of it is free. So its state changes rarely.
 RETURN_PERCENT = 1
 
 __all__ = ["PROBE_PREFIX", "RETURN_PERCENT", "DiskUsage", "LogDir", "LogDirState"]
@@ -78,9 +78,9 @@ class LogDir(Health):
         self._directory_id = ""
         self.start_id = ""
         self.was_clean = False
-        # Replicas that are damaged or did not open. A dir with such a replica is not marked clean.
+        # Replicas that are damaged or did not open; if there are any, the dir is not marked clean.
         self.not_loaded: set[tuple[str, int]] = set()
-        # Whether this process served the dir before. If so, the page cache may be out of date.
+        # Whether this process served the dir before; if True, the page cache may be out of date.
         self.is_back = False
         self.usage = DiskUsage(0, 0)
         self.warnings: list[str] = []
@@ -215,7 +215,7 @@ class LogDir(Health):
     def probe(self) -> None:
         """Prove that the disk accepts, keeps and returns a small file; raises OSError.
 
-        A listing can succeed even on a dead disk. A full disk passes, because it is not broken.
+        A listing can succeed even on a dead disk. A full disk passes the probe: it is not broken.
         """
         self.check_place()
         if self.read_only:

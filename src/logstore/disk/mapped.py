@@ -1,9 +1,10 @@
 """Map a range of a file for one bulk read; a bad or slow disk cannot stop the process.
 
 A page fault in a map holds the interpreter's lock while the disk works, and an unreadable block
-kills the process with SIGBUS. So a range is *populated* first: `madvise(MADV_POPULATE_READ)`,
-called through ctypes, releases the lock and reports an unreadable page as EFAULT. The range is read
-right after that. No view of the map exists after the read, unless the caller asked for zero-copy.
+kills the process with SIGBUS. So the pages of a range are loaded (*populated*) first:
+`madvise(MADV_POPULATE_READ)`, called through ctypes, releases the lock and reports an unreadable
+page as EFAULT. The range is read as soon as its pages are loaded. No view of the map exists after
+the read, unless the caller asked for zero-copy.
 
 In three cases a range is read with `pread` instead: the kernel is older than 5.14 and answers
 EINVAL, the file system does not support maps, or a page is unreadable (`pread` reports the real

@@ -5,10 +5,10 @@
 
 Both files have a line per file system, with fields separated by blanks. The second field is the
 mount point; blanks in a name are written in octal. A directory belongs to the nearest mount point
-in fstab at or above it. But if a file system that fstab does not list is mounted nearer, the
-directory belongs to that file system. A mount point with `noauto` counts too: a log dir below the
-mount point is meant for that disk. Some mounts are not in fstab, for example the mounts of a
-systemd unit or a container. This module cannot recognise that such a mount is missing.
+at or above it: either a mount point in fstab, or a mounted file system that fstab does not list. A
+mount point with `noauto` counts too: a log dir below the mount point is meant for that disk. Some
+mounts are not in fstab, for example the mounts of a systemd unit or a container. If a mount that
+fstab does not list is missing, this module cannot notice this.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def read_table(path: str) -> bytes:
         return b""
     try:
         return files.read_up_to(fd, TABLE_BYTES_MAX, 0)
-    except IsADirectoryError:  # in a container, a directory can have this path
+    except IsADirectoryError:  # in a container, the path of the table can be a directory
         return b""
     finally:
         files.close(fd)

@@ -51,7 +51,7 @@ GRAVEST_FIRST = (
 
 
 class Event(enum.Enum):
-    """What happens to a log dir."""
+    """Name an event: something that happens to a log dir."""
 
     FAILED = "its disk failed, or its user took it offline"
     STUCK = "a call to its disk does not return"

@@ -15,12 +15,12 @@ LOOK_SECONDS = 0.05
 
 
 class Thread(threading.Thread):
-    """A thread whose `start` raises, and does not hang, if memory for its first step is missing.
+    """A thread; if there is no memory for its first step, its `start` raises instead of hanging.
 
     `threading.Thread.start` waits until the new thread reports that it runs. If the new thread ends
     with a MemoryError before its report, the caller waits forever (CPython gh-140746). In this
-    class, the caller notices such an end too. When the thread drops its target, a call in C adds an
-    item to `_ended`. That call allocates no memory.
+    class, the caller notices that the thread ended without a report. When the thread drops its
+    target, a call in C adds an item to `_ended`. This call in C allocates no memory.
     """
 
     def start(self) -> None:

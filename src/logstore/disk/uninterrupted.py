@@ -107,7 +107,8 @@ def uninterrupted(work: Callable[[Callable[[], None]], Result]) -> Result:
 
     Args:
         work: the work, a function whose argument is a check. The work calls the check once, while
-            it holds its locks and before its first change. The check raises if the caller has left.
+            it holds its locks and before its first change. The check raises an error if the caller
+            no longer waits.
     """
     if threading.current_thread() is not threading.main_thread():
         return work(_go_on)

@@ -84,7 +84,8 @@ def refuse_shortage(error: Exception) -> None:
 def decompressor(codec_id: int, size_bytes_max: int) -> Any:
     """Create an object that decompresses one frame with `decompress(data, max_length=)`.
 
-    After that call, the attribute `eof` of the object shows whether the frame was complete.
+    After the call of `decompress`, the object's attribute `eof` shows whether the frame was
+    complete.
 
     A zstd frame of a few bytes can ask for a window of up to 128 MiB of memory. A window larger
     than `size_bytes_max` is refused. But a window of 8 MiB is always allowed, because compression
@@ -105,9 +106,10 @@ def decompressor(codec_id: int, size_bytes_max: int) -> Any:
 def room_for(data: bytes | memoryview, size_bytes_max: int) -> int:
     """Return the largest size that one decompressed frame is allowed to have.
 
-    lz4 allocates this size before it reads the frame. Its largest ratio is 255, so the size is
-    limited to about 256 times the size of the frame. zstd allocates only what it needs, so a zstd
-    frame gets the whole limit.
+    For an lz4 frame, the result is at most about 256 times the size of the frame, because the
+    largest ratio of lz4 is 255. lz4 allocates memory for the whole result before it reads the
+    frame. For a zstd frame, the result is the whole limit, because zstd allocates only what it
+    needs.
     """
     is_lz4 = bytes(data[:4]) == LZ4_MAGIC
     return min(size_bytes_max, LZ4_RATIO_MAX * (len(data) + 1)) if is_lz4 else size_bytes_max
@@ -121,7 +123,7 @@ def decompress(codec_id: int, data: bytes | memoryview, size_bytes: int) -> byte
     frame = decompressor(codec_id, size_bytes)
     try:
         restored = bytes(frame.decompress(bytes(data), max_length=room_for(data, size_bytes + 1)))
-    except Exception as error:  # each library has its own class for "not a frame"
+    except Exception as error:  # each library raises its own class if this is no frame
         refuse_shortage(error)
         raise ValueError(f"the payload does not decompress: {error}") from error
     if len(restored) != size_bytes or not (frame.eof or size_bytes == 0):

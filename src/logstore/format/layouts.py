@@ -151,7 +151,7 @@ def decoder_of(
 def run_decoder_of(
     data: Buffer, position: int, path: str, expansion_bytes_max: int = EXPANSION_BYTES_MAX
 ) -> Callable[..., Iterator[RecordBatch]]:
-    """Return the function that views a window's batches as columns, as `decoder_of` does.
+    """Return the function that views the batches of a window as columns; see `decoder_of`.
 
     If a batch is damaged, the error is raised when the iterator reaches that batch.
     """

@@ -2,8 +2,8 @@
 
     base_offset i64 | batch_length i32 | leader_epoch i32 | magic u8      big-endian
 
-The walker needs only these bytes: a batch ends `batch_length` bytes after the end of the field
-`batch_length`.
+A walk from batch to batch needs only these 17 bytes: a batch ends `batch_length` bytes after the
+end of the field `batch_length`.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class Snapshot(NamedTuple):
         rows: one row for each producer, in any order. Some rows may be free.
         undecided: one pair for each transaction that has ended, but whose marker was not below the
             high watermark. A pair has the transaction's first offset and the marker's offset. Both
-            increase from pair to pair.
+            offsets increase from pair to pair.
     """
 
     offset: int

@@ -1,8 +1,8 @@
 """Set the producer of an encoded batch: the producer's id, and the first record's sequence number.
 
-A log records which batches of a producer it has. So with these two fields, the log recognizes a
-batch that is sent twice. Kafka's batches have the same two fields. The fields have the same
-position in every batch of a layout (docs/FORMAT.md, sections 4 and 8).
+A log records which batches of a producer it has. By the producer's id and the sequence number, the
+log recognizes a batch that is sent twice. Kafka's batches also have these two fields. The fields
+have the same position in every batch of a layout (docs/FORMAT.md, sections 4 and 8).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SEQUENCES = 2**31
 # Brokers give out ids 0, 1, 2 and so on, and never reach this number.
 EMBEDDED_ID_MIN = 2**62
 # If a producer has this epoch, the log does not check the order of the producer's batches. The
-# program that writes such batches finds out itself which of them the log has.
+# program that writes with this epoch must find out itself which of its batches the log has.
 NO_EPOCH = -1
 
 

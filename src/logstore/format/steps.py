@@ -1,6 +1,6 @@
 """Divide long work into steps of less than a millisecond, so that other threads run in between.
 
-A function that works in steps is a generator. It yields None after each step, and returns its
+A function that works in steps is a generator, which yields None after each step and returns its
 result. NumPy, the codecs and the checksums release the interpreter's lock while they work, so only
 loops over Python objects have to be divided.
 """
@@ -26,7 +26,7 @@ TURN_SECONDS = 0.0001  # a thread works for at least this time before other thre
 
 
 def run(steps: Steps[T]) -> T:
-    """Take all steps; after each `TURN_SECONDS`, let other threads run."""
+    """Run all steps of some work; let other threads run after each `TURN_SECONDS`."""
     began = time.perf_counter()
     while True:
         try:

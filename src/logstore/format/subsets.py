@@ -59,7 +59,7 @@ def group_of(
     *,
     checks_headers: bool = True,
 ) -> Steps[Group]:
-    """Decode batches of one layout as far as compaction needs; each batch must have a record.
+    """Decode what compaction needs of batches of one layout; each batch must have a record.
 
     Args:
         run: the position of each batch in `data`, and its header.

@@ -62,7 +62,7 @@ def totals(facts: Row) -> Row:
 
 
 def line_of(row: Row) -> str:
-    """Format the text after a progress bar."""
+    """Format the text that follows the progress bar of a move."""
     return (
         f"{size_text(row['bytes_done'])} of {size_text(row['bytes_total'])}  "
         f"{rate_text(row['bytes_per_second'])}  ETA {seconds_text(row['eta_seconds'])}  "

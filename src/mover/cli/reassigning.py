@@ -57,10 +57,10 @@ def reassign(
     Only entries with this store's broker id count. The log dir "any" asks for no move. If a
     partition does not exist yet, the store notes the log dir in which to create the partition.
 
-    Before --execute moves anything, it prints the present log dirs in the same JSON. Execute that
-    JSON to go back. The exit code of --verify is 1 while a replica has not arrived or is not
-    created. --verify leaves every throttle unchanged. --cancel cancels the running moves and
-    withdraws the notes about new partitions.
+    Before --execute moves anything, it prints the present log dirs in the same JSON. To move the
+    replicas back, execute that JSON. The exit code of --verify is 1 while a replica has not arrived
+    or is not created. --verify leaves every throttle unchanged. --cancel cancels the running moves
+    and withdraws the notes about new partitions.
 
     \b
     Examples:

@@ -1,9 +1,9 @@
 """Bring a copy up to date: remove copies of old segments, copy new bytes, seal finished copies.
 
-One pass takes the log's list of segments at one moment, without a lock. Later changes of the log
-are found by the next pass, or by `is_caught_up` under the lock. After a truncation, a repair or a
-compaction of a segment, the list has a new object for the segment. A segment that retention
-removed is no longer in the list.
+Each pass reads the log's list of segments once, at its beginning and without a lock. Later changes
+of the log are found by the next pass, or by `is_caught_up` under the lock. After a truncation, a
+repair or a compaction of a segment, the list has a new object for the segment. A segment that
+retention removed is no longer in the list.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ def _copy_once(log: Log, target: Target, ends: Ends, is_throttled: bool) -> int:
             continue
         source = _open(log, segment, ends)
         copy = target.copy_of(segment, source.fd)
-        # This size counts the bytes published so far. Only the active segment still grows.
+        # `size_bytes` counts the bytes that the log has published so far. Only the active segment
+        # still grows.
         end = segment.size_bytes
         missing += end - copy.position
         copy.copy_to(end, source.fd, ends, is_throttled=is_throttled)

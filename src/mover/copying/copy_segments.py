@@ -1,11 +1,11 @@
 """Let the kernel copy one segment's batches to a file of the target, and check each batch.
 
 The bytes have the same positions in both files. As soon as a chunk is copied, it is read back from
-the page cache and walked batch by batch. The walk also makes the indexes. If `verify` is off and
-the batches are large, the walk reads only the batches' headers. After the walk the kernel is asked
-to write the chunk to the disk. From time to time, a thread makes the copied bytes durable while the
-copying continues, so that the sync at the end is short. Nothing in this module holds a lock of the
-log.
+the page cache and walked batch by batch. The walk from batch to batch also makes the indexes. If
+`verify` is off and the batches are large, the walk reads only the batches' headers. After the walk
+the kernel is asked to write the chunk to the disk. From time to time, a thread makes the copied
+bytes durable while the copying continues, so that the sync at the end is short. Nothing in this
+module holds a lock of the log.
 
 Invariant: `scan.good_end <= position`. The bytes before `good_end` were checked.
 """
@@ -222,10 +222,10 @@ class SegmentCopy:
     def follow(self, source: Segment, source_fd: int, ends: Ends) -> None:
         """Take another segment as the source: keep the bytes that agree, and cut off the rest.
 
-        This is done for a resumed copy, and for a copy whose source was truncated, repaired or
-        compacted. Only the bytes decide what is kept. If an earlier run left the copy, the
-        comparison reads the copy from the disk, not from the page cache: perhaps a sync of the
-        copy failed, and nothing recorded the failure.
+        A copy follows another segment if the copy is resumed, or if its source was truncated,
+        repaired or compacted. What is kept depends only on a comparison of the bytes. If an earlier
+        run left the copy, the comparison reads the copy from the disk, not from the page cache,
+        because a sync of the copy may have failed without a record of the failure.
         """
         was_left, self.source = self.source is None, source
         try:

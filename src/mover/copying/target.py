@@ -92,8 +92,8 @@ class Target:
         """Remove copies of this replica that earlier moves could not remove from the disk."""
         ours = os.path.basename(self.path)
         beginning, end = ours.split(self.move_id)
-        # Compare the names first. With thousands of replicas, a disk call for each name would take
-        # too long.
+        # Compare the names of the directories first. With thousands of replicas, a disk call for
+        # each name would take too long.
         for name in files.names(self.log_dir.path):
             if name.startswith(beginning) and name.endswith(end) and name != ours:
                 path = os.path.join(self.log_dir.path, name)
@@ -101,7 +101,7 @@ class Target:
                     bulk.remove_tree(path)
 
     def _is_of_this_topic(self, path: str) -> bool:
-        """Report whether a copy is of this replica; read its metadata if its name was cut."""
+        """Report whether a copy is of this replica; if its name is shortened, read its metadata."""
         if len(os.path.basename(path)) < NAME_BYTES_MAX:
             return True
         try:
@@ -218,7 +218,7 @@ class Target:
             raise self.log_dir.failed(error, self.path) from error
 
     def _remove_snapshot(self) -> None:
-        """Remove the snapshot durably before the copy is cut: its offset may be after the cut."""
+        """Remove the snapshot durably before the copy is cut: the cut may be before its offset."""
         if self.snapshot_offset is None:
             return
         try:
@@ -291,6 +291,6 @@ def bytes_standing(log_dir: LogDir, key: TopicPartition, move_id: str) -> int:
     """Count the bytes of a copy that an earlier run left; return 0 if a disk call fails."""
     try:
         listing = list_partition(os.path.join(log_dir.path, move_dir_name(*key, move_id)))
-    except OSError:  # no copy exists yet, or the move meets this error again and handles it
+    except OSError:  # no copy exists yet, or the move later handles the same error
         return 0
     return sum(row.log_bytes for row in listing.segments)

@@ -2,9 +2,9 @@
 
 The input and the output are plain numbers. A log dir's *share* is its part of all bytes, in
 proportion to its capacity. A log dir's *band* is its share plus or minus the tolerance. Some log
-dirs are not allowed to give or to receive replicas. If the plan would need such a log dir to give
-or receive, that log dir keeps its replicas, and the other log dirs share the rest. Log dirs on one
-disk count as equally large.
+dirs are not allowed to give or to receive replicas. If a log dir would have to give or receive
+replicas, but is not allowed to, it keeps its replicas, and the other log dirs share the rest. Log
+dirs on one disk count as equally large.
 
 A greedy choice comes first: it moves one replica at a time, to close the widest gap. If there are
 at most `EXACT_REPLICAS_MAX` replicas, a search for a cheaper answer follows. The search ends when
@@ -28,7 +28,7 @@ class DirFacts(NamedTuple):
     usable_bytes: int  # free bytes of the disk, minus the bytes that must stay free
     may_give: bool = True
     may_receive: bool = True
-    is_leaving: bool = False  # whether all replicas are to be moved away
+    is_leaving: bool = False  # whether all replicas of the log dir must move away
     why_not: str = ""  # the reason why the log dir is not allowed to give or receive
 
 
@@ -132,7 +132,7 @@ class _Table:
         self.cost = 0
 
     def place(self, number: int, target: str) -> None:
-        """Assign a replica to a log dir, instead of its present log dir."""
+        """Assign a replica to the log dir `target`, and update the sizes and the cost."""
         replica = self.replicas[number]
         before = self.assignment.get(number, replica.log_dir)
         self.sizes[before] -= replica.size_bytes
@@ -296,7 +296,7 @@ class _Search:
         self._open_bytes += size
 
     def _is_hopeless(self) -> bool:
-        """Report whether to stop, because no deeper assignment meets all bands at a lower cost."""
+        """Report whether no assignment in this branch can meet all bands at a lower cost."""
         must_go = 0.0
         for path, band in self._table.wanted.items():
             size, may_go = self._table.sizes[path], self._open[path]

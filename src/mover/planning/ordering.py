@@ -55,7 +55,7 @@ def _by_greed(
 
 
 def _by_search(transfers: Sequence[Transfer], usable_bytes: dict[str, int]) -> list[int]:
-    """Search for the longest order; try each set of transfers only once."""
+    """Search for the order in which most transfers fit; try each set of transfers only once."""
     best: list[int] = []
     seen: set[frozenset[int]] = set()
     waiting: list[tuple[list[int], dict[str, int]]] = [([], dict(usable_bytes))]

@@ -1,7 +1,7 @@
 """Plan moves: which replicas go where, and in what order, to bring every log dir near its share.
 
-`plan_moves` reads the sizes from a store. `plan_of` takes plain numbers. A `MovePlan` can be
-inspected, written as JSON, read back and executed. Making a plan moves nothing.
+`plan_moves` reads the sizes from a store. `plan_of` gets the sizes as plain numbers. A `MovePlan`
+can be inspected, written as JSON, read back and executed. Making a plan moves nothing.
 """
 
 from __future__ import annotations
@@ -99,9 +99,9 @@ def plan_moves(
         ValueError: the tolerance is below 0, or a path is not a log dir of the store.
     """
     if isinstance(tolerance, bool) or not isinstance(tolerance, Real):
-        raise wrong("tolerance", "a number, a part of the share", tolerance)
+        raise wrong("tolerance", "a number: a fraction of the share", tolerance)
     if not 0 <= tolerance < inf:
-        raise ValueError(f"tolerance must be a part of the share, 0 or more, not {tolerance!r}")
+        raise ValueError(f"tolerance must be a fraction of the share, 0 or more, not {tolerance!r}")
     instance(store, LogStore, "store")
     leaving = {
         _own_path(store, path_of(path, "evacuate")) for path in many(evacuate, "evacuate", "paths")
@@ -185,7 +185,7 @@ def plan_of(
     tolerance: float = TOLERANCE,
     broker_id: int = 0,
 ) -> MovePlan:
-    """Plan from plain numbers; see `plan_moves`."""
+    """Plan moves as `plan_moves` does, but from plain numbers instead of a store."""
     replicas = sorted(replicas)
     wanted = choose(dirs, replicas, tolerance)
     numbers = sorted(wanted)

@@ -115,7 +115,7 @@ class _Entry:
         return cells
 
     def read(self, broker_id: int) -> PlannedMove | SkippedMove:
-        """Return the move that this entry asks of a broker, or the reason for no move."""
+        """Return the move that this entry requests from a broker, or why it requests no move."""
         if broker_id not in self.replicas:
             reason = f"broker {broker_id} is not among its replicas {self.replicas}"
             return SkippedMove("", reason, self.topic, self.partition)

@@ -5,21 +5,22 @@ There is no separate probe of the disk, because a probe would wait for the write
 itself. So a probe would slow the move down even on an idle disk.
 
 Before a move copies, and briefly every `LEARN_EVERY_TICKS` during the copying, the rate drops to
-`RATE_MIN`. In that time the pilot learns two baselines: the p99 of writes and the p99 of syncs.
-After that, each tick counts the slow calls. A call is slow if it takes longer than `factor` times
-the sum of its learned p99 and `APPEND_SECONDS`. Some slow calls are allowed: the same part of all
-calls as on the idle disk, plus `SLOW_PART`. The slow calls above that part add up to the excess,
-which never falls below 0. When the excess reaches `EXCESS_MAX`, the rate falls. If many calls are
-slow, the excess reaches this limit in one tick. If only slightly too many calls are slow, the
-excess needs several ticks to reach the limit. If one or two calls are slow by chance, later ticks
-soon reduce the excess again.
+`RATE_MIN`. While the rate is `RATE_MIN`, the pilot learns two baselines: the p99 of writes and the
+p99 of syncs. After the learning, each tick counts the slow calls. A call is slow if it takes longer
+than `factor` times the sum of its learned p99 and `APPEND_SECONDS`. Some slow calls are allowed:
+the same part of all calls as on the idle disk, plus `SLOW_PART`. The number of slow calls above the
+allowed number is summed over the ticks. This sum is the *excess*, which never falls below 0. When
+the excess reaches `EXCESS_MAX`, the rate falls. If many calls are slow, the excess reaches
+`EXCESS_MAX` in one tick. If only slightly too many calls are slow, the excess needs several ticks
+to reach `EXCESS_MAX`. If one or two calls are slow by chance, later ticks soon reduce the excess
+again.
 
 While the excess is below the limit, the rate rises, but only if the copy uses the present rate. For
 example, a copy that waited for a sync needs no higher rate. The rate rises by half in each tick
-until it is close to the last rate that was too high. Then the rate stays there, and a slightly
-higher rate is tried now and then. After each failed try, the next try comes later. If a higher rate
-does no harm, the old limit is forgotten. If there are no foreground calls, nothing has to be
-protected, so there is no ceiling.
+until it is close to the last rate that was too high. Near that rate, the rate stays the same, and a
+slightly higher rate is tried now and then. After each failed try, the pilot waits longer before the
+next try. If a higher rate does no harm, the old limit is forgotten. If there are no foreground
+calls, nothing has to be protected, so there is no ceiling.
 """
 
 from __future__ import annotations
@@ -40,10 +41,11 @@ if TYPE_CHECKING:
     from logstore import LogStore
     from mover.rates.throttle import Throttle
 
-FACTOR = 1.7  # the aim is at most twice the p99, so a call close to twice the p99 counts as slow
+FACTOR = 1.7  # below 2: a move should raise the p99 to at most twice its baseline
 QUANTILE = 0.99
-# These are fractions of all calls. A p99 allows one slow call in a hundred. The fractions are
-# smaller than a hundredth, because some calls are slow before the rate falls.
+# Fractions of all calls that are allowed to be slow: the addition to the idle disk's fraction, and
+# the largest sum. A p99 allows one slow call in a hundred. Both fractions are smaller than a
+# hundredth, because some calls are slow before the rate falls.
 SLOW_PART, SLOW_PART_MAX = 0.003, 0.006
 EXCESS_MAX = 4.0
 APPEND_SECONDS = 25e-6  # an append takes at least this time in addition to its timed write
@@ -68,7 +70,7 @@ CLOSE = 0.9
 TRY = 1.1
 TRY_TICKS, TRY_TICKS_MAX = 2, 64  # ticks between two tries of a higher rate
 CALM_TICKS = 10  # after this many ticks without a fall, the next fall counts as chance
-FALLS_MAX = 6  # after more falls than this, the copy is not the cause: learn again
+FALLS_MAX = 6  # after more falls of the rate, the copy is not the cause: learn again
 
 
 class _Kind:
@@ -76,8 +78,8 @@ class _Kind:
 
     def __init__(self, factor: float) -> None:
         self._factor = factor
-        # Latencies from the last times in which nothing was copied. The p99 is computed from all
-        # these times together, because a single time may have been calm by chance.
+        # Latencies from the last periods in which nothing was copied. The p99 is computed from all
+        # these periods together, because a single period may have been calm by chance.
         self._quiet: deque[list[int]] = deque(maxlen=BASELINES)
         self._slow_seconds: float | None = None
         self._slow_part = SLOW_PART
@@ -117,7 +119,7 @@ class _Kind:
         return slow > 0 and self._excess >= EXCESS_MAX
 
     def forget(self, *, is_all: bool) -> None:
-        """Reset the excess after the rate fell; if `is_all` is True, also drop the baselines."""
+        """Reset the excess after the rate fell; if `is_all` is True, also drop both baselines."""
         self._excess = 0.0
         if is_all:
             self._quiet.clear()
@@ -125,7 +127,7 @@ class _Kind:
 
 
 class AutoRate:
-    """Compute the rate, tick by tick, without access to stores, threads or clocks.
+    """Compute the rate for each tick, without access to stores, threads or clocks.
 
     Attributes:
         rate: bytes per second; None for no ceiling.
@@ -199,9 +201,9 @@ class AutoRate:
             self._climb()
 
     def _fall(self) -> None:
-        # The new rate is a part of the rate that the copy reached, not of the ceiling. The ceiling
-        # may be higher. The reached rate cannot be measured in one tick: a copy that pauses for a
-        # sync copies more in the next tick.
+        # The new rate is a part of the rate that the copy reached, not of the ceiling, because the
+        # ceiling may be higher than the reached rate. The reached rate cannot be measured in one
+        # tick: a copy that pauses for a sync copies more in the next tick.
         reached = sorted(self._copied)[-2:][0]
         rate = max(reached, self._copied[-1])
         rate = rate if self.rate is None else min(self.rate, rate)

@@ -1,14 +1,15 @@
 """Limit the rate of moves: one ceiling for the store, one for each log dir, one for each move.
 
 Before a move copies a chunk, it asks every ceiling that applies to the move. Each ceiling gives the
-chunk a ticket: the sum of the bytes of all chunks that asked before. A ceiling *serves* `rate`
-bytes per second. The chunk can be copied when every ceiling has served as many bytes as its ticket
-says. So chunks are copied in the order in which they asked, for any number of threads. If the rate
-changes, the waits of all moves change, too. If something else delays a move, later moves do not
-wait for that move.
+chunk a ticket: the sum of the bytes of all chunks that asked before. A ceiling allows (*serves*)
+`rate` bytes per second. The chunk can be copied when every ceiling has served as many bytes as its
+ticket says. So chunks are copied in the order in which they asked, for any number of threads. If
+the rate changes, the waits of all moves change, too. If a move is slow for another reason than a
+ceiling, later moves do not wait for that move.
 
-In any span of time, at most `rate` x span bytes are copied, plus one chunk, plus the bytes that
-were saved up in `BURST_SECONDS` of idling. The saved-up bytes make up for late wake-ups of threads.
+While nothing is copied, a ceiling saves up the bytes of at most `BURST_SECONDS`. In any span of
+time, at most `rate` x span bytes are copied, plus one chunk, plus the saved bytes. The saved bytes
+compensate for threads that wake up late.
 
 Threads: the lock of the store's `Throttle` guards all state of this module. A thread that holds
 this lock waits only on the lock's own condition, and that wait releases the lock.
@@ -34,7 +35,7 @@ CHUNK_BYTES_MAX = 4 << 20
 HOLD_RATE = 1
 # The system limits one wait, so a longer wait is divided into several waits.
 WAIT_SECONDS_MAX = 3600.0
-# A shorter wait counts as no wait, because sums of floats are not more exact than this.
+# A wait shorter than this counts as no wait, because sums of floats are not exact enough for it.
 SECONDS_MIN = 1e-6
 
 Clock = Callable[[], float]
@@ -86,8 +87,9 @@ class _Ceiling:
     def __init__(self, rate: Rate, now: float) -> None:
         self.is_automatic = isinstance(rate, str) and rate == AUTOMATIC
         self.rate = RATE_BEFORE_PILOT if self.is_automatic else check_rate(rate)
-        self._served = 0.0  # bytes that the rate has allowed up to `_at`
-        # Bytes of all tickets, but never less than `_served` minus the bytes of BURST_SECONDS.
+        self._served = 0.0  # how many bytes the rate has allowed up to the time `_at`
+        # Bytes of all chunks that asked, but at least `_served` minus the bytes that the rate
+        # allows in BURST_SECONDS.
         self._asked = 0.0
         self._at = now
 
@@ -108,8 +110,8 @@ class _Ceiling:
         """Change the rate; if it becomes None, all waiting moves can copy their chunks."""
         self._advance(now)
         self.rate = rate
-        # Bytes that were saved up at the old rate do not count at the new rate. If there is no new
-        # rate, no chunk waits any more.
+        # Bytes that were saved up at the old rate do not count at the new rate. If the new rate is
+        # None, no chunk waits any more.
         self._served = self._asked if rate is None else min(self._served, self._asked)
 
     def ask(self, size_bytes: int, now: float) -> float:
@@ -288,8 +290,8 @@ class MoveThrottle:
         """Wait until a chunk can be copied; return False if `is_stopped` returns True before that.
 
         `is_stopped` is called before the wait, and again whenever the wait is woken, for example by
-        `Throttle.wake`. These calls hold the throttle's lock, so `is_stopped` must not wait. If the
-        result is False, no bytes are counted.
+        `Throttle.wake`. The throttle's lock is held while `is_stopped` runs, so `is_stopped` must
+        not wait. If this method returns False, no bytes are counted.
         """
         throttle = self._throttle
         if throttle._automatic and throttle._pilot is not None:

@@ -49,9 +49,10 @@ def bench(
 ) -> None:  # fmt: skip
     """Measure appends, reads, recovery and moves on directories, one per disk.
 
-    In each directory, the command makes a new directory `logstore-bench-PID`. It removes the new
-    directory at the end, even after an error or Ctrl-C, and changes nothing else. The command does
-    not need root. It writes more on faster disks, but at most 1.25 GiB at a time in each directory.
+    In each directory, the command makes a new directory `logstore-bench-PID`. At the end, the
+    command removes the new directory, even after an error or Ctrl-C, and changes nothing else. The
+    command does not need root. The command writes more bytes on faster disks, but at most 1.25 GiB
+    at a time in each directory.
 
     \b
     append      appends until all records are on the disks, by flush policy

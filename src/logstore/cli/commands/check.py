@@ -112,7 +112,7 @@ class Total:
     """Add up the steps of some work, because a progress bar needs their sum."""
 
     def __init__(self, show: Callable[[int], None]) -> None:
-        """Store the function to which each sum is passed."""
+        """Store the function that is called with each new sum."""
         self.show = show
         self.done = 0
 

@@ -64,8 +64,8 @@ def unless_it_loses(path: str, yes: bool, run: Callable[[bool, bool], Outcome]) 
     Args:
         path: the log dir that is given up, as the user named it.
         yes: whether to run the command without asking.
-        run: runs the command. Its two arguments say whether the command may lose replicas, and
-            whether this is the first run.
+        run: a function that runs the command. The first argument says whether the command may lose
+            replicas, the second argument says whether this run is the first.
 
     Raises:
         LogDirError: there is no terminal at which to ask; nothing was changed.
@@ -278,8 +278,8 @@ def metrics(log_dirs: tuple[str, ...], output_format: str) -> None:
 
     For each log dir, the command shows its state and bytes, the age of the oldest call that still
     runs on its disk, its flushes and their seconds, the scrubbed bytes, and the corrupt batches
-    that the scrubber found. Only the owner of the store has all of these figures. If the store has
-    no owner, only states and bytes are shown.
+    that the scrubber found. Only the process that owns the store has all of the figures. If the
+    store has no owner, only states and bytes are shown.
 
     \b
     Example:

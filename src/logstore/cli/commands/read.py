@@ -67,7 +67,7 @@ class OffsetText(OffsetType):
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> int | str:
-        """Convert the text to a number, or to one of the two words."""
+        """Convert the text of an offset to a number, or to `start` or `end`."""
         text = str(value).strip().lower()
         if text in ("start", "end"):
             return text
@@ -252,9 +252,9 @@ def cat(
 ) -> None:
     """Print the records of a partition.
 
-    The format `text` prints offset, time, key, value and headers, separated by tabs. It prints no
-    terminal control characters. `raw` prints the values unchanged. `append --input jsonl` can read
-    what `jsonl` prints.
+    The format `text` prints offset, time, key, value and headers, separated by tabs. The format
+    `text` prints no characters that control the terminal. `raw` prints the values unchanged.
+    `append --input jsonl` can read what `jsonl` prints.
 
     \b
     Examples:

@@ -132,10 +132,10 @@ def topics(
 ) -> None:
     """List the topics, or the partitions of one TOPIC.
 
-    OFFSETS is the number of offsets between the start and the end of each log. It equals the number
-    of records, unless a repair or a compaction left offsets without a record. The exit code is 1 if
-    a log dir is offline, or if a partition is offline or incomplete. Such partitions are named on
-    stderr.
+    OFFSETS is the number of offsets between the start and the end of each log. OFFSETS equals the
+    number of records, unless a repair or a compaction left offsets without a record. The exit code
+    is 1 if a log dir is offline, or if a partition is offline or incomplete. Offline and incomplete
+    partitions are named on stderr.
 
     \b
     Examples:
@@ -281,7 +281,7 @@ def check_input(
         if not isinstance(partitions, range) and len(set(partitions)) < len(partitions):
             raise ValueError(f"a partition is named twice: {', '.join(map(str, partitions))}")
     named = named_log_dirs(log_dirs)
-    # An owner may have more log dirs than are named here.
+    # The owner of the store may have more log dirs than the user named.
     if log_dir is None or find_owner(named) is not None:
         return
     if real_path(log_dir) not in map(real_path, named):
@@ -303,8 +303,8 @@ def confirmed(question: str) -> bool:
 def check_exists(view: LogStore, name: TopicPartition) -> None:
     """Check that a partition exists, so that no question is asked about a missing partition.
 
-    A partition also exists if it is only in the catalog. For example, it was created after the old
-    copy of its log dir was made.
+    A partition also exists if only the catalog lists it. For example, its log dir is an old copy,
+    which was made before the partition was created.
 
     Raises:
         UnknownPartitionError: the partition does not exist.

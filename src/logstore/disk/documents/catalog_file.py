@@ -39,9 +39,9 @@ class CatalogFile(NamedTuple):
     """The contents of a catalog.
 
     Attributes:
-        is_whole: every line has a correct checksum. If not, the file must be rewritten.
-        is_torn: only the end of the file is incomplete. This is not damage: a crash during an
-            append leaves such an end.
+        is_whole: every line has a correct checksum. A file that is not whole must be rewritten.
+        is_torn: only the end of the file is incomplete. An incomplete end does not count as damage,
+            because a crash during an append can cause it.
     """
 
     places: dict[TopicPartition, Place]

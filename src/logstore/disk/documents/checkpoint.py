@@ -4,9 +4,10 @@
     xxh3-64 0123456789abcdef
 
 If the checksum of a document is wrong, its content is *unknown*, never zero and never empty. The
-reader raises `CorruptCheckpointError`, and the caller uses the log itself. An offsets checkpoint
-also contains its kind and the id of its log dir. So a valid file in the wrong place is detected
-too: for example, a file that was copied from another log dir, or over a file of another kind.
+function that reads the document raises `CorruptCheckpointError`, and its caller relies on the log
+itself instead of the document. An offsets checkpoint also contains its kind and the id of its log
+dir. So a valid file in the wrong place is detected too: for example, a file that was copied from
+another log dir, or over a file of another kind.
 """
 
 from __future__ import annotations

@@ -227,7 +227,7 @@ class DirFacts:
         home.check()  # the file may be missing because the disk is not mounted
         if is_quiet and not home.read_only:
             with self._keeping:
-                if begun == self._begun:  # otherwise, this may be what was there before a change
+                if begun == self._begun:  # else a change began, and `noted` may be old
                     self._noted = noted
         return noted
 

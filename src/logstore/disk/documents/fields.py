@@ -74,8 +74,8 @@ def partition_key(topic: object, partition: object) -> TopicPartition:
 def check_kind(document: Mapping[str, Any], kind: str, directory_id: str | None = None) -> None:
     """Raise ValueError if a document has another kind or another log dir than expected.
 
-    Older versions of this library wrote no kind into some files. A file without a kind is used if
-    its fields are right.
+    Older versions of this library wrote no kind into some files. If a file has no kind, but the
+    right fields, the file is used.
     """
     found = document.get("kind", kind)
     whose = document.get("directory_id") if directory_id is not None else None

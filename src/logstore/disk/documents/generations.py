@@ -10,10 +10,10 @@
 
 A log dir's *generation* has three parts: the number of the start that owns the dir, the random id
 of that start, and a step. The step grows with each checkpoint that changes something, and with an
-orderly close. A log dir first writes its own generation, durably. Only then do the other log dirs
-record that generation. So after a crash at any moment, the other log dirs have not recorded a later
-generation than the log dir itself has. If another log dir has recorded a later generation, the log
-dir is an old copy.
+orderly close. A log dir first writes its own generation, durably. The other log dirs record the
+generation only after this write. So after a crash at any moment, the other log dirs have not
+recorded a later generation than the log dir itself has. If another log dir has recorded a later
+generation, the log dir is an old copy.
 
 `paths` has the last path of each other log dir, so that a user can give a missing log dir by its
 path. Nothing else depends on `paths`, and a file without `paths` can be read. `unsure` has the ids
@@ -44,15 +44,15 @@ from logstore.names import TopicPartition
 GENERATION_NAME = "log-dir-generation"
 WITNESS_NAME = "log-dir-witness"
 
-# How many of its own starts a log dir remembers. The starts show whether the log dir's history
-# forked. Each start takes about 45 bytes of the file.
+# How many of its own starts a log dir remembers. The remembered starts show whether the log dir's
+# history forked. Each start takes about 45 bytes of the file.
 STARTS_KEPT = 200
 NUMBER_MAX = fields.NUMBER_MAX
 NOTHING: Mapping[TopicPartition, int] = {}
 
 
 class Generation(NamedTuple):
-    """One moment in the life of a log dir."""
+    """Identify one state of a log dir: the number and the id of a start, and a step."""
 
     number: int
     start_id: str
@@ -138,7 +138,7 @@ class DirGeneration:
         return bool(self.old or self.doubts) and not self.is_accepted
 
     def is_behind(self, seen: Generation) -> bool:
-        """Check whether a recorded generation is later than this dir's, or not in its history."""
+        """Check whether `seen` is later than this dir's generation, or is not in its history."""
         if not self.starts:
             return False
         if seen.number > self.starts[-1].number:
@@ -200,7 +200,7 @@ class DirGeneration:
         if document is None:
             return None
         if "kind" not in document:
-            raise ValueError("it does not name its kind")
+            raise ValueError("the field 'kind' is missing")
         fields.check_kind(document, kind, self.directory_id)
         return document
 
@@ -262,9 +262,10 @@ class DirGeneration:
             doubts = {**self.found, **self.doubts}
             doubts.pop(key, None)
             # The user accepts this copy as the log dir: earlier generations do not count any more.
-            # The new generation has the next number, not a higher one. If this process is killed
-            # before other log dirs record this generation, the disk with the later state takes the
-            # same number with another id. So this copy is still recognised as an old copy.
+            # The new generation has the next number; no number is skipped. If this process is
+            # killed before other log dirs record this generation, the disk with the later state
+            # takes the same number with another id. So this copy is still recognised as an old
+            # copy.
             starts = self.starts if self.is_accepted else self._with_next(above)[-1:]
             was_accepted, self.is_accepted = self.is_accepted, True
             try:

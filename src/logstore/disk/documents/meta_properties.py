@@ -105,7 +105,7 @@ def decode_meta(data: bytes, path: str) -> MetaProperties:
         return _checked(pairs)
     except (KeyError, ValueError):
         raise CorruptCheckpointError(
-            path=path, position=0, reason="one of its lines is missing or wrong"
+            path=path, position=0, reason="a line of the file is missing or wrong"
         ) from None
 
 
@@ -120,7 +120,7 @@ def _checked(pairs: dict[str, str]) -> MetaProperties:
         {"true": True, "false": False}[pairs["roster.forming"]],
     )
     if not all(map(is_id, (meta.cluster_id, meta.directory_id, *meta.roster))):
-        raise ValueError("one of its ids is malformed")
+        raise ValueError("an id in the file is malformed")
     return meta
 
 

@@ -2,8 +2,8 @@
 
 A recovery point in a checkpoint means that all records below it are durable. So a recovery point is
 written only after the flush. If a log is deleted, its recovery point is removed from the disk
-*before* another log takes the same name. If the disk is too full to rewrite the checkpoint without
-that recovery point, the whole file is removed: an unknown recovery point is always safe.
+*before* another log takes the same name. If the disk is too full to rewrite the checkpoint, the
+whole file is removed, because an unknown recovery point is always safe.
 
 A high watermark in its checkpoint means that all in-sync replicas have the records below it. So if
 a log loses records, its high watermark is lowered on the disk before other records get the same
@@ -52,7 +52,7 @@ class OffsetCheckpoints:
         # rewritten. This dict is changed under the lock.
         self._on_disk: dict[str, Offsets | None] = dict.fromkeys(KINDS)
         self._on_disk[HIGH_WATERMARKS] = NOTHING
-        self._seen: tuple[int, ...] = ()  # which file of high watermarks a view has read
+        self._seen: tuple[int, ...] = ()  # the file of high watermarks that was read last
         # The high watermarks that must be lowered, gathered while a start opens many logs. If this
         # field is None, a lowered high watermark is written at once.
         self._to_lower: dict[TopicPartition, int] | None = None
@@ -93,9 +93,10 @@ class OffsetCheckpoints:
         return found.offsets.get(topic_partition)
 
     def high_watermark_now(self, topic_partition: TopicPartition, topic_id: bytes) -> int | None:
-        """Give a replica's high watermark like `high_watermark`, after a look at the disk.
+        """Give a replica's high watermark; if the file on the disk was replaced, read it first.
 
-        A view calls this, because the owner of the log dir replaces the file. Raises OSError.
+        A read-only view calls this method, because the owner of the log dir replaces the file.
+        Raises OSError.
         """
         seen: tuple[int, ...] = ()
         with suppress(FileNotFoundError):
@@ -126,8 +127,8 @@ class OffsetCheckpoints:
         """Replace one checkpoint durably, if it changed; return whether the file was written.
 
         Args:
-            collect: a function that gives the offsets. It is called under the lock, so an offset
-                that was just forgotten is not written again.
+            collect: a function that gives the offsets. `collect` is called under the lock, so an
+                offset that `forget` has just removed is not written again.
             topic_ids: a function that gives the topic ids of the replicas.
         """
         with self._lock:
@@ -162,8 +163,8 @@ class OffsetCheckpoints:
     def lower_high_watermark(self, topic_partition: TopicPartition, offset: int) -> None:
         """Durably lower a replica's high watermark: now, or in `lower_gathered`. Raises OSError.
 
-        If the disk is full, the file with all high watermarks is removed. After that, no record is
-        known to be replicated.
+        If the disk is full, the file with all high watermarks is removed. Without the file, no
+        record is known to be replicated.
         """
         self._wait_for_writer()
         with self._lock:

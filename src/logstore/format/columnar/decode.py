@@ -1,7 +1,7 @@
 """View a columnar batch as columns, and check everything on which readers rely.
 
 All code that decodes a columnar batch uses this module: appends of encoded batches, reads, Arrow,
-`verify` and `repair`. So the same batches are accepted everywhere.
+`verify` and `repair`. So each of these users accepts the same batches.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def _check_numbers(header: BatchHeader, columns: Columns) -> None:
     if deltas is not None and (
         int(deltas[-1]) > last_delta or bool((deltas[1:] <= deltas[:-1]).any())
     ):
-        raise ValueError("offset deltas do not increase up to the last one")
+        raise ValueError("the offset deltas do not increase, or exceed the last offset delta")
     if times is None:
         is_true = header.max_timestamp == header.base_timestamp
     else:

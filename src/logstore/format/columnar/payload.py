@@ -32,7 +32,7 @@ NO_TIMESTAMP = -1
 
 
 class Payload(NamedTuple):
-    """Hold the part of a batch that does not depend on its offset in the log."""
+    """Hold the part of a batch that is the same at any offset of the log."""
 
     parts: list[Buffer]
     record_count: int

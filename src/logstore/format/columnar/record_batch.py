@@ -309,13 +309,13 @@ def check_claims(header: BatchHeader) -> None:
     """Refuse a peer's batch whose header would do harm, although readers accept the header.
 
     Raises:
-        ValueError: the header is refused. The batch could keep retention from ever dropping its
-            segment, or it would use up too many offsets.
+        ValueError: the header is refused. With such a batch, retention might never drop the
+            segment, or too many offsets would be used up.
     """
     if not header.record_count and header.max_timestamp != NO_TIMESTAMP:
         raise ValueError("a batch without records has a timestamp")
     if header.last_offset - header.base_offset > LAST_DELTA_MAX:
-        raise ValueError("the batch spans more offsets than a batch may")
+        raise ValueError("the batch spans more offsets than one batch is allowed to span")
 
 
 def reframe(data: Buffer, base_offset: int, leader_epoch: int) -> bytes:

@@ -1,9 +1,9 @@
 """Copy a columnar batch with only some of its records, as compaction does.
 
-The copy spans the same offsets, and has the same epoch and producer. So it can replace the
-original. The cells of a column are copied together, never one by one. A batch with tombstones has a
-delete horizon: the time from which compaction is allowed to remove the tombstones (docs/FORMAT.md,
-section 4).
+The copy spans the same offsets, and has the same epoch and producer. So the copy can replace the
+original batch. The cells of a column are copied together, never one by one. A batch with tombstones
+has a delete horizon: the time from which compaction is allowed to remove the tombstones
+(docs/FORMAT.md, section 4).
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def group_of(
         checks_headers: has no effect in this layout, because record headers are always checked.
 
     Raises:
-        The errors of `decode_columns`.
+        The errors that `decode_columns` raises.
     """
     group = Group(data, run)
     for place in run:

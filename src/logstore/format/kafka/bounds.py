@@ -55,8 +55,9 @@ class Batches(NamedTuple):
 def record_bounds(batches: Batches) -> tuple[Numbers, Numbers]:
     """Find the start (the position of the length) and the end of each record.
 
-    A returned record may have a length that is negative or too small. The caller must check this,
-    because the caller reads all lengths at once, which is faster than a check here.
+    A returned record may have a length that is negative or too small. The caller must check the
+    lengths, because the caller reads all lengths at once, which is faster than a check in this
+    function.
 
     Raises:
         ValueError: the records of a batch do not end where the batch ends.
@@ -143,7 +144,7 @@ def _read_long(data: bytes, position: Numbers, stride: Numbers) -> None:
 
 
 def _one_by_one(batches: Batches, position: int, total: int, count: int) -> tuple[Numbers, Numbers]:
-    """Step through one batch's records, but find each run of records of the same size at once."""
+    """Find one batch's records one after another, but a run of records of one size in one step."""
     data, octets = batches.data, batches.octets
     edges = array("q", [position])
     fruitless = 0
@@ -181,7 +182,7 @@ def _walk(data: bytes, position: int, count: int) -> array[int]:
     """Return the ends of `count` records by stepping over their lengths, in 0.1 us per record.
 
     This function accepts negative and too small lengths of one or two bytes. `read_fields` in
-    `decode` refuses these lengths.
+    `decode` refuses negative and too small lengths.
     """
     ends: list[int] = []
     note = ends.append

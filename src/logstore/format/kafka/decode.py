@@ -116,7 +116,7 @@ def check_many(
         checks_claims: whether to also compare each header's largest timestamp with the records.
 
     Raises:
-        The errors of `decode_many`.
+        The errors that `decode_many` raises.
         WrongMaxTimestampError: the records are valid, but a header's largest timestamp is wrong.
     """
     batches = batches_of(parts, headers, expansion_bytes_max)
@@ -138,7 +138,7 @@ def check_many(
 def headers_max(
     parts: Sequence[Buffer], headers: Sequence[BatchHeader], expansion_bytes_max: int
 ) -> HeadersLeft:
-    """Create the limit that the headers of some batches share: the highest limit of one batch."""
+    """Create one limit for the record headers of all batches: the highest limit of a batch."""
     least = min(
         expansion_bytes(len(part), header.record_count)
         for part, header in zip(parts, headers, strict=True)
@@ -191,7 +191,7 @@ def check_numbers(
     last_deltas = np.array([each.last_offset - each.base_offset for each in headers], np.int64)
     lasts = deltas[firsts[1:] - 1]
     steps = np.diff(deltas)
-    steps[firsts[1:-1] - 1] = 1  # the step from one batch to the next is always accepted
+    steps[firsts[1:-1] - 1] = 1  # ignore the step from one batch to the next
     # The difference of two deltas that are not negative always fits in 64 bits.
     if int(deltas.min()) < 0 or bool((steps < 1).any() or (lasts > last_deltas).any()):
         raise ValueError("offset deltas do not increase up to the last one")

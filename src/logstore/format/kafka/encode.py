@@ -1,8 +1,8 @@
 """Encode records as the rows of a Kafka batch (see `decode` for a record's layout).
 
-The numbers of all records are encoded at once, as one array of bytes. Then these bytes and the
-cells are interleaved. All bytes that do not depend on the batch's place in the log are built before
-the log's lock is taken. These bytes include all bytes that the checksum covers.
+The numbers of all records are encoded at once, as one array of bytes. Then the encoded numbers and
+the cells are interleaved. All bytes that do not depend on the batch's place in the log are built
+before the log's lock is taken. These bytes include all bytes that the checksum covers.
 """
 
 from __future__ import annotations
@@ -93,7 +93,8 @@ def build_payload(
             producer and the attribute bits of that header.
 
     Raises:
-        TypeError: a value or key is neither bytes nor None. Some bytes-like objects are accepted.
+        TypeError: a value or key has a wrong type. Bytes, None and some bytes-like objects are
+            accepted.
     """
     count = len(values)
     attributes = LOG_APPEND_TIME if is_log_append_time else 0
@@ -196,7 +197,7 @@ def encode_alike(values: Sequence[bytes | None], size: int) -> bytes:
     parts[1::2] = values  # type: ignore[assignment]
     rows = b"".join(parts)
     if len(rows) != around_bytes + len(values) * size:
-        raise TypeError("a value is an array of items wider than a byte: give bytes")
+        raise TypeError("a value is an array whose items are wider than one byte: give bytes")
     return rows
 
 
@@ -243,7 +244,7 @@ def encode_rows(
     # The fields of a record in three groups: before its key, before its value, after its value.
     first: list[Varints | Numbers] = [length, one, times, deltas, key_size]
     middle: list[Varints | Numbers] = [value_size]
-    # Without headers, each record ends with a count of 0.
+    # If no record has headers, each record ends with the header count 0.
     last: list[Varints | Numbers] = [] if tails is not None else [one]
     meta, bounds = weave(count, [*first, *middle, *last], [len(first), len(middle), len(last)])
     read = io.BytesIO(meta).read

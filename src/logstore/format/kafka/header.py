@@ -27,7 +27,7 @@ HEADER_BYTES = 61
 assert HEADER.size == HEADER_BYTES
 
 CRC_END = 21
-# The same fields as a NumPy type.
+# The fields of the header as a NumPy type.
 HEADER_FIELDS = np.dtype(
     [
         ("base_offset", ">i8"),

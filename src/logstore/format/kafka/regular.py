@@ -1,4 +1,4 @@
-"""Recognise in a few steps that a batch's records are valid, if they look like most records.
+"""Check in a few steps that a batch's records are valid; recognise only the most common forms.
 
     length | attributes | timestamp delta | offset delta | key | value | no headers
 
@@ -23,7 +23,7 @@ from logstore.format.expansion import RECORD_BYTES
 from logstore.format.kafka.header import LOG_APPEND_TIME
 from logstore.format.kafka.varints import varint
 
-# Shorter runs are read faster record by record.
+# If a run is shorter, it is faster to read its records one by one.
 RUN_RECORDS_MIN = 4
 # After this many records in a row that form no run, `decode.check_many` is faster.
 SINGLES_MAX = 32
@@ -31,7 +31,7 @@ SINGLES_MAX = 32
 # table `_deltas`: deltas from this limit on are not looked up.
 DELTA_LIMITS = (1 << 6, 1 << 13, 1 << 15)
 ONE_BYTE_MAX, RECORDS_MAX = DELTA_LIMITS[0], DELTA_LIMITS[-1]
-# Limits for remembered shapes: the number of shapes, and the records and runs of each shape.
+# Limits for remembered objects of `Shape`: their number, and the records and runs of each.
 SHAPES_MAX, SHAPE_RECORDS_MAX, SHAPE_RUNS_MAX = 64, 1 << 14, 4
 WORD_BYTES, WORD_MAX = 8, 2**64 - 1
 
@@ -61,12 +61,12 @@ class Places(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Hold the bytes that several records of the same size have at the same place.
+    """Hold the bytes at one place of several records that have the same size.
 
     Attributes:
         offset: the place of these bytes in the first record, relative to the start of the batch's
             records.
-        kind: a NumPy type with the size of these bytes.
+        kind: a NumPy type with the size of one record's bytes at this place.
         expected: the bytes of all these records, one record after the other.
     """
 
@@ -78,14 +78,14 @@ class Window(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """Hold the bytes of a batch's records, except keys and values, and the range of time deltas."""
+    """Describe records without keys and values: all other bytes, and the range of time deltas."""
 
     windows: tuple[Window, ...]
     times: Times
 
 
-# The remembered shapes, by the number and the total size of the records. A client's next batch
-# often has the shape of an earlier batch.
+# The remembered shapes; the key is the number and the total size of a batch's records. A client's
+# next batch often has the shape of an earlier batch.
 _shapes: dict[tuple[int, int], Shape] = {}
 
 
@@ -96,7 +96,7 @@ def is_regular(
 
     Args:
         data: a buffer with the records from `start` to `end`. The batch's header comes directly
-            before the records. If the records were compressed, nothing comes before them.
+            before the records. But if the records were compressed, the buffer has only the records.
         header: the header of the batch; its largest timestamp is checked, too.
     """
     count, base = header.record_count, header.base_timestamp
@@ -172,9 +172,9 @@ def _keep_shape(
 ) -> None:
     """Remember the shape of a batch with valid records: another batch of this shape is valid, too.
 
-    A record ends with its count of headers. This byte is read together with the head of the next
-    record. The byte before the first record is the last byte of the record count in the batch's
-    header.
+    A record ends with its count of headers. The byte with this count is read together with the head
+    of the next record. The byte before the first record is the last byte of the record count in the
+    batch's header.
     """
     windows, number = [], 0
     for places, last in runs:
@@ -209,7 +209,7 @@ def places_of(data: memoryview, start: int, number: int) -> Places | None:
 
 @cache
 def _deltas(shift: int) -> Words:
-    """Build a table of offset deltas: each word has a delta's varint, shifted by `shift` bits."""
+    """Build a table: for each offset delta, its varint in a word, shifted by `shift` bits."""
     numbers = np.arange(RECORDS_MAX, dtype=np.uint64) << np.uint64(1)
     low, middle = numbers & np.uint64(0x7F), numbers >> np.uint64(7) & np.uint64(0x7F)
     words = numbers.copy()
@@ -228,7 +228,7 @@ def _rows_alike(number: int) -> int:
 
 
 def _run_of(data: memoryview, places: Places, number: int, rows: int) -> Times | None:
-    """Check that the next `rows` records differ from a record only in timestamps and contents.
+    """Check that the next `rows` records are like `places`, except for timestamps and contents.
 
     Args:
         number: the number of the record after the record in `places`.

@@ -62,8 +62,8 @@ def decode_snapshot(data: bytes, path: str, offset: int, now_ms: int) -> Snapsho
     Args:
         path: the path of the file, for errors.
         offset: the offset in the file's name.
-        now_ms: the time to use as the last use of each producer, because the file does not have
-            such a time.
+        now_ms: the time that becomes each producer's time of last use, because the file has no such
+            time.
 
     Raises:
         CorruptCheckpointError: the file is damaged, or a producer's offset is not below `offset`.

@@ -34,7 +34,7 @@ _unpack_length = struct.Struct(">8xi").unpack_from
 # This many small batches are checked before other threads can run. The check takes less than a
 # millisecond.
 TOGETHER_MAX = 512
-TOGETHER_MIN = 16  # up to this many batches are checked faster one by one
+TOGETHER_MIN = 16  # it is faster to check at most this many batches one by one
 
 Numbers = NDArray[np.int64]
 
@@ -44,9 +44,9 @@ def sound_header(
 ) -> BatchHeader | None:
     """Check the batch at `position` in few steps; return None if anything is wrong.
 
-    A batch may begin after `expected_offset`. The caller uses the next batch to check whether such
-    a gap is possible. If the result is None, `layouts.fault` finds the reason. Pass a memoryview,
-    because its slices are not copies.
+    A batch may begin after `expected_offset`. The caller uses the next batch to check whether a gap
+    before this batch is possible. If the result is None, `layouts.fault` finds the reason. Pass a
+    memoryview, because its slices are not copies.
     """
     if position + HEADER_BYTES > end:
         return None
@@ -83,9 +83,9 @@ def sound_run(
 ) -> tuple[list[tuple[int, BatchHeader]], int, int]:
     """Check the batches that begin at `position`; see `sound.sound_run`.
 
-    Compaction leaves gaps between offsets. After a gap, the run continues only if the next batch is
-    in `data`. The next batch then shows whether the base offset, which no checksum covers, is too
-    large.
+    Compaction leaves gaps between offsets. A batch that begins after a gap is accepted only if the
+    next batch is also in `data`. The next batch then shows whether the base offset, which no
+    checksum covers, is too large.
     """
     found: list[tuple[int, BatchHeader]] = []
     end = len(data)

@@ -153,7 +153,7 @@ def empty(header: BatchHeader) -> bytes:
 
 
 def _is_too_far(times: Numbers, shift: int) -> bool:
-    """Report whether time deltas, or their shift, leave the range of 64 bits after a shift."""
+    """Report whether `shift`, or a time delta after the shift, does not fit into 64 bits."""
     ends = shift, shift + int(times.min()), shift + int(times.max())
     return not all(-(2**63) <= each < 2**63 for each in ends)
 

@@ -1,7 +1,7 @@
 """Read Kafka's numbers, which are zigzag varints: one number, or many numbers at once.
 
-Nearly all numbers have one or two bytes. Such a number is looked up in a table by the two bytes at
-its position.
+Nearly all numbers have one or two bytes. A number of one or two bytes is looked up in a table by
+the two bytes at its position.
 """
 
 from __future__ import annotations
