@@ -25,8 +25,8 @@ class MovePhase(Phase):
 
     A writer appends every 5 ms: first alone (worker 0 of the trace), then during the move (worker
     1). The move itself is worker 2. Worker 2 has one sample, with the bytes of the move and no
-    records. If the case is "throttled", the rate of the move is half of one disk's rate. Otherwise
-    the rate is "auto". The round reports the bytes, records and seconds of the move.
+    records. If the case is "throttled", the rate of the move is half of one disk's rate. In all
+    other cases, the rate is "auto". The round reports the bytes, records and seconds of the move.
     """
 
     name = "move"

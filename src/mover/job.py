@@ -182,7 +182,7 @@ class Job:
     # --- giving up --------------------------------------------------------------------------------
 
     def give_up(self, *, is_cancelled: bool) -> None:
-        """Remove the copy and its marks, if this is safe and if the disks allow it."""
+        """Remove the copy and its marks, if the removal is safe and the disks allow it."""
         self.target.let_go()
         if self._swap is not None and self._swap.is_undecided:
             return

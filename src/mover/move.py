@@ -104,8 +104,8 @@ class Move:
         self.error: LogStoreError | None = None
         self.bytes_done = 0
         self._size_of: Callable[[], int] = lambda: size_bytes
-        # Whether the move waits until earlier moves free enough room. If this is False and there is
-        # no room, the move fails.
+        # Whether the move waits until earlier moves free enough room. If `waits_for_room` is False
+        # and there is no room, the move fails.
         self.waits_for_room = False
         self.cancel_reason = ""
         self.wanted: Wanted | None = None

@@ -12,8 +12,8 @@ replica. What is done depends on the `.move` copy:
 
 If a move failed because its source or its target did not serve, a new move continues its copy. The
 old move cannot continue, because it was already reported as failed (KIP-113, section 3). A move
-that failed for another reason waits for a call of its method `retry`. If a move was cancelled while
-its source was unreachable, its copy is deleted here.
+that failed for any other reason stays FAILED until its method `retry` is called. If a move was
+cancelled while its source was unreachable, its copy is deleted here.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _path_of(move: Move) -> str:
 
 
 def _left_moves(replicas: Replicas, moves: Iterable[Move]) -> Iterator[Left]:
-    """Yield the moves that must be resumed or FAILED; the yielded move's replica is reserved."""
+    """Yield the moves to resume and the moves to fail; the yielded move's replica is reserved."""
     errors = {move.move_id: move.error for move in moves if move.state is MoveState.FAILED}
     by_id = {log_dir.directory_id: log_dir for log_dir in replicas.log_dirs}
     for key, (log, source) in sorted(replicas.opened.items()):

@@ -1,7 +1,7 @@
 """Keep some space in reserve, so that a full disk can be emptied.
 
 Before records can be deleted, a few small files must be replaced. Each new file is written beside
-the old one. A disk without a free block has no room for the new file. So each log dir has a file
+the old file. A disk without a free block has no room for the new file. So each log dir has a file
 without useful content, the ballast. If there is no room for a small file, the ballast is removed.
 The ballast is written again as soon as there is room.
 """
@@ -19,8 +19,8 @@ from logstore.disk import files
 from logstore.disk.failures import Verdict, reason_of, verdict_of
 
 BALLAST_NAME = "log-dir-ballast"
-# This is enough for the checkpoints of about 10,000 partitions. On XFS, a file needs more room than
-# its size.
+# A ballast of this size is enough for the checkpoints of about 10,000 partitions. On XFS, a file
+# needs more room than its size.
 BALLAST_BYTES = 1 << 20
 # The ballast repeats one block. The block is larger than the pieces that file systems compress, so
 # that no file system can compress the ballast.

@@ -18,7 +18,7 @@ CLONE_FILE = 0x40049409  # FICLONE of linux/fs.h
 def next_data(fd: int, position: int, end: int) -> int:
     """Find the first byte from `position` on that is not in a hole.
 
-    If there is no such byte before `end`, return `end`. One call skips a hole of any size. On a
+    If all bytes before `end` are in a hole, return `end`. One call skips a hole of any size. On a
     file system without holes, the result is `position`.
     """
     try:

@@ -49,7 +49,7 @@ _PROBE_BYTES = b"a log dir that can be written, synced and read back\n"
 
 PROBES_KEPT = 5
 
-# A full disk takes records again when RETURN_PERCENT of it is free. So its state changes rarely.
+# A full disk takes records again when RETURN_PERCENT of it is free, so that states change rarely.
 RETURN_PERCENT = 1
 
 __all__ = ["PROBE_PREFIX", "RETURN_PERCENT", "DiskUsage", "LogDir", "LogDirState"]
@@ -121,7 +121,7 @@ class LogDir(Health):
         """Return True if no log message is needed for a change of the conditions.
 
         The change to OFFLINE is logged only for a log dir of a store: a caller that adds a log dir
-        gets an error instead. Other changes are logged only by the owner, not by readers.
+        gets an error instead. Other state changes are logged only by the owner, not by readers.
         """
         if LogDirState.OFFLINE in conditions:
             return self._on_failure is None

@@ -3,10 +3,10 @@
 Python raises KeyboardInterrupt in the main thread only. So if the main thread calls an operation of
 several steps (a truncation, a close), the operation runs in a second thread. A first Ctrl-C is
 raised after the work is complete. A second Ctrl-C is raised at once, because the disk may hang.
-After that the work continues to its end, unless it notices before its first change that the caller
-has left.
+After a second Ctrl-C, the work continues to its end in its thread. But if the work notices before
+its first change that the caller has left, the work stops.
 
-Such an operation takes milliseconds on a disk. Starting the thread takes 0.05 ms.
+An operation of several steps takes milliseconds on a disk. Starting the thread takes 0.05 ms.
 """
 
 from __future__ import annotations

@@ -197,7 +197,7 @@ class RecordBatch:
             offset = header[0] + self.first_delta + index
         else:
             offset = self.offset_at(index)
-        # This makes the same object as NamedTuple's own constructor, in half the time.
+        # `new_tuple` makes the same object as NamedTuple's own constructor, in half the time.
         return new_tuple(
             Record,
             (
@@ -212,7 +212,7 @@ class RecordBatch:
         )
 
     def plain_cells(self) -> PlainCells | None:
-        """Return the places of the values; None if the batch has other columns or lacks offsets."""
+        """Return the places of the values; None if there are other columns or gaps of offsets."""
         columns = self.columns
         place = columns.values.place()
         if self.count != self.header.last_offset - self.header.base_offset + 1:

@@ -123,7 +123,7 @@ def decompress(codec_id: int, data: bytes | memoryview, size_bytes: int) -> byte
     frame = decompressor(codec_id, size_bytes)
     try:
         restored = bytes(frame.decompress(bytes(data), max_length=room_for(data, size_bytes + 1)))
-    except Exception as error:  # each library raises its own class if this is no frame
+    except Exception as error:  # each library raises its own class if the data is no frame
         refuse_shortage(error)
         raise ValueError(f"the payload does not decompress: {error}") from error
     if len(restored) != size_bytes or not (frame.eof or size_bytes == 0):

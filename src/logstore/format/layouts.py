@@ -1,6 +1,7 @@
 """Choose the layout of a batch by the magic in its prefix; no other module reads the magic.
 
-Kafka's layout needs the extra `kafka`. The first Kafka batch causes the import of its module.
+Kafka's layout needs the extra `kafka`. The module of Kafka's layout is imported when the first
+batch in this layout is read.
 """
 
 from __future__ import annotations
@@ -236,7 +237,7 @@ def may_be_batch(data: Buffer, position: int, size_bytes: int) -> bool:
 
 
 def comes_before(last_offset: int, following: Buffer) -> bool:
-    """Report whether a batch with this last offset can come before a batch with this prefix.
+    """Report whether a batch with this last offset can come before the batch `following`.
 
     Kafka's checksum does not cover the base offset. A base offset that is too large is noticed only
     if a Kafka batch follows. If no Kafka batch follows, the result is True.

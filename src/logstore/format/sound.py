@@ -62,8 +62,8 @@ def sound_run(
 
     Args:
         start: the position of `data` in its file.
-        verified: a bit for each 32 bytes of the file. The bit is set if a batch that begins in
-            these bytes was checked.
+        verified: a bit for each 32 bytes of the file. The bit is set if a batch that begins in the
+            32 bytes was checked.
 
     Returns:
         The position and header of each batch, then the position and the offset of the next batch.

@@ -40,7 +40,8 @@ def move() -> None:
     """Move replicas between the log dirs of a store, while the store is being written.
 
     If a process has the store open, the moves run in that process. Otherwise the moves run in this
-    command. Then Ctrl-C pauses the moves, and `move resume` continues them.
+    command. If the moves run in this command, Ctrl-C pauses the moves, and `move resume` continues
+    them.
 
     \b
     Examples:

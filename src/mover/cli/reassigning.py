@@ -58,9 +58,9 @@ def reassign(
     partition does not exist yet, the store notes the log dir in which to create the partition.
 
     Before --execute moves anything, it prints the present log dirs in the same JSON. To move the
-    replicas back, execute that JSON. The exit code of --verify is 1 while a replica has not arrived
-    or is not created. --verify leaves every throttle unchanged. --cancel cancels the running moves
-    and withdraws the notes about new partitions.
+    replicas back, execute the printed JSON. The exit code of --verify is 1 while a replica has not
+    arrived or is not created. --verify leaves every throttle unchanged. --cancel cancels the
+    running moves and withdraws the notes about new partitions.
 
     \b
     Examples:

@@ -1,9 +1,9 @@
 """Build a `.move` directory: its metadata with the marks of the move, and copies of the segments.
 
 The contents of a `.move` directory count only after the caught-up mark is set. The mark counts only
-after the source was renamed from its live name. That rename is done under the log's lock, when the
-copy is complete. If a `.move` directory exists already, its files are compared with the source byte
-by byte. Then copying continues after the bytes that agree.
+after the source was renamed from its live name. The source is renamed under the log's lock, when
+the copy is complete. If a `.move` directory exists already, its files are compared with the source
+byte by byte. Then copying continues after the bytes that agree.
 """
 
 from __future__ import annotations
@@ -218,7 +218,10 @@ class Target:
             raise self.log_dir.failed(error, self.path) from error
 
     def _remove_snapshot(self) -> None:
-        """Remove the snapshot durably before the copy is cut: the cut may be before its offset."""
+        """Remove the snapshot durably before the copy is cut.
+
+        The snapshot's offset may be after the cut.
+        """
         if self.snapshot_offset is None:
             return
         try:

@@ -267,7 +267,8 @@ class _Search:
     def run(self) -> Assignment | None:
         """Find the cheapest assignment that meets every band.
 
-        Return None if no such assignment costs less than the best known assignment.
+        Return None if no assignment that meets every band costs less than the best known
+        assignment.
         """
         self._visit(0)
         return self._best

@@ -17,8 +17,8 @@ again.
 
 While the excess is below the limit, the rate rises, but only if the copy uses the present rate. For
 example, a copy that waited for a sync needs no higher rate. The rate rises by half in each tick
-until it is close to the last rate that was too high. Near that rate, the rate stays the same, and a
-slightly higher rate is tried now and then. After each failed try, the pilot waits longer before the
+until it is close to the last rate that was too high. From then on, the pilot keeps the rate, but
+tries a slightly higher rate now and then. After each failed try, the pilot waits longer before the
 next try. If a higher rate does no harm, the old limit is forgotten. If there are no foreground
 calls, nothing has to be protected, so there is no ceiling.
 """

@@ -229,7 +229,7 @@ class Throttle:
 
 
 class MoveThrottle:
-    """Apply all ceilings that concern one move; `Throttle.for_move` makes it."""
+    """Apply all ceilings that concern one move; call `Throttle.for_move` to make this object."""
 
     def __init__(self, throttle: Throttle, own: _Ceiling) -> None:
         self._throttle = throttle
@@ -269,7 +269,7 @@ class MoveThrottle:
         """Apply the ceilings of the move's present source and target, not of its earlier log dirs.
 
         The source changes if another move of the replica ended first. If a chunk waits already, it
-        continues to wait for the earlier ceilings.
+        continues to wait for the ceilings of the earlier log dirs.
         """
         throttle = self._throttle
         with self._changed:

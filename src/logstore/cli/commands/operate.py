@@ -144,9 +144,9 @@ def reopen(
 ) -> None:
     """Use a log dir again: check its identity, lock it, probe it, and recover its logs.
 
-    With --format-new, an empty disk takes the place of the old disk. If this would lose replicas,
-    the command lists them and asks you. If you say no, or if there is no terminal, nothing is
-    changed and the exit code is 1. With --yes the command does not ask.
+    With --format-new, an empty disk takes the place of the old disk. If the command would lose
+    replicas, it lists the replicas and asks you. If you say no, or if there is no terminal, nothing
+    is changed and the exit code is 1. With --yes the command does not ask.
 
     \b
     Examples:

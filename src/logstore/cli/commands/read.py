@@ -136,7 +136,8 @@ def chosen_records(
     """Read the records in a range of offsets, if their timestamps are in `since..until`.
 
     The timestamps of a log can be in any order. The time index gives an offset, and all records
-    before it are too early. Any later record may be in the range, so each later batch is checked.
+    before this offset are older than the range. Any record from this offset on may be in the range,
+    so each batch from there on is checked.
     """
     start = log.log_start_offset if offset is None else resolve_offset(log, offset)
     end = log.log_end_offset

@@ -177,7 +177,7 @@ def kill_second_load(log_dirs: Sequence[str], parts: Sequence[Flights]) -> Kille
     first_ack: float | None = None
     is_killed = False
     try:
-        # After the kill, this reads the lines that the child wrote before the kill.
+        # Even after the kill, the loop reads the lines that the child wrote before the kill.
         for line in child.stdout:
             if not line.endswith("\n"):
                 break

@@ -17,14 +17,14 @@ generation, the log dir is an old copy.
 
 `paths` has the last path of each other log dir, so that a user can give a missing log dir by its
 path. Nothing else depends on `paths`, and a file without `paths` can be read. `unsure` has the ids
-of missing log dirs. Such a log dir may have replicas that no catalog lists, because the store was
-killed while the dir served.
+of missing log dirs. A missing log dir may have replicas that no catalog lists, because the store
+was killed while the dir served.
 
 `doubts` lists the replicas of an old copy that are open for reading only. Each replica stays in
-`doubts` until it is promoted. If the user promotes or deletes such a replica, `is_accepted` is set.
-From then on this copy is the log dir, and the disk with the later state is an old copy. Until
-`is_accepted` is set, the generation does not change, so the disk with the later state is recognised
-if it comes back. Files of earlier versions of this library have no key `is_accepted`.
+`doubts` until it is promoted. If the user promotes or deletes a replica in `doubts`, `is_accepted`
+is set. From then on this copy is the log dir, and the disk with the later state is an old copy.
+Until `is_accepted` is set, the generation does not change, so the disk with the later state is
+recognised if it comes back. Files of earlier versions of this library have no key `is_accepted`.
 """
 
 from __future__ import annotations

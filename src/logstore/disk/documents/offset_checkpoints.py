@@ -174,7 +174,10 @@ class OffsetCheckpoints:
                 self._lower_high_watermarks({topic_partition: offset})
 
     def gather_lowered(self) -> None:
-        """Gather the high watermarks that must be lowered; serve no log before `lower_gathered`."""
+        """Begin to gather the high watermarks that must be lowered.
+
+        The caller must call `lower_gathered` before it serves any log.
+        """
         with self._lock:
             self._to_lower = {}
 

@@ -1,7 +1,7 @@
 """View a columnar batch as columns, and check everything on which readers rely.
 
 All code that decodes a columnar batch uses this module: appends of encoded batches, reads, Arrow,
-`verify` and `repair`. So each of these users accepts the same batches.
+`verify` and `repair`. So appends, reads and checks all accept the same batches.
 """
 
 from __future__ import annotations

@@ -98,8 +98,8 @@ def bounds_in_steps(batches: Batches) -> Steps[tuple[Numbers, Numbers]]:
 def _strides() -> Numbers:
     """Build a table that maps a record's first two bytes to the distance to the next record.
 
-    The distance is 0 if no record begins with these two bytes, or if the record's length has more
-    than two bytes.
+    The distance in the table is 0 if no record begins with the two bytes, or if the record's length
+    has more than two bytes.
     """
     numbers, widths = short_varints()
     return np.where((widths > 0) & (numbers >= RECORD_BYTES_MIN - 1), numbers + widths, 0)

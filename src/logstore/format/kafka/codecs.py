@@ -77,8 +77,8 @@ def decompress(codec_id: int, data: bytes, restored_bytes_max: int = EXPANSION_B
     """Decompress the records of one batch.
 
     Args:
-        restored_bytes_max: the largest size of the decompressed records. Decompression may use up
-            to twice this memory for a short time.
+        restored_bytes_max: the largest size of the decompressed records. For a short time,
+            decompression may use up to twice as much memory as this size.
 
     Raises:
         RecordExpansionError: the records are larger than `restored_bytes_max`.
@@ -106,7 +106,7 @@ def decompress(codec_id: int, data: bytes, restored_bytes_max: int = EXPANSION_B
         else:
             room = compression.room_for(data, restored_bytes_max + 1)
             restored = bytes(decompressor.decompress(data, max_length=room))
-    except Exception as error:  # each library raises its own class if this is no frame
+    except Exception as error:  # each library raises its own class if the data is no frame
         compression.refuse_shortage(error)
         raise ValueError(f"the records do not decompress: {error}") from error
     _check_size(len(restored), restored_bytes_max)

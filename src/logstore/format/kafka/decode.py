@@ -194,7 +194,7 @@ def check_numbers(
     steps[firsts[1:-1] - 1] = 1  # ignore the step from one batch to the next
     # The difference of two deltas that are not negative always fits in 64 bits.
     if int(deltas.min()) < 0 or bool((steps < 1).any() or (lasts > last_deltas).any()):
-        raise ValueError("offset deltas do not increase up to the last one")
+        raise ValueError("the offset deltas do not increase, or exceed the last offset delta")
     bases = np.array([header.base_timestamp for header in headers], np.int64)
     for extreme in (np.minimum, np.maximum):
         most = extreme.reduceat(times, firsts[:-1])

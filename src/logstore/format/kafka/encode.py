@@ -2,7 +2,8 @@
 
 The numbers of all records are encoded at once, as one array of bytes. Then the encoded numbers and
 the cells are interleaved. All bytes that do not depend on the batch's place in the log are built
-before the log's lock is taken. These bytes include all bytes that the checksum covers.
+before the log's lock is taken. All bytes that the checksum covers are built before the lock is
+taken.
 """
 
 from __future__ import annotations

@@ -69,7 +69,8 @@ __all__ = [
 ]
 
 OVERHEAD_BYTES = HEADER_BYTES
-# Batches are decoded in groups. A group has at most about this many bytes of uncompressed records.
+# Batches are decoded in groups. A group of batches has at most about GROUP_BYTES of uncompressed
+# records.
 GROUP_BYTES = 4 << 20
 CONTROL_BYTES_MAX = 64 << 10  # a control batch has one small record
 MARKER_KEY_BYTES = 4  # the key of a control record has a version and a type

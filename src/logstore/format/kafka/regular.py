@@ -5,8 +5,8 @@
 A client's records usually have no gaps between offsets, no headers, and the same size. This module
 recognises only some of the batches that `decode.check_many` accepts. For any other batch,
 `decode.check_many` decides. For a small batch, a NumPy check takes longer than the system takes to
-write the batch. So this module reads records one by one. But it checks a run of records of the same
-size in one step.
+write the batch. So this module reads records one by one. But if several records in a row have the
+same size, the module checks this run in one step.
 """
 
 from __future__ import annotations

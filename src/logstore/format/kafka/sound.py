@@ -115,7 +115,7 @@ class SoundHeaders(NamedTuple):
         data: the window that holds the batches.
         positions: the position of each batch in the window; the last element is the end of the last
             batch.
-        last_offsets: the last offset of each batch. The next batch begins after this offset,
+        last_offsets: the last offset of each batch. The next batch begins after the last offset,
             perhaps after a gap.
     """
 

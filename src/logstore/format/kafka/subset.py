@@ -159,7 +159,7 @@ def _is_too_far(times: Numbers, shift: int) -> bool:
 
 
 def _with_times(data: bytes, times: Numbers, starts: Numbers, ends: Numbers) -> Steps[list[Buffer]]:
-    """Encode records with other time deltas.
+    """Encode records again, with new time deltas.
 
     The bytes of each record after its position in `starts` are copied unchanged.
     """
