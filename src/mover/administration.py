@@ -244,8 +244,9 @@ def _unpacked(handler: Callable[..., object]) -> Callable[[Row, Request], object
     return lambda arguments, request: handler(request, **arguments)
 
 
-# The moves that each of the four commands applies to if no move is named. `resume` also includes
-# moves that run already, because a new mover resumes the moves of an earlier mover by itself.
+# If no move is named, each of the four commands changes the moves that its function selects.
+# `resume` also includes moves that run already, because a new mover resumes the moves of an earlier
+# mover by itself.
 _MEANT: dict[str, Callable[[Move], bool]] = {
     "cancel": lambda move: move.state not in (MoveState.DONE, MoveState.CANCELLED),
     "pause": lambda move: not _is_at_rest(move),

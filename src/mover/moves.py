@@ -1,10 +1,10 @@
 """Hold the moves of one mover, the queue of moves that wait for a thread, and the reserved room.
 
 A `ReplicaMover` owns one `Moves`. The modules `admission` and `resume` take this `Moves` as an
-argument. Each `Move` calls the `Moves` as its controller.
+argument. Each `Move` calls the methods of its `Moves`, its controller.
 
 Threads: `changed` guards the queue, `is_closed` and the state of every move. The list of all moves
-only grows. A thread copies this list before it walks over the moves.
+only grows. A thread that walks over all moves first copies the list.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Moves:
 
     @contextmanager
     def letting_in(self, move: Move) -> Iterator[None]:
-        """Fail a move if an error or Ctrl-C stops its admission: no thread would ever run it."""
+        """Fail a move if an error or Ctrl-C stops its admission: no thread would run the move."""
         try:
             yield
         except BaseException as error:

@@ -47,7 +47,7 @@ AWAY = (LogDirOfflineError, LogDirSuspectError, ReplicaOfflineError)
 
 
 class Left(NamedTuple):
-    """Describe an unfinished move without a thread; `target` is None if its log dir is missing."""
+    """Describe an unfinished move that has no thread; `target` is None if the target is missing."""
 
     key: TopicPartition
     log: Log

@@ -11,12 +11,12 @@
     after the lock    remove the marks of the move from the new metadata; purge the `.delete`
                       directory
 
-If a crash comes before the rename of the source (step 2) is durable, the source stays live. The
-`.move` directory is then still only a copy, even if it has the caught-up mark. If a crash comes
-after the rename of the source and before the rename of the copy (step 3), no directory has the live
-name, and the next start finishes the swap. The start finishes the swap only if the source's
-`.delete` name, the intent in the source's metadata and the caught-up mark of the copy agree.
-Finishing the swap is safe, because the source is renamed only when the copy is complete. Two
+If a crash comes before the rename of the source (step 2) is durable, the source stays live. After
+such a crash, the `.move` directory is still only a copy, even if it has the caught-up mark. If a
+crash comes after the rename of the source and before the rename of the copy (step 3), no directory
+has the live name, and the next start finishes the swap. The start finishes the swap only if the
+source's `.delete` name, the intent in the source's metadata and the caught-up mark of the copy
+agree. Finishing the swap is safe, because the source is renamed only when the copy is complete. Two
 directories with a live name never have the same generation, no matter in which order the disks sync
 (KIP-113 section 3; ADR 7).
 
@@ -159,7 +159,7 @@ class Swap:
         if relocation.epochs_of(self.log) != self._epochs:
             return False  # a leader epoch began after the epochs were copied to the target
         if relocation.has_producers(self.log) and self.target.snapshot_offset is None:
-            return False  # the log got its first producer after `prepare`, or the copy was cut
+            return False  # the log has a first producer since `prepare`, or the copy was cut
         if [segment.base_offset for segment in segments] != sorted(self.target.copies):
             # The log rolled, and the name of the new segment's file is not durable yet.
             return False

@@ -3,7 +3,7 @@
 An interrupt could come between a write and the update of the state in memory that belongs to this
 write. So the signal handler only records the interrupt. The interrupt is raised later, where the
 work allows an interrupt: while the command waits for input, or between two batches. A second Ctrl-C
-is raised at once. The store then recovers at its next open, as after a kill.
+is raised at once. After a second Ctrl-C, the store recovers at its next open, as after a kill.
 """
 
 from __future__ import annotations

@@ -100,7 +100,8 @@ class Ballast:
     def _write(self, size_bytes: int) -> None:
         """Write the missing part of the ballast.
 
-        The part that is written stays on the disk, so that no record takes its space.
+        If there is room for only a part, this part stays on the disk, so that no record takes its
+        space.
         """
         whole_bytes = size_bytes // BLOCK_BYTES * BLOCK_BYTES
         fd = self._open(is_there=whole_bytes > 0)

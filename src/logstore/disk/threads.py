@@ -73,7 +73,7 @@ def start(thread: threading.Thread) -> None:
     Raises:
         RuntimeError: the process cannot start more threads.
         KeyboardInterrupt: Ctrl-C came during the start. It is unknown whether the thread started.
-            (Inside Python's Condition, the interrupt turns into a RuntimeError about a lock.)
+            (Python's Condition can turn the interrupt into a RuntimeError about a lock.)
     """
     try:
         thread.start()

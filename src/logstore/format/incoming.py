@@ -19,8 +19,8 @@ def sound_header(data: memoryview, position: int, end: int) -> BatchHeader | Non
     if layout is not columnar:
         header: BatchHeader | None = layout.sound_header(data, position, end, 0)
         return header
-    # Accept any base offset that is not negative. A negative base offset is read here as a large
-    # positive number, so it does not match the number that `sound_header` reads.
+    # Accept any base offset that is not negative. This function reads a negative base offset as a
+    # large positive number, which differs from the number that `sound_header` reads.
     base_offset = int.from_bytes(data[position : position + 8], "big")
     return sound.sound_header(data, position, end, base_offset)
 

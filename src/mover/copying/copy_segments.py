@@ -287,8 +287,8 @@ class SegmentCopy:
     def seal(self, metadata: PartitionMetadata, ends: Ends) -> None:
         """Sync a segment that no longer grows, then write its index files, each with a trailer.
 
-        The trailer states what the segment contains. So the segment's bytes are made durable before
-        the trailer is written.
+        The trailer of an index file says what the segment contains. So the segment's bytes are made
+        durable before the trailer is written.
 
         Raises:
             CorruptRecordBatchError: the copy's file is shorter than the segment.

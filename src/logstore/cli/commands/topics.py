@@ -55,7 +55,7 @@ CONFIG_COLUMNS = [
 def partition_row(store: LogStore, name: TopicPartition, away: LogStoreError | None = None) -> Row:
     """Build a partition's row; if it is offline or incomplete, `state` has the reason.
 
-    If the caller knows that the partition is offline, `away` is the error with the reason.
+    If the caller knows that the partition is offline, it gives the error with the reason as `away`.
     """
     row: Row = {
         "topic": name.topic,

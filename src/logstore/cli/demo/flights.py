@@ -2,7 +2,8 @@
 
 Only the package's data file (a zipped CSV) is read, so neither the package nor pandas is imported.
 Each flight becomes a record. The value is the flight's CSV line, the key is the carrier and the
-flight number, and the timestamp is the scheduled hour (UTC). The airport selects the partition.
+flight number, and the timestamp is the scheduled hour (UTC). All flights of an airport are in the
+partition of this airport.
 """
 
 from __future__ import annotations

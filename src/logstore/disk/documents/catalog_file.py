@@ -5,10 +5,10 @@
     <16 hex> <sequence> <directory id, or -> <partition> <topic>
 
 If several lines are about one replica, the line with the highest sequence counts. `-` means that
-the replica was deleted. The catalog of every log dir has the entries of the whole store. Unless a
-dir was missing, the catalogs of all log dirs have the same bytes, so a start decodes these bytes
-only once. The catalog is a hint: if it disagrees with the directories of the replicas, the
-directories count.
+the replica was deleted. The catalog of every log dir has the entries of the whole store. If no dir
+was missing, the catalogs of all log dirs have the same bytes, so a start decodes these bytes only
+once. The catalog is a hint: if it disagrees with the directories of the replicas, the directories
+count.
 """
 
 from __future__ import annotations

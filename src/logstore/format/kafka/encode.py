@@ -251,7 +251,7 @@ def encode_rows(
     read = io.BytesIO(meta).read
     before, between, behind = bounds
     if not has_keys and tails is None:
-        # The bytes after a value are joined to the bytes before the next value.
+        # Join the bytes after each value to the bytes before the next value.
         joined = before + between
         joined[1:] += behind[:-1]
         parts: list[bytes] = [b""] * (2 * count + 1)

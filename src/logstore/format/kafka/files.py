@@ -79,7 +79,7 @@ def _rows(
     used_bytes = len(data[: len(rows) * size].rstrip(b"\0"))
     count = -(-used_bytes // size)
     if count == 0 and len(rows) == 1:
-        count = 1  # an entry of zeros is correct if the first record has the timestamp 0
+        count = 1  # if the first record's timestamp is 0, its entry has only zeros
     if len(data) % size:
         return rows[:count], Fault(len(rows) * size, f"{len(data) % size} bytes are not an entry")
     if count < len(rows) and not is_growing:

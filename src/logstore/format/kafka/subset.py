@@ -108,7 +108,7 @@ def group_of(
     """Find the fields of all records of some batches; each batch must have a record.
 
     Args:
-        checks_headers: whether to check the record headers too, which are read one by one.
+        checks_headers: whether to check the record headers too. The headers are read one by one.
 
     Raises:
         RecordExpansionError: a batch needs more memory than allowed.
