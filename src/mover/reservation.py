@@ -1,7 +1,7 @@
 """Reserve room at the targets of moves, because there may be room for one move but not for two.
 
 Log dirs on one file system share its room. A reservation covers only the bytes that a move still
-has to write, because the bytes that the move has written are not free any more.
+has to write. The bytes that the move has written are not free any more.
 """
 
 from __future__ import annotations

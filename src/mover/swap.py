@@ -12,18 +12,17 @@
                       directory
 
 If a crash comes before the rename of the source (step 2) is durable, the source stays live. After
-such a crash, the `.move` directory is still only a copy, even if it has the caught-up mark. If a
-crash comes after the rename of the source and before the rename of the copy (step 3), no directory
-has the live name, and the next start finishes the swap. The start finishes the swap only if the
-source's `.delete` name, the intent in the source's metadata and the caught-up mark of the copy
-agree. Finishing the swap is safe, because the source is renamed only when the copy is complete. Two
-directories with a live name never have the same generation, no matter in which order the disks sync
-(KIP-113 section 3; ADR 7).
+such a crash, the `.move` directory is still only a copy, even if it has the caught-up mark. After a
+crash between the two renames (steps 2 and 3), no directory has the live name, and the next start
+finishes the swap. The start finishes the swap only if the source's `.delete` name, the intent in
+the source's metadata and the caught-up mark of the copy agree. Finishing the swap is safe, because
+the source is renamed only when the copy is complete. Two directories with a live name never have
+the same generation, no matter in which order the disks sync (KIP-113 section 3; ADR 7).
 
 If a call fails before the rename of the source, the source stays live. If the rename of the source
-fails, the source's disk shows which name the source has. If step 3, the rename of the copy, fails,
-the source gets its live name back, with a higher generation than a live copy at the target would
-have.
+fails, the source's disk shows which name the source has. If the rename of the copy (step 3) fails,
+the source gets its live name back. The new generation of the source is higher than the generation
+that a live copy at the target would have.
 """
 
 from __future__ import annotations

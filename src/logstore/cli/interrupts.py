@@ -48,10 +48,9 @@ class Interrupts:
     def wait(self) -> None:
         """Wait for a signal, which raises KeyboardInterrupt.
 
-        Only the main thread runs Python's signal handlers. If a signal comes just before the main
-        thread blocks, the signal may not wake the thread: the thread may be waiting for the
-        interpreter's lock, or another thread may have received the signal. So the main thread wakes
-        regularly.
+        Only the main thread runs Python's signal handlers. A signal that comes just before the main
+        thread blocks may not wake this thread. The main thread may be waiting for the interpreter's
+        lock, or another thread may have received the signal. So the main thread wakes regularly.
         """
         with self.allowed():
             while True:

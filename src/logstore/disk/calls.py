@@ -8,14 +8,14 @@ lock. To save time, an append is not registered: it stores its write position in
 (see `log/write/hung_locks`).
 
 Ctrl-C may interrupt the code here before a call is removed from the set. So the set has weak
-references to the calls: after the thread has left a call, the call does not count, and its disk is
-not reported as hanging.
+references to the calls. If a thread has left its call, the call does not count, and its disk is not
+reported as hanging.
 
-If a process is stopped, or its machine is paused or asleep, all its calls look old when the process
-continues, although no disk is slow. A time in which the process does not run is called a *nap*. A
-thread that checks the ages of calls waits in short steps with `wait_awake`. If one of the short
-waits takes far too long, the process had a nap. The age of a call does not include the naps of the
-process.
+A process can be stopped, and its machine can be paused or asleep. When the process continues, all
+its calls look old, although no disk is slow. A time in which the process does not run is called a
+*nap*. A thread that checks the ages of calls waits in short steps with `wait_awake`. If one of the
+short waits takes far too long, the process had a nap. The age of a call does not include the naps
+of the process.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@ kills the process with SIGBUS. So the pages of a range are loaded (*populated*) 
 page as EFAULT. The range is read as soon as its pages are loaded. No view of the map exists after
 the read, unless the caller asked for zero-copy.
 
-In three cases a range is read with `pread` instead: the kernel is older than 5.14 and answers
-EINVAL, the file system does not support maps, or a page is unreadable (`pread` reports the real
-error).
+The range is read with `pread`, without a map, if the kernel is older than 5.14 and answers EINVAL,
+if the file system does not support maps, or if a page is unreadable. If a page is unreadable,
+`pread` reports the real error.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Keep one descriptor in reserve, so that a flush works when no other descriptor is left.
 
-A log keeps descriptors open until the log is flushed. If a flush needed one more descriptor and
-could not get it, no log could be flushed, and no descriptor would ever become free.
+A log keeps descriptors open until the log is flushed. If a flush lacked one descriptor, no log
+could be flushed, and no descriptor would ever become free.
 """
 
 from __future__ import annotations

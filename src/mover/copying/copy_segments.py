@@ -224,8 +224,8 @@ class SegmentCopy:
 
         A copy follows another segment if the copy is resumed, or if its source was truncated,
         repaired or compacted. What is kept depends only on a comparison of the bytes. If an earlier
-        run left the copy, the comparison reads the copy from the disk, not from the page cache,
-        because a sync of the copy may have failed without a record of the failure.
+        run left the copy, the comparison reads the copy from the disk, not from the page cache. The
+        reason is that a sync of the copy may have failed, and nothing recorded the failure.
         """
         was_left, self.source = self.source is None, source
         try:

@@ -2,9 +2,9 @@
 
 The input and the output are plain numbers. A log dir's *share* is its part of all bytes, in
 proportion to its capacity. A log dir's *band* is its share plus or minus the tolerance. Some log
-dirs are not allowed to give or to receive replicas. If a log dir would have to give or receive
-replicas, but is not allowed to, it keeps its replicas, and the other log dirs share the rest. Log
-dirs on one disk count as equally large.
+dirs are not allowed to give or to receive replicas. If a log dir is not allowed to give or receive
+what the plan needs, it keeps its replicas, and the other log dirs share the rest. Log dirs on one
+disk count as equally large.
 
 A greedy choice comes first: it moves one replica at a time, to close the widest gap. If there are
 at most `EXACT_REPLICAS_MAX` replicas, a search for a cheaper answer follows. The search ends when

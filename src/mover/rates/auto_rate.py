@@ -201,9 +201,9 @@ class AutoRate:
             self._climb()
 
     def _fall(self) -> None:
-        # The new rate is a part of the rate that the copy reached, not of the ceiling, because the
-        # ceiling may be higher than the reached rate. The reached rate cannot be measured in one
-        # tick: a copy that pauses for a sync copies more in the next tick.
+        # The new rate is a part of the rate that the copy reached, because the ceiling may be
+        # higher than the reached rate. The reached rate cannot be measured in one tick: a copy that
+        # pauses for a sync copies more in the next tick.
         reached = sorted(self._copied)[-2:][0]
         rate = max(reached, self._copied[-1])
         rate = rate if self.rate is None else min(self.rate, rate)

@@ -63,9 +63,9 @@ def last_batches(log: Log) -> tuple[int | None, int | None, list[str]]:
     """Return the range of timestamps in a log's first and last batch, and the codecs of both.
 
     The function reads the records of the first and the last batch, because the base timestamp in a
-    header is not enough. If compaction changed a batch, its base timestamp may belong to a removed
-    record, or be the time from which compaction is allowed to delete the batch. If a codec's
-    library is missing, only the largest timestamp is known.
+    header is not enough. A compacted batch may have the base timestamp of a removed record, or the
+    time from which compaction is allowed to delete the batch. If a codec's library is missing, only
+    the largest timestamp is known.
     """
     times: list[int] = []
     codecs: dict[str, None] = {}

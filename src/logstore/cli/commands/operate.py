@@ -276,10 +276,10 @@ def gauges_of(log_dirs: tuple[str, ...]) -> dict[str, Any]:
 def metrics(log_dirs: tuple[str, ...], output_format: str) -> None:
     """Show the gauges: offline log dirs and replicas, and the activity of each log dir.
 
-    For each log dir, the command shows its state and bytes, the age of the oldest call that still
-    runs on its disk, its flushes and their seconds, the scrubbed bytes, and the corrupt batches
-    that the scrubber found. Only the process that owns the store has all of the figures. If the
-    store has no owner, only states and bytes are shown.
+    For each log dir, the command shows its state, its bytes, and the age of the oldest call that
+    still runs on its disk. The command also shows the number of flushes and their seconds, the
+    scrubbed bytes, and the corrupt batches that the scrubber found. Only the process that owns the
+    store has all of the figures. If the store has no owner, only states and bytes are shown.
 
     \b
     Example:

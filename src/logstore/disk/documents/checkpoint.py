@@ -6,8 +6,8 @@
 If the checksum of a document is wrong, its content is *unknown*, never zero and never empty. The
 function that reads the document raises `CorruptCheckpointError`, and its caller relies on the log
 itself instead of the document. An offsets checkpoint also contains its kind and the id of its log
-dir. So a valid file in the wrong place is detected too: for example, a file that was copied from
-another log dir, or over a file of another kind.
+dir. So a valid file in the wrong place is detected too. For example, a user may have copied the
+file from another log dir, or over a file of another kind.
 """
 
 from __future__ import annotations

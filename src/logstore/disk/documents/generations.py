@@ -9,7 +9,7 @@
                            "paths": {directory_id: path}, "unsure": [directory_id, ...]}
 
 A log dir's *generation* has three parts: the number of the start that owns the dir, the random id
-of that start, and a step. The step grows with each checkpoint that changes something, and with an
+of this start, and a step. The step grows with each checkpoint that changes something, and with an
 orderly close. A log dir first writes its own generation, durably. The other log dirs record the
 generation only after this write. So after a crash at any moment, the other log dirs have not
 recorded a later generation than the log dir itself has. If another log dir has recorded a later
