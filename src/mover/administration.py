@@ -260,7 +260,7 @@ def _chosen(
 ) -> list[Move]:
     """Return the newest move of each named partition.
 
-    If no partition is named, return the newest moves to which the verb applies.
+    If no partition is named, return the newest moves to which the command applies.
     """
     newest = {(move.topic, move.partition): move for move in moves}
     if partitions is None:

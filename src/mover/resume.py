@@ -1,7 +1,7 @@
 """Handle moves that no thread runs: at a start, and when a log dir answers again or is back.
 
 The metadata of a live copy has the mark `moving`, which refers to an unfinished move of the
-replica. What is done depends on the `.move` copy:
+replica. What happens to the move depends on its `.move` copy:
 
 | the `.move` copy | what is done |
 |---|---|

@@ -158,7 +158,7 @@ class Swap:
         if relocation.epochs_of(self.log) != self._epochs:
             return False  # a leader epoch began after the epochs were copied to the target
         if relocation.has_producers(self.log) and self.target.snapshot_offset is None:
-            return False  # the log has a first producer since `prepare`, or the copy was cut
+            return False  # the log got its first producer after `prepare`, or the copy was cut
         if [segment.base_offset for segment in segments] != sorted(self.target.copies):
             # The log rolled, and the name of the new segment's file is not durable yet.
             return False

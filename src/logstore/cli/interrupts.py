@@ -28,7 +28,7 @@ class Interrupts:
         self.is_open = False
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        """Record a signal; raise KeyboardInterrupt if that is allowed, or at the second signal."""
+        """Record a signal; raise KeyboardInterrupt if this is allowed, or at the second signal."""
         self.asked += 1
         self.number = number
         if self.is_open or self.asked > 1:
@@ -48,9 +48,10 @@ class Interrupts:
     def wait(self) -> None:
         """Wait for a signal, which raises KeyboardInterrupt.
 
-        Only the main thread runs Python's signal handlers. A signal that comes just before the main
-        thread blocks may not wake this thread. The main thread may be waiting for the interpreter's
-        lock, or another thread may have received the signal. So the main thread wakes regularly.
+        Only the main thread runs Python's signal handlers. A signal may fail to wake the main
+        thread if it comes just before the thread blocks. The main thread may be waiting for the
+        interpreter's lock, or another thread may have received the signal. So the main thread wakes
+        regularly.
         """
         with self.allowed():
             while True:

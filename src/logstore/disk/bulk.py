@@ -34,7 +34,8 @@ def next_data(fd: int, position: int, end: int) -> int:
 def send(target_fd: int, source_fd: int, position: int, size_bytes: int) -> int:
     """Let the kernel copy bytes to the same position of another file; return how many it copied.
 
-    The call may copy fewer bytes than requested. 0 means that the source ends at `position`.
+    The call may copy fewer bytes than requested. The result 0 means that the source ends at
+    `position`.
     """
     files.lseek(target_fd, position, os.SEEK_SET)
     return files.sendfile(target_fd, source_fd, position, size_bytes)

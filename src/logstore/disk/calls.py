@@ -30,7 +30,7 @@ from weakref import ref
 
 Waited = TypeVar("Waited")
 
-# How many times as long as an ordinary call a syncing or a working call is allowed to take.
+# The time limit of a call that syncs, or that does long work, is multiplied by this factor.
 SYNCING = 3.0
 WORKING = 12.0
 

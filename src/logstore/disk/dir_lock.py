@@ -211,7 +211,7 @@ class DirLock:
     def let_go(self, *, is_known: bool) -> bool:
         """Close the gate; the lock is freed as soon as no call that changes the dir is running.
 
-        Never waits. Returns whether the lock was freed now.
+        Never waits. Returns whether this call has freed the lock.
 
         Args:
             is_known: whether to keep the closed gate. A closed gate refuses this process's calls on

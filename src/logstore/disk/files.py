@@ -206,7 +206,7 @@ def read_file(path: str, bytes_max: int = DOCUMENT_BYTES_MAX) -> bytes:
 def write_fully(fd: int, buffers: Sequence[Buffer], position: int) -> int:
     """Write all `buffers` one after another at `position`, and return their size in bytes.
 
-    Short writes are continued. After an error (ENOSPC), the caller must cut off the written part.
+    After a short write, write the rest. After an error, the caller must cut off the written part.
     """
     total = sum(map(len, buffers))
     if len(buffers) <= IOV_MAX:

@@ -58,7 +58,7 @@ def sound_run(
 ) -> tuple[list[tuple[int, BatchHeader]], int, int]:
     """Check the batches that begin at `position`, as `sound_header` does.
 
-    The run stops at the first batch that is not valid, or whose last offset is less than `offset`.
+    The check stops at the first batch that is not valid, or whose last offset is below `offset`.
 
     Args:
         start: the position of `data` in its file.

@@ -224,8 +224,9 @@ class SegmentCopy:
 
         A copy follows another segment if the copy is resumed, or if its source was truncated,
         repaired or compacted. What is kept depends only on a comparison of the bytes. If an earlier
-        run left the copy, the comparison reads the copy from the disk, not from the page cache. The
-        reason is that a sync of the copy may have failed, and nothing recorded the failure.
+        run left the copy, the comparison reads the copy from the disk, not from the page cache.
+        Perhaps a sync of the copy failed and nothing recorded the failure, so the page cache may
+        differ from the disk.
         """
         was_left, self.source = self.source is None, source
         try:

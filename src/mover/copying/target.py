@@ -3,7 +3,7 @@
 The contents of a `.move` directory count only after the caught-up mark is set. The mark counts only
 after the source was renamed from its live name. The source is renamed under the log's lock, when
 the copy is complete. If a `.move` directory exists already, its files are compared with the source
-byte by byte. After the comparison, the copying continues after the last equal byte.
+byte by byte. The copying continues after the part in which the copy and the source are equal.
 """
 
 from __future__ import annotations

@@ -17,10 +17,10 @@ again.
 
 While the excess is below the limit, the rate rises, but only if the copy uses the present rate. For
 example, a copy that waited for a sync needs no higher rate. The rate rises by half in each tick
-until it is close to the last rate that was too high. From then on, the pilot keeps the rate, but
-tries a slightly higher rate now and then. After each failed try, the pilot waits longer before the
-next try. If a higher rate does no harm, the old limit is forgotten. If there are no foreground
-calls, nothing has to be protected, so there is no ceiling.
+until it is close to the last rate that was too high. Close to that rate, the pilot keeps the
+present rate, but tries a slightly higher rate now and then. After each failed try, the pilot waits
+longer before the next try. If a higher rate does no harm, the old limit is forgotten. If there are
+no foreground calls, nothing has to be protected, so there is no ceiling.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 
 FACTOR = 1.7  # below 2: a move should raise the p99 to at most twice its baseline
 QUANTILE = 0.99
-# Fractions of all calls that are allowed to be slow: the addition to the idle disk's fraction, and
-# the largest sum. A p99 allows one slow call in a hundred. Both fractions are smaller than a
-# hundredth, because some calls are slow before the rate falls.
+# More calls are allowed to be slow than on the idle disk: by the fraction SLOW_PART of all calls,
+# up to SLOW_PART_MAX in total. A p99 allows one slow call in a hundred. Both fractions are smaller
+# than a hundredth, because some calls are slow before the rate falls.
 SLOW_PART, SLOW_PART_MAX = 0.003, 0.006
 EXCESS_MAX = 4.0
 APPEND_SECONDS = 25e-6  # an append takes at least this time in addition to its timed write

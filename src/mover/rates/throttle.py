@@ -4,8 +4,8 @@ Before a move copies a chunk, it asks every ceiling that applies to the move. Ea
 chunk a ticket: the sum of the bytes of all chunks that asked before. A ceiling allows (*serves*)
 `rate` bytes per second. The chunk can be copied when every ceiling has served as many bytes as its
 ticket says. So chunks are copied in the order in which they asked, for any number of threads. If
-the rate changes, the waits of all moves change, too. If not a ceiling but something else makes a
-move slow, later moves do not wait for that move.
+the rate changes, the waits of all moves change, too. If a move is slow although its ceilings allow
+more, later moves do not wait for that move.
 
 While nothing is copied, a ceiling saves up the bytes of at most `BURST_SECONDS`. In any span of
 time, at most `rate` x span bytes are copied, plus one chunk, plus the saved bytes. The saved bytes

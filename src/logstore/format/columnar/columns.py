@@ -73,7 +73,7 @@ def encode_cells(cells: Sequence[bytes | None]) -> list[Buffer]:
     # NumPy reads numbers from an `array` in a quarter of the time that it needs for a list.
     np.cumsum(np.frombuffer(array("q", lengths), np.int64), out=starts[1:])
     if starts[-1] != len(data):
-        raise TypeError("a value is an array of items wider than a byte: give bytes")
+        raise TypeError("a value is an array whose items are wider than one byte: give bytes")
     return encode_arrays(data, starts)
 
 
