@@ -21,7 +21,7 @@ from logstore.cli.demo import command as demo
 from logstore.cli.options import log_dirs_option
 from logstore.errors import CorruptRecordBatchError, LogDirLockedError, LogStoreError
 
-# After a signal, the exit code is 128 plus the signal's number, as in a shell: Ctrl-C gives 130.
+# After a signal, the exit code is 128 plus the signal's number, as in a shell (130 for Ctrl-C).
 EXIT_SIGNALLED = 128
 
 # The commands whose modules are imported late: each command's module, and its line in the help.

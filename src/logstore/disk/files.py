@@ -26,7 +26,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def _libc_sync_file_range(fd: int, position: int, size_bytes: int, flags: int) -> None:
-    """Call sync_file_range(2), which `os` does not have, and release the interpreter's lock."""
+    """Call sync_file_range(2), which `os` lacks, without holding the interpreter's lock."""
     arguments = (ctypes.c_int(fd), ctypes.c_int64(position), ctypes.c_int64(size_bytes))
     if _libc.sync_file_range(*arguments, ctypes.c_uint(flags)) != 0:
         code = ctypes.get_errno()

@@ -59,7 +59,7 @@ def group_of(
     *,
     checks_headers: bool = True,
 ) -> Steps[Group]:
-    """Decode what compaction needs of batches of one layout; each batch must have a record.
+    """Decode the parts of batches that compaction needs; each batch must have a record.
 
     Args:
         run: the position of each batch in `data`, and its header.
@@ -81,7 +81,7 @@ def group_of(
 def delete_horizons_ms(data: Buffer, run: Sequence[tuple[int, BatchHeader]]) -> list[int | None]:
     """Return, for each batch, the time (ms) from which compaction may remove its tombstones.
 
-    The time is None if no time is set in the batch.
+    If a batch does not set such a time, the result for this batch is None.
 
     Args:
         run: the place of each batch in `data`, and its header; there is at least one batch.

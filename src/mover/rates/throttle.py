@@ -11,8 +11,8 @@ While nothing is copied, a ceiling saves up the bytes of at most `BURST_SECONDS`
 time, at most `rate` x span bytes are copied, plus one chunk, plus the saved bytes. The saved bytes
 compensate for threads that wake up late.
 
-Threads: the lock of the store's `Throttle` guards all state of this module. A thread that holds
-this lock waits only on the lock's own condition, and that wait releases the lock.
+Threads: the lock of the store's `Throttle` guards all state of this module. While a thread holds
+this lock, it waits only on the lock's condition, which releases the lock.
 """
 
 from __future__ import annotations

@@ -51,10 +51,10 @@ def format_dirs(log_dirs: tuple[str, ...], output_format: str) -> None:
     Directories that do not exist are created. If a log dir already belongs to this store, it is not
     changed. A log dir that was removed from the store becomes part of the store again. The command
     refuses a dir, with exit code 1, if the dir belongs to another store, or if its disk does not
-    work. If the store is completely new, `create` formats its dirs by itself. But `create` does not
-    accept an empty directory at the path of a known log dir; `format` accepts it. The command asks
-    nothing, because it deletes nothing: other files stay, and a log dir that is missing still
-    counts as missing.
+    work. If the store is completely new, the command `create` also formats its log dirs. But
+    `create` does not accept an empty directory at the path of a known log dir; `format` accepts it.
+    The command asks nothing, because it deletes nothing: other files stay, and a log dir that is
+    missing still counts as missing.
 
     \b
     Example:

@@ -56,8 +56,7 @@ def record_bounds(batches: Batches) -> tuple[Numbers, Numbers]:
     """Find the start (the position of the length) and the end of each record.
 
     A returned record may have a length that is negative or too small. The caller must check the
-    lengths, because the caller reads all lengths at once, which is faster than a check in this
-    function.
+    lengths. The caller reads all lengths at once, which is faster than a check in this function.
 
     Raises:
         ValueError: the records of a batch do not end where the batch ends.

@@ -1,8 +1,8 @@
 """Copy a Kafka batch with only some of its records, as compaction does.
 
 The copy spans the same offsets, and has the same epoch, producer and base timestamp. So the
-selected records are copied as they are stored. There is one exception: a delete horizon (KIP-534)
-replaces the base timestamp of a batch, so the time deltas are encoded again.
+selected records are copied as they are stored. But if the copy gets a delete horizon (KIP-534), the
+horizon replaces the base timestamp, so the time deltas are encoded again.
 """
 
 from __future__ import annotations
