@@ -7,9 +7,9 @@ A running call is an entry in one set, which a watchdog reads. A call is added t
 lock. To save time, an append is not registered: it stores its write position in the log instead
 (see `log/write/hung_locks`).
 
-Ctrl-C may interrupt the code here before a call is removed from the set. So the set has weak
-references to the calls. If a thread has left its call, the call does not count, and its disk is not
-reported as hanging.
+Ctrl-C may interrupt the code of this module before a call is removed from the set. So the set has
+weak references to the calls. If a thread has left its call, the call does not count, and its disk
+is not reported as hanging.
 
 A process can be stopped, and its machine can be paused or asleep. When the process continues, all
 its calls look old, although no disk is slow. A time in which the process does not run is called a

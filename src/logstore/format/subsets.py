@@ -59,7 +59,9 @@ def group_of(
     *,
     checks_headers: bool = True,
 ) -> Steps[Group]:
-    """Decode the parts of batches that compaction needs; each batch must have a record.
+    """Decode the parts of batches that compaction needs.
+
+    All batches must have the same layout, and each batch must have a record.
 
     Args:
         run: the position of each batch in `data`, and its header.
@@ -81,7 +83,7 @@ def group_of(
 def delete_horizons_ms(data: Buffer, run: Sequence[tuple[int, BatchHeader]]) -> list[int | None]:
     """Return, for each batch, the time (ms) from which compaction may remove its tombstones.
 
-    If a batch does not set such a time, the result for this batch is None.
+    If a batch has no delete horizon, its time is None.
 
     Args:
         run: the place of each batch in `data`, and its header; there is at least one batch.
