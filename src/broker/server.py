@@ -193,8 +193,8 @@ class Broker:
     def _on_event(self, event: StoreEvent) -> None:
         """If a disk hangs, disconnect the clients whose requests hang in it.
 
-        The clients connect again at once. Their next requests to this disk are refused with
-        KAFKA_STORAGE_ERROR (56).
+        The clients connect again at once. The next requests of these clients to this disk are
+        refused with KAFKA_STORAGE_ERROR (56).
         """
         if event.kind is StoreEventKind.LOG_DIR_SUSPECT:
             self._server.cut_stuck(STUCK_SECONDS)

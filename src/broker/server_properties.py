@@ -195,7 +195,7 @@ class _Reader:
         kept = []
         for one in parse_endpoints(text, field):
             name = one.name.upper()
-            # Kafka refuses a name that the map lacks, because the map may misspell the name.
+            # Kafka refuses a listener name that is not in the map, because the map may misspell it.
             is_plain = name == PROTOCOL or not protocols
             protocol = protocols.get(name, PROTOCOL if is_plain else "no protocol")
             if name in controllers:
@@ -294,6 +294,6 @@ def _value_like(default: object, text: str) -> object:
         return text.lower() == "true"
     if WHOLE.fullmatch(text):
         return min(int(text), MS_MAX)
-    if DECIMAL.fullmatch(text):  # Kafka's log.cleaner.io.max.bytes.per.second is decimal
+    if DECIMAL.fullmatch(text):  # log.cleaner.io.max.bytes.per.second may have a fraction
         return int(min(float(text), MS_MAX))
     return text

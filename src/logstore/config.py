@@ -242,7 +242,7 @@ class StoreConfig(Config):
             asks for compaction.
         log_cleaner_backoff_ms: how often the store looks for a log to compact in each log dir.
         log_cleaner_dedupe_buffer_size: the memory for keys that compaction uses for each log dir.
-            In Kafka, this size is for all threads together.
+            In Kafka, all cleaner threads together share memory of this size.
         log_cleaner_io_max_bytes_per_second: how many bytes per second compaction reads and writes
             in each log dir.
         max_open_files: how many segment files stay open besides the files in use.
@@ -253,8 +253,8 @@ class StoreConfig(Config):
         read_cache_bytes: how many bytes of decoded batches stay in memory for point reads.
         record_expansion_bytes_max: the memory that one decoded record batch is allowed to need.
             Appends and reads refuse a batch that needs more, before they allocate memory for it.
-            But a compressed batch in Kafka's layout does not state its decoded size. To refuse such
-            a batch, up to twice this memory may be used.
+            But a compressed batch in Kafka's layout does not state its decoded size. So the refusal
+            of such a batch may take up to twice this memory.
         index_cache_bytes: how many bytes of the indexes of sealed segments stay in memory.
         log_config: the configuration of partitions that are created without a configuration of
             their own.

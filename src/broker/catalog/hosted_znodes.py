@@ -1,4 +1,4 @@
-"""Open the embedded coordination store in the log dirs of a store that serve, and change znodes."""
+"""Open the embedded coordination store in those log dirs that serve, and change its znodes."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ LOG = logging.getLogger("broker")
 SETTINGS = EmbeddedSettings(disk_seconds_max=2.0)
 
 Result = TypeVar("Result")
-Znodes = Mapping[str, bytes | None]  # by path: the wanted data, or None for no znode
+Znodes = Mapping[str, bytes | None]  # by path: the wanted data; None if no znode is wanted
 
 
 class HostedZnodes:
-    """The znodes of one store. While it is not connected, only the first group of methods works.
+    """The znodes of one store. Before `connect`, the methods that read or write znodes do not work.
 
     Threads: one thread at a time calls `connect`, `disconnect` and `write`.
     """
@@ -78,10 +78,10 @@ class HostedZnodes:
             embedded.leave_out(log_dir, OSError(errno.ESHUTDOWN, reason, log_dir))
 
     def _with_room(self, work: Callable[[], Result], *given: str) -> Result:
-        """Do some work; if a disk is full, repeat it in the space of the disk's ballast.
+        """Do some work; if a disk is full, use the space of its ballast to do the work again.
 
         Args:
-            given: the log dirs whose ballast was given already.
+            given: the log dirs whose ballast has already been used.
         """
         try:
             return work()
@@ -117,7 +117,7 @@ class HostedZnodes:
             return None
 
     def write(self, wanted: Znodes, *, is_new: bool = False) -> None:
-        """Bring some znodes to their wanted data, in one change; if nothing differs, do nothing."""
+        """Give znodes the wanted data, in one change; do nothing if they already have this data."""
         session = self._session
         assert session is not None
         found = {path: self.data(path) for path in wanted}

@@ -1,11 +1,11 @@
 """Give each producer an id that no other producer ever gets.
 
-Ids are given in blocks. Before the first id of a block is given, the end of the block is written
-durably to every log dir that serves. After a restart, new ids are larger than the largest end that
-any log dir stores. New ids are also larger than every id in the logs, because a log may come from
-another broker. If a log dir does not serve while a block is given, that log dir does not store the
-end of the block. So an id could be given twice if only this log dir is present at a later start.
-Programs that append to the store without this broker use the ids that are 2^62 or larger.
+Producer ids are given in blocks. Before the first id of a block is given, the end of the block is
+written durably to every log dir that serves. After a restart, new ids are larger than the largest
+end that any log dir stores. New ids are also larger than every id in the logs, because a log may
+come from another broker. If a log dir does not serve while a block is given, that log dir does not
+store the end of the block. So an id could be given twice if only this log dir is present at a later
+start. Programs that append to the store without this broker use the ids that are 2^62 or larger.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Carry out the table of `reconciliation`: make log dirs and coordination store agree.
+"""Make log dirs and coordination store agree, as the table in `reconciliation` says.
 
 This happens at the start of a broker, and when a log dir comes back, is added or is given up. If a
 program creates or deletes partitions while the broker runs, the coordination store follows it.
@@ -60,7 +60,7 @@ class Reconciler:
     # --- what the log dirs have -------------------------------------------------------------------
 
     def is_all(self) -> bool:
-        """Check that all log dirs serve, so that a replica that is not found is nowhere."""
+        """Check that all log dirs serve; if so, a replica that is not found does not exist."""
         replicas = self._store.host.replicas
         return not replicas.returning and not replicas.is_a_dir_in_doubt()
 
@@ -76,7 +76,7 @@ class Reconciler:
         return bool(doomed) and self._id_of(name, number) in {None, *doomed}
 
     def is_gone(self, record: TopicRecord) -> bool:
-        """Check that a program has deleted all partitions of a topic, although it is recorded."""
+        """Check that a program has deleted all partitions of a topic that is still recorded."""
         replicas = self._store.host.replicas
         return (
             record.name not in self._lost
@@ -109,7 +109,7 @@ class Reconciler:
         return found
 
     def _found_of(self, name: str, more: Iterable[int] = ()) -> Found:
-        """Find the replicas of a topic: its known partitions, those from 0 on, and some more."""
+        """Find the replicas of a topic: known partitions, those from 0 on, and those in `more`."""
         known = self._topics.known(name)
         numbers = {*more, *(known.record.ids if known.record else ())}
         for deleted in known.deleted:
@@ -127,10 +127,11 @@ class Reconciler:
     # --- all topics -------------------------------------------------------------------------------
 
     def run(self, *, is_start: bool = False) -> None:
-        """Apply the table to all topics; what fails is logged, and is done at the next run.
+        """Apply the table to all topics; log what fails, and leave it for the next run.
 
         Args:
-            is_start: no client is served yet, so nobody changes a topic meanwhile.
+            is_start: whether this is the start of the broker, when no client can change a topic
+                yet.
         """
         found = self._found()
         new: list[TopicRecord] = []
@@ -148,14 +149,14 @@ class Reconciler:
             self._try(self._record_settings, found)
 
     def _is_only_new(self, name: str, plan: Plan) -> bool:
-        """Check that the only change is to record a topic of the log dirs."""
+        """Check that a plan does nothing except record a new topic of the log dirs."""
         is_new = name not in self._topics.records and bool(plan.adopt)
         return is_new and not plan.delete and not plan.ended
 
     def _record_new(self, records: list[TopicRecord]) -> None:
         try:
             self._topics.put_all(records)
-        except TopicLimitError:  # one topic may be too large: record each one that fits
+        except TopicLimitError:  # one topic may be too large: record the others one by one
             for record in records:
                 self._try(self._topics.put, record)
         names = [one.name for one in records if one.name in self._topics.records]
@@ -188,7 +189,9 @@ class Reconciler:
     # --- one topic --------------------------------------------------------------------------------
 
     def record(self, name: str, numbers: Iterable[int]) -> TopicRecord | None:
-        """Record a topic of the log dirs, whose change the caller has begun; return the record.
+        """Record a topic that is in the log dirs, and return its record.
+
+        The caller has begun the change of this topic.
 
         Raises:
             LogStoreError: no log dir could record it.
@@ -242,7 +245,7 @@ class Reconciler:
             self._topics.put(record)
 
     def _refuse(self, name: str, plan: Plan) -> None:
-        """Take note of the replicas of a topic that are not served."""
+        """Remember which replicas of a topic are not served, and log those that are new."""
         for key in [key for key in self.refused if key[0] == name and key[1] not in plan.refuse]:
             del self.refused[key]
         for number, topic_id in plan.refuse.items():

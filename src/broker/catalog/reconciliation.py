@@ -1,7 +1,8 @@
 """Decide what to do if the coordination store and the log dirs know different topics.
 
-For each partition of one topic. The first row that fits counts. "All" means that no log dir is
-missing, OFFLINE, SUSPECT or an old copy, and that none is just being opened.
+The table shows what to do for each partition of a topic. The first row that fits counts. "All"
+means that all log dirs serve: none of them is missing, OFFLINE, SUSPECT, an old copy, or still
+being opened.
 
 | the coordination store | in the log dirs | log dirs | do |
 |---|---|---|---|
@@ -18,12 +19,13 @@ missing, OFFLINE, SUSPECT or an old copy, and that none is just being opened.
 | lacks it; the topic may have several ids | a replica | any | adopt it |
 | lacks it | a replica with another id | any | refuse the replica |
 
-If all log dirs serve, and there are replicas, but none with an id of the topic, then the topic is
-gone, and the replicas are those of another topic with its name. The store then lacks the topic, for
-this table. The record of a deletion ends when all log dirs serve and no replica of its topic is
-left.
+If all log dirs serve, and there are replicas, but no replica has an id of the topic, then the topic
+is gone. The replicas belong to another topic with its name. The table then treats the topic as one
+that the coordination store lacks. The record of a deletion ends when all log dirs serve and no
+replica of its topic is left.
 
-So the word of the coordination store alone deletes nothing, but a topic whose deletion it records.
+So a replica is not deleted only because the coordination store does not know its topic. A replica
+is deleted only if the coordination store records the deletion of its topic.
 """
 
 from __future__ import annotations
@@ -35,10 +37,11 @@ from broker.catalog.topic_znodes import TopicRecord
 
 
 class Known(NamedTuple):
-    """What the coordination store knows about the topics of one name.
+    """What the coordination store knows about the topics with one name.
 
     Attributes:
-        unfinished_from: the partitions from this number on are being created; None if none is.
+        unfinished_from: the partitions from this number on are being created; None if no partition
+            is.
         deleted: earlier topics of this name that are being deleted.
     """
 
@@ -51,9 +54,10 @@ class Plan(NamedTuple):
     """What is to be done about one topic; each list has numbers of partitions.
 
     Attributes:
-        adopt, refuse: the partitions, with the topic ids of their replicas.
-        is_replaced: the replicas belong to another topic, and the topic of the record is gone.
-        is_created: the creation that was under way has ended.
+        adopt, refuse: the partitions to adopt or to refuse, each with the topic id of its replica.
+        is_replaced: whether the replicas belong to another topic, and the topic of the record is
+            gone.
+        is_created: whether a creation that was under way has ended.
         ended: the topics whose deletion has ended.
     """
 
@@ -142,7 +146,7 @@ def adopted(
 ) -> Mapping[int, bytes]:
     """Return the ids of a topic's partitions after replicas were adopted.
 
-    If the topic was not known, a replica that cannot be read now is taken for a part of it.
+    If the topic was not known, a replica that cannot be read now counts as one of its replicas.
 
     Args:
         found: all replicas of the topic's name.

@@ -89,7 +89,7 @@ BROKER_KEYS = {
     "segment.index.bytes": "log.index.size.max.bytes",
     "segment.ms": "log.roll.ms",
 }
-# The broker's keys for these have no default in Kafka, or there is no such key.
+# For these topic settings, Kafka has no broker key, or a broker key without a default.
 WITHOUT_DEFAULT = frozenset({
     "flush.ms", "follower.replication.throttled.replicas",
     "leader.replication.throttled.replicas", "remote.log.copy.disable",
@@ -99,7 +99,7 @@ WITHOUT_DEFAULT = frozenset({
 
 
 class Synonym(NamedTuple):
-    """One value that a setting would have, and where it comes from; the first one counts."""
+    """A possible value of a setting, and its source; in a list, the first value counts."""
 
     key: str
     text: str
@@ -132,7 +132,7 @@ def synonyms_of(key: str, config: LogConfig, defaults: LogConfig) -> list[Synony
     """List where the value of a topic setting comes from: the topic, the broker, Kafka's default.
 
     Args:
-        config: of the topic.
+        config: the configuration of the topic.
         defaults: what the broker gives to topics that are created without settings.
     """
     broker_key = BROKER_KEYS.get(key, key)
@@ -151,7 +151,7 @@ def synonyms_of(key: str, config: LogConfig, defaults: LogConfig) -> list[Synony
 
 
 def source_of(synonyms: list[Synonym]) -> int:
-    """Return where the value in force comes from."""
+    """Return the source of the value that counts."""
     return synonyms[0].source if synonyms else DEFAULT_SOURCE
 
 

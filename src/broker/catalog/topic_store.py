@@ -1,9 +1,10 @@
 """Keep the topics of a store in memory and in its embedded coordination store.
 
-The coordination store has a journal in each log dir that serves. If it cannot be opened because no
-disk can be read or has room, the broker serves the topics that it finds in the log dirs, and
-refuses changes of topics. While the process lives, its memory counts: if the coordination store is
-opened again with other log dirs, it gets what it lacks.
+The coordination store has a journal in each log dir that serves. If no disk can be read, or none
+has room, the coordination store cannot be opened. Then the broker serves the topics that it finds
+in the log dirs, and refuses changes of topics. While the process lives, the topics in memory count:
+if the coordination store is opened again with other log dirs, the topics that it lacks are written
+into it.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ from logstore import LogStore, LogStoreError
 
 LOG = logging.getLogger("broker")
 SETTINGS = EmbeddedSettings(disk_seconds_max=2.0)
-BUSY_SECONDS = 1.0  # how long a change waits for another one, whose disk may hang
-BATCH_BYTES = REQUEST_BYTES_MAX // 2  # several topics share a change up to this size
+BUSY_SECONDS = 1.0  # how long a change waits for another change, which may hang in a disk
+BATCH_BYTES = REQUEST_BYTES_MAX // 2  # the largest change that writes several topics
 
 
 class TopicLimitError(LogStoreError):
@@ -60,7 +61,7 @@ class TopicStore:
     """The topics of one store, which all brokers of a process share.
 
     Threads: any thread may call any method. `_writing` is held while the coordination store is
-    changed or opened. Two changes of one topic exclude each other in the caller. The dicts are
+    changed or opened. The caller lets only one thread at a time change a topic. The dicts are
     changed entry by entry after the change is durable, and readers copy them before they iterate.
 
     Attributes:
@@ -74,7 +75,7 @@ class TopicStore:
         self._store = store
         self._writing = threading.Lock()
         self._is_open = False
-        self._is_read = False  # the memory has what the coordination store has
+        self._is_read = False  # whether all topics of the coordination store are in memory
         self._hosted = HostedZnodes(store)
         self.records: dict[str, TopicRecord] = {}
         self.unfinished: dict[str, int] = {}
@@ -88,7 +89,7 @@ class TopicStore:
         """Return the topics of a store; the caller must call `release`.
 
         Raises:
-            LogStoreError: a copy of the coordination store is damaged, or belongs elsewhere.
+            LogStoreError: a copy of the coordination store is damaged, or belongs to another store.
         """
         with _sharing:
             topics = _shared.get(store) or _shared.setdefault(store, cls(store))
@@ -119,7 +120,7 @@ class TopicStore:
                 self._is_open = True
 
     def _close(self) -> None:
-        """Close the files; a change that hangs in the last disk is not waited for."""
+        """Close the files; do not wait for the end of a change that hangs in the last disk."""
         self._is_open = False
         is_idle = self._writing.acquire(timeout=BUSY_SECONDS)
         try:
@@ -195,8 +196,8 @@ class TopicStore:
         """Make a change durable; if no journal works any more, open the store again.
 
         Raises:
-            TopicLimitError: it would be too large.
-            LogStoreError: no log dir can take it.
+            TopicLimitError: the coordination store would be too large.
+            LogStoreError: no log dir can take the change.
         """
         try:
             if self._hosted.is_connected:
@@ -209,8 +210,8 @@ class TopicStore:
             self._connect()
             if not self._hosted.is_connected:
                 raise LogStoreError("no log dir can take a change of the topics; try again")
-            if not was_read:  # the caller has decided without them
-                raise LogStoreError("the topics could only be read now; try again")
+            if not was_read:  # the caller has decided without these topics
+                raise LogStoreError("the topics were not known before this moment; try again")
             return self._hosted.write(wanted)
         except LimitError as error:
             raise TopicLimitError(f"the coordination store is too small: {error}") from error
@@ -220,7 +221,7 @@ class TopicStore:
     # --- topics -----------------------------------------------------------------------------------
 
     def known(self, name: str) -> Known:
-        """Return what is known about the topics of a name."""
+        """Return what is known about the topics with this name."""
         deleted = [one for one in list(self.deleted.values()) if one.name == name]
         return Known(self.records.get(name), self.unfinished.get(name), deleted)
 

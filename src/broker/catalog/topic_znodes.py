@@ -8,7 +8,8 @@
 
 The config has the settings that differ from Kafka's defaults. A program that uses the store
 without this broker may give each partition an id of its own. Then "partition_ids" has the ids that
-are not the topic's. The key is present also if it is empty: such a topic may get other ids.
+are not the topic's. A topic whose "partition_ids" is present but empty may get partitions with
+other ids.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class TopicRecord(NamedTuple):
 
     Attributes:
         ids: the topic id of each partition.
-        is_mixed: whether the partitions may have different ids.
+        is_mixed: whether the partitions may have different topic ids.
     """
 
     name: str
@@ -73,7 +74,7 @@ def deleted_path(topic_id: bytes) -> str:
 
 
 def encode_topic(record: TopicRecord, broker_id: int, **more: object) -> bytes:
-    """Write the partitions of a topic; `more` are further keys."""
+    """Encode the JSON with the partitions of a topic; `more` has further keys and values."""
     document: dict[str, object] = {
         "version": TOPIC_VERSION,
         "topic_id": _text_of_id(record.id),

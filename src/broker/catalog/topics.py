@@ -3,8 +3,8 @@
 The coordination store records the topics (`topic_store`), and the log dirs have their replicas. A
 topic whose log dir is away, or whose disk is lost, is in the list with its id and its partitions. A
 topic that a program has just created in the store is in the list, too, although it is not recorded
-yet. The list is made again after topics were changed, or after a log dir returned. Until such a
-change, requests use the same list of topics.
+yet. The list is made again after topics were changed, or after a log dir returned. Until the list
+is made again, all requests use the same list.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class TopicCatalog:
         """Open the coordination store.
 
         Raises:
-            LogStoreError: a copy of it is damaged, or belongs elsewhere.
+            LogStoreError: a copy of the coordination store is damaged, or belongs to another store.
         """
         self.store = store
         self._topics = Topics({}, {})
@@ -148,7 +148,7 @@ class TopicCatalog:
         except UnknownPartitionError:
             record = self._recorded.records.get(name)
             if record is None or partition not in record.ids or self._reconciler.is_all():
-                raise  # if all log dirs serve, a program has just deleted it, or it comes at once
+                raise  # all log dirs serve: the partition was just deleted, or is created at once
             reason = "no log dir that serves has its replica"
             raise ReplicaOfflineError(topic=name, partition=partition, reason=reason) from None
         if self._reconciler.refused and (name, partition) in self._reconciler.refused:
@@ -226,7 +226,7 @@ class TopicCatalog:
             LOG.warning("topic %r is still recorded as unfinished: %s", record.name, error)
 
     def add_partitions(self, topic: Topic, count: int) -> None:
-        """Add partitions to a topic until it has `count`; copy the settings of its first partition.
+        """Add partitions to a topic, up to `count`; copy the settings of the first partition.
 
         Raises:
             LogStoreError: no log dir takes a partition; some partitions may have been added.
@@ -263,7 +263,7 @@ class TopicCatalog:
             self._reconciler.delete_replicas(record)
 
     def _record_now(self, topic: Topic) -> TopicRecord:
-        """Return the record of a topic; if it has none yet, make it.
+        """Return the record of a topic; if the topic has no record yet, make the record.
 
         Raises:
             UnknownPartitionError: another caller has deleted the topic.

@@ -12,10 +12,10 @@ _log = logging.getLogger(__name__)
 
 
 class Callbacks:
-    """A queue of calls, and the thread that makes them, which `close` ends."""
+    """A queue of calls, and a thread that makes the calls; `close` ends the thread."""
 
     def __init__(self, name: str) -> None:
-        """Start the thread, so that no later call fails for want of one; raises RuntimeError."""
+        """Start the thread now, so that no later call has to start it; raises RuntimeError."""
         self._name = name
         self._calls: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
@@ -30,7 +30,7 @@ class Callbacks:
                 self._calls.put(lambda: callback(*arguments))
 
     def call_even_if_closed(self, callback: Callable[..., object], *arguments: Any) -> None:
-        """Queue a call; after `close`, a thread of its own makes it."""
+        """Queue a call; after `close`, start a new thread for the call."""
         with self._lock:
             is_closed = self._is_closed
         one = Callbacks(self._name) if is_closed else self
@@ -46,13 +46,13 @@ class Callbacks:
                 _log.exception("a callback of %s failed", self._name)
 
     def close(self) -> None:
-        """Make the calls that are queued, and end the thread; does not wait for that."""
+        """Let the thread end after the queued calls; do not wait for its end."""
         with self._lock:
             if not self._is_closed:
                 self._is_closed = True
                 self._calls.put(None)
 
     def join(self, seconds_max: float) -> None:
-        """Wait for the thread to end after `close`, unless this is that thread."""
+        """After `close`, wait for the end of the thread, unless the thread itself calls this."""
         if self._thread is not threading.current_thread():
             self._thread.join(seconds_max)

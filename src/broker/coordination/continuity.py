@@ -1,13 +1,15 @@
 """Recognise a coordination store that was wiped, replaced, or restored from an older copy.
 
-A broker that joins such a store would follow facts that are long outdated. So each broker remembers
-three things durably, beside its logs: the id of the cluster, the zxid at which `/cluster/id` was
-created, and the zxid of its own last write to its *witness*, a znode of its own. A wiped store has
-no cluster id, or one that was created again. A restored store has an older witness, however many
-changes it has made since.
+A broker that used such a store would act on facts that are long outdated. So each broker stores
+four things durably, next to its logs: the id of the cluster, the zxid at which `/cluster/id` was
+created, the zxid of the last write to its *witness*, and the highest zxid that it has seen. The
+witness is a znode that only this broker writes. A wiped store has no cluster id, or its cluster id
+was created again. A restored store has an older witness, even if many changes were made after the
+restore.
 
-A loss of changes that came after the last `remember` is noticed only if the store's zxid has fallen
-below the remembered one. So a broker calls `remember` from time to time.
+If a store has lost only changes that came after the last `remember`, the broker notices this only
+if the zxid of the store is now below the remembered zxid. So a broker calls `remember` from time to
+time.
 """
 
 from __future__ import annotations
@@ -33,11 +35,11 @@ ZXID_MAX = 2**63 - 1
 
 
 class Remembered(NamedTuple):
-    """What a broker remembers of its store; a list of these values is its durable form.
+    """What a broker remembers of its store; a list of these values is stored durably.
 
     Attributes:
         cluster_czxid: the zxid at which `/cluster/id` was created.
-        witness_mzxid: the zxid of the last write to the witness.
+        witness_mzxid: the zxid of the broker's last write to its witness.
         zxid: the highest zxid of the store that was seen.
     """
 
@@ -48,7 +50,7 @@ class Remembered(NamedTuple):
 
     @classmethod
     def of(cls, values: object) -> Remembered:
-        """Check the durable form, and return its values; raises ValueError."""
+        """Check a list that was stored, and return its values; raises ValueError."""
         match values:
             case [str(cluster_id), int(czxid), int(witness), int(zxid)]:
                 numbers = (czxid, witness, zxid)
@@ -103,7 +105,7 @@ def found_cluster(session: Session, cluster_id: str) -> Cluster:
     except NodeExistsError:
         known = read_cluster(session)
         if known is None:
-            raise BadZnodeError(CLUSTER_ID, "it was deleted while it was read") from None
+            raise BadZnodeError(CLUSTER_ID, "the znode was deleted during the read") from None
         return known
 
 
@@ -120,10 +122,10 @@ def ensure(session: Session, path: str) -> None:
 
 
 def remember(session: Session, name: str) -> Remembered:
-    """Write the witness of a broker, and return what the broker must remember durably.
+    """Write a broker's witness znode, and return what the broker must store durably.
 
     Args:
-        name: the name of the witness, such as the id of the broker.
+        name: the name of the broker's witness, such as the id of the broker.
 
     Raises:
         StoreWipedError: the store has no cluster id.
@@ -138,12 +140,12 @@ def remember(session: Session, name: str) -> Remembered:
 
 
 def check(session: Session, name: str, remembered: Remembered) -> None:
-    """Check that a store is the remembered one, and not an older state of it.
+    """Check that a store is the one that a broker remembers, and is not in an older state.
 
     Raises:
-        StoreWipedError: it is empty.
-        OtherClusterError: it belongs to another cluster, or was wiped and used again.
-        StoreRestoredError: it is in an older state.
+        StoreWipedError: the store has no cluster id any more.
+        OtherClusterError: the store belongs to another cluster, or was wiped and used again.
+        StoreRestoredError: the store is in an older state than the broker remembers.
     """
     cluster = read_cluster(session)
     if cluster is None:

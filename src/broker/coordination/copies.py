@@ -1,11 +1,12 @@
 """Keep the journals of an embedded store in its log dirs: one copy in each, with the same changes.
 
-A change counts when every log dir that works has it durably, and at least one works. If a disk
-fails, or hangs while others answer, its log dir is left out, and the others note that before they
-continue. If a disk is full, the change is taken back from all log dirs, and the caller gets an
-error. But a full disk prevents neither an open nor a deletion, if another has space: it is left
-out, too. At an open, the newest copy counts, if no newer one can be missing (`members`). The
-other copies are written anew from it.
+A change counts when it is durable in every log dir that works, and at least one log dir works. If a
+disk fails, or hangs while other disks answer, its log dir is left out. The other log dirs record
+this before the next change counts. If a disk is full, the change is taken back from all log dirs,
+and the caller gets an error. There are two exceptions: an open, and a change that only deletes.
+In both cases, a log dir whose disk is full is left out if another disk has space. An open uses the
+newest copy, if no missing copy can be newer (see `members`). The other copies are written anew with
+the content of the newest copy.
 
 The caller owns the log dirs: it holds their locks. One thread at a time calls `append`.
 """
@@ -31,7 +32,7 @@ from broker.coordination.tree import Draft, EmbeddedSettings, Tree
 from logstore.disk import files
 from logstore.disk.failures import DISK_IS_FULL, PROCESS_IS_FULL
 
-BYTES_PER_SECOND = 5 << 20  # a disk that reads or writes a whole journal more slowly hangs
+BYTES_PER_SECOND = 5 << 20  # a disk that reads or writes a journal more slowly counts as hanging
 NOT_OF_THE_DISK = DISK_IS_FULL | PROCESS_IS_FULL
 
 _log = logging.getLogger(__name__)
@@ -45,7 +46,8 @@ class Copies:
     Attributes:
         tree: the znodes as the newest copy has them.
         is_new: no log dir had a copy.
-        failures: the log dirs that are left out, with their errors. `take_in` lets some return.
+        failures: the log dirs that are left out, with their errors. `take_in` uses some of these
+            log dirs again.
     """
 
     def __init__(
@@ -59,7 +61,8 @@ class Copies:
         """Read the journals of all log dirs, and bring each one up to date.
 
         Args:
-            accept_incomplete: believe the newest copy, even if missing ones may be newer.
+            accept_incomplete: use the newest copy that is found, even if a missing copy may be
+                newer.
 
         Raises:
             CopyDamagedError: a copy has wrong bytes, or is a file of another kind.
@@ -99,7 +102,7 @@ class Copies:
     # --- the open ---------------------------------------------------------------------------------
 
     def _start_workers(self, log_dirs: Sequence[str]) -> None:
-        """Start a thread for each log dir that no earlier store of this process changes still."""
+        """Start a thread for each log dir, unless a call of an earlier store hangs in its disk."""
         deadline = time.monotonic() + self._settings.disk_seconds_max
         for path in log_dirs:
             if is_free(path, max(0.0, deadline - time.monotonic())):
@@ -120,7 +123,7 @@ class Copies:
         }
 
     def _found(self) -> None:
-        """Begin a new store: with one member, to which the others are added."""
+        """Create the copies of a new store; at first, only one of the copies is a member."""
         self.tree, self._store_id = Tree(), new_id()
         for path in list(self._workers):
             copy_id = new_id()
@@ -153,7 +156,7 @@ class Copies:
     def _at_open(
         self, calls: Mapping[str, Callable[[], Any]], seconds_more: float = 0.0
     ) -> dict[str, Any]:
-        """Call disks, and leave out those that fail; returns the results of the others."""
+        """Call disks, and leave out the log dirs that fail; return the results of the others."""
         seconds = self._settings.disk_seconds_max + seconds_more
         results, errors = ask(dict(self._workers), calls, seconds)
         for path, error in errors.items():
@@ -170,8 +173,8 @@ class Copies:
         """Write a change to all log dirs, durably; `confirm` must follow.
 
         Raises:
-            CopyFullError: a disk is full; no log dir has the change. If the change only deletes,
-                all disks are full.
+            CopyFullError: a disk is full; no log dir has the change. A change that only deletes
+                gets this error only if all disks are full.
             CopiesOfflineError: no log dir works, or an earlier change has an unknown outcome.
         """
         if self._is_undecided:
@@ -193,7 +196,7 @@ class Copies:
             self._refuse(full)
         self._confirm_lines()
         if self._settle(draft.zxid):
-            raise self._unknown("no disk has space to note which log dirs are left")
+            raise self._unknown("no disk has space to record which log dirs still work")
         self._check_working()
         self._late.follow(draft, self._membership)
 
@@ -208,7 +211,7 @@ class Copies:
         return CopiesOfflineError(self.failures, f"{what}, {may}")
 
     def confirm(self) -> None:
-        """Take note that the tree has the change of `append`; a long journal is written anew."""
+        """Complete the change of `append`, which the tree now has; write long journals anew."""
         least = self._settings.rewrite_bytes_min
         self._rewrite([path for path, copy in self._copies.items() if copy.is_long(least)])
         self._settle(self.tree.zxid)
@@ -222,12 +225,13 @@ class Copies:
             least = self._settings.rewrite_bytes_min
             for path in self._on_each(lambda copy: copy.replace(znodes), paths, seconds):
                 copy = self._copies[path]
-                copy.long_bytes = copy.size_bytes + least  # try again after more changes
+                copy.long_bytes = copy.size_bytes + least  # the next try is after more changes
 
     def take_in(self) -> None:
-        """Let log dirs that were left out catch up, and use those again that have caught up.
+        """Let the log dirs that were left out catch up; use each again when it has caught up.
 
-        It is called from time to time, but never at the same time as `append` or `confirm`.
+        The caller calls `take_in` from time to time, but never at the same time as `append` or
+        `confirm`.
         """
         if self._is_undecided or not self._copies:
             return
@@ -240,13 +244,14 @@ class Copies:
         self._settle(self.tree.zxid)
 
     def _settle(self, zxid: int) -> dict[str, OSError]:
-        """Let all copies note which of them are members, if this has changed.
+        """Write the members into all copies, if they have changed or the store was just opened.
 
         Args:
-            zxid: the last change that they have.
+            zxid: the last change that the copies have.
 
         Returns:
-            the errors of the log dirs, if the disks of all of them are full; nothing is noted then.
+            the errors of the log dirs, if all their disks are full; then no copy has the new
+            members.
         """
         while copies := dict(self._copies):
             wanted = {copy.copy_id: path for path, copy in copies.items()}
@@ -281,8 +286,8 @@ class Copies:
         """Call the disk of each copy; a log dir that fails or hangs is left out.
 
         Returns:
-            the errors of the log dirs whose disk is full, or for whose calls the process lacked
-            something.
+            the errors for which a log dir is not left out: its disk is full, or the process lacks
+            something, such as memory.
         """
         chosen = {
             path: partial(call, copy)
@@ -316,18 +321,18 @@ class Copies:
             self._fail(path, error)
 
     def _leave_out(self, full: Mapping[str, OSError]) -> None:
-        """Leave out log dirs whose disk is full, without the part of a line that they have."""
+        """Cut incomplete lines off the journals on full disks, and leave out their log dirs."""
         self._on_each(JournalFile.take_back, list(full))
         for path in full.keys() & self._copies.keys():
             self._fail(path, full[path])
 
     def _others_have_space(self, full: Mapping[str, OSError]) -> bool:
-        """Decide whether there are full disks, and whether others have space."""
+        """Decide whether at least one disk is full, and at least one disk has space."""
         are_full = all(error.errno in DISK_IS_FULL for error in full.values())
         return are_full and 0 < len(full) < len(self._copies)
 
     def _check_space(self) -> None:
-        """Raise CopyFullError if no copy could be opened, and one for want of space."""
+        """Raise CopyFullError if no copy could be opened, and at least one disk is full."""
         for path, error in self.failures.items():
             if not self._copies and error.errno in DISK_IS_FULL and not files.is_of_sync(error):
                 raise CopyFullError(os.path.join(path, JOURNAL_NAME)) from error
@@ -337,7 +342,7 @@ class Copies:
             raise CopiesOfflineError(self.failures)
 
     def _end(self, path: str, hanging: Call | None = None) -> Call | None:
-        """Have the worker of a log dir close the file, after a call that may still hang."""
+        """Let the worker of a log dir close its journal, after a call that may still hang."""
         copy, worker = self._copies.pop(path, None), self._workers.pop(path, None)
         return worker.end(partial(_close, copy, hanging)) if worker is not None else None
 
@@ -350,12 +355,12 @@ class Copies:
 
 
 def _only_deletes(draft: Draft) -> bool:
-    """Decide whether a change only deletes, which may be what makes space."""
+    """Decide whether a change only deletes znodes, and so may free space."""
     return all(row[0] == "delete" for row in draft.rows)
 
 
 def _close(copy: JournalFile | None, hanging: Call | None) -> None:
-    """Close a journal, and one that a call opened after nobody waited for it any more."""
+    """Close a journal, and also the journal that a hanging call may have opened at last."""
     for one in (copy, hanging.result if hanging is not None else None):
         if isinstance(one, JournalFile):
             one.close()

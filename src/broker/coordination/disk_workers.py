@@ -1,9 +1,9 @@
-"""Call the disks of several log dirs at the same time, and notice one that hangs.
+"""Call the disks of several log dirs at the same time, and notice a disk that hangs.
 
-A thread that hangs in a call of a disk cannot be stopped. So each log dir has a thread of its own,
-and its caller stops waiting for it when other disks have answered long ago. Such a call may still
-change the log dir when the disk answers at last. So a log dir is not used again before that, not
-even by another store of this process: `is_free` says when.
+A thread that hangs in a call to a disk cannot be stopped. So each log dir has a thread of its own.
+If the other disks have answered long ago, the caller does not wait for this thread any more. When
+the disk answers at last, the call may still change the log dir. So until then, no store of this
+process uses the log dir again: see `is_free`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ SLICES = 10
 
 
 class Call:
-    """One call of a disk.
+    """One call to a disk.
 
-    Threads: the worker writes `result` and `error`, and then sets `is_over`; its caller reads them
-    after that.
+    Threads: the worker writes `result` and `error`, and then sets `is_over`; the caller reads both
+    only after `is_over` is set.
     """
 
     def __init__(self, call: Callable[[], object]) -> None:
@@ -48,7 +48,7 @@ class Call:
         return self.is_over.is_set() and self.error is None
 
 
-# For each log dir the last call of its last worker. A forked child has none of the threads.
+# By log dir: the last call of its last worker. A forked child has none of these threads.
 _last_calls: dict[str, Call] = {}
 os.register_at_fork(after_in_child=_last_calls.clear)
 
@@ -143,9 +143,9 @@ def ask(
 def wait_for(calls: Collection[Call], seconds_max: float) -> None:
     """Wait until all calls are over, or until some hang.
 
-    A call hangs if it is not over `seconds_max` after another disk has answered. If all disks are
-    slow, none of them is to blame. The time is counted in slices: if the whole process was stopped
-    for a while, this counts as one slice.
+    A call hangs if another disk has answered, and `seconds_max` later the call is still not over.
+    If all disks are slow, none of them is to blame. The time is counted in slices: if the whole
+    process was stopped for a while, this counts as one slice.
     """
     left = SLICES
     while left > 0:

@@ -1,16 +1,17 @@
 """Serve the verbs to the sessions of one process, from files in its log dirs.
 
-A store needs no server. It serves a single broker, or several brokers in one process, for tests.
-Sessions end with their process, so an open deletes the ephemeral znodes that it finds.
+A store needs no server. The store serves a single broker, or, in tests, several brokers in one
+process. Sessions end with their process, so an open deletes the ephemeral znodes that it finds.
 
     with EmbeddedStore(["/disk1/logs", "/disk2/logs"]) as store:
         session = store.connect()
 
 Locks, the outermost first: `_writing` is held while a change is checked, written to the disks and
-made. `_lock` is held for a moment: while the tree is read, and while it is changed together with
-the watches. So a read does not wait for a disk.
+made. `_lock` is held only briefly: while the tree is read, and while a change is made in the tree
+and fires watches. So a read does not wait for a disk.
 
-A thread of the store, `coordination-return`, lets log dirs return that were left out.
+A thread of the store, `coordination-return`, lets the log dirs that were left out catch up and
+return.
 """
 
 from __future__ import annotations
@@ -73,10 +74,10 @@ class EmbeddedStore(Store):
         """Open the copies in the log dirs, whose locks the caller holds.
 
         Args:
-            on_failure: called with a log dir and its error when its disk fails. It must not call
-                the store.
-            accept_incomplete: open the store although copies are missing that may be newer than
-                the others. Only an operator can decide that they are lost for ever.
+            on_failure: called with a log dir and its error when its disk fails. This function must
+                not call the store.
+            accept_incomplete: open the store, even if missing copies may be newer than the others.
+                Only an operator can decide that the missing copies are lost for ever.
 
         Raises:
             ValueError: no log dir is given.
@@ -128,7 +129,7 @@ class EmbeddedStore(Store):
                         _log.exception("no log dir of a coordination store could return")
 
     def connect(self, key: SessionKey | None = None) -> EmbeddedSession:
-        """Begin a session, or get a second hold of a living one."""
+        """Begin a session, or return a further holder of a session that still lives."""
         if self._is_closed:
             raise StoreClosedError
         if key is None:
@@ -151,7 +152,7 @@ class EmbeddedStore(Store):
         return session
 
     def leave_out(self, log_dir: str, error: OSError) -> None:
-        """Close the journal of a log dir that is to be released; it is used again after an open.
+        """Close the journal of a log dir, which the store does not use again before an open.
 
         Args:
             error: why the log dir is left out, for `failures`.
@@ -162,7 +163,7 @@ class EmbeddedStore(Store):
     def close(self) -> None:
         """End all sessions and close the files; the next open deletes ephemeral znodes.
 
-        If the last disk hangs in a change, the close does not wait for it.
+        If a change hangs in the last disk, the close does not wait for the end of the change.
         """
         with self._lock:  # from now on, no session begins
             self._is_closed = True
@@ -220,7 +221,7 @@ class EmbeddedStore(Store):
             return node.shown(path) if node else None
 
     def add_children_watch(self, path: str, watch: Watch) -> list[str]:
-        """List children and watch them."""
+        """List the children of a znode, and watch the list."""
         with self._lock:
             if path not in self._tree.nodes:
                 raise NoNodeError(path)
@@ -252,7 +253,7 @@ class EmbeddedStore(Store):
             raise SessionExpiredError(state.key.session_id)
 
     def _delete_owned(self, is_gone: Callable[[int], bool], ending: _State | None = None) -> None:
-        """Delete ephemeral znodes of sessions that are gone, or of one that is ending."""
+        """Delete the ephemeral znodes of sessions that have ended, or of the session that ends."""
         paths = self._tree.owned(is_gone)
         if paths:
             draft = Draft(self._tree)
@@ -260,10 +261,10 @@ class EmbeddedStore(Store):
             self._make(draft, ending)
 
     def _make(self, draft: Draft, ending: _State | None = None) -> None:
-        """Write a change to the disks, make it, and queue the callbacks of its watches.
+        """Write a change to the disks, make it in the tree, and queue the callbacks of watches.
 
         Args:
-            ending: a session that hears nothing of this change, because it ends with it.
+            ending: the session that ends with this change; its own watches are not called.
         """
         self._copies.append(draft)
         with self._lock:
@@ -272,11 +273,11 @@ class EmbeddedStore(Store):
         for watch, event in fired:
             if watch.session is not ending:
                 watch.call(event)
-        self._copies.confirm()  # last: if it fails, the change has still happened
+        self._copies.confirm()  # last, because the change has happened even if this fails
 
 
 class _State:
-    """A session, which one or several holders use.
+    """A session, and its holders: the objects that `connect` returned for the session.
 
     Attributes:
         callbacks: the thread that calls the callbacks of all holders.
@@ -284,20 +285,20 @@ class _State:
 
     def __init__(self, key: SessionKey) -> None:
         self.key = key
-        self._lock = threading.Lock()  # a holder is added before the end, or refused
+        self._lock = threading.Lock()  # after the end of the session, no holder is added
         self._holders: list[EmbeddedSession] = []
         self._is_over = False
         self.callbacks = Callbacks(f"coordination-{key.session_id:x}")
 
     def add(self, holder: EmbeddedSession) -> bool:
-        """Add an object that `connect` gives for this session; False if the session has ended."""
+        """Add a holder of this session; return False if the session has ended."""
         with self._lock:
             if not self._is_over:
                 self._holders.append(holder)
             return not self._is_over
 
     def end(self, closed_by: EmbeddedSession | None) -> None:
-        """Inform all holders, and end the thread after the queued callbacks."""
+        """Inform all holders of the end, and end the thread after the queued callbacks."""
         with self._lock:
             self._is_over = True
         for holder in self._holders:
@@ -313,7 +314,7 @@ class EmbeddedSession(Session):
     def __init__(self, store: EmbeddedStore, state: _State) -> None:
         self._store, self._state = store, state
         self._ended: SessionState | None = None
-        self._lock = threading.Lock()  # a listener is added before the end, or hears of it then
+        self._lock = threading.Lock()  # even a listener that is added late hears of the end
         self._listeners: list[StateCallback] = []
 
     @property
@@ -344,7 +345,7 @@ class EmbeddedSession(Session):
         return self._store.add_watch(check_path(path), self._watch(callback))
 
     def watch_children(self, path: str, callback: WatchCallback) -> list[str]:
-        """List children, and call back once when one comes or goes."""
+        """List the children; call back once, when a child is created or deleted."""
         self._check()
         return self._store.add_children_watch(check_path(path), self._watch(callback))
 
@@ -352,7 +353,7 @@ class EmbeddedSession(Session):
         return Watch(self._state, partial(self._state.callbacks.call, callback))
 
     def on_session(self, callback: StateCallback) -> None:
-        """Call back at the end of the session, which may have been before."""
+        """Call back when the session ends; call back now if it has already ended."""
         with self._lock:
             self._listeners.append(callback)
             if self._ended is not None:

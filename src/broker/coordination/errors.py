@@ -83,7 +83,7 @@ class BadVersionError(ZnodeError):
 
     Attributes:
         expected: the version in the request; None if it is not known.
-        found: the version of the znode; None if the store did not say it.
+        found: the version of the znode; None if the store did not report it.
     """
 
     def __init__(
@@ -137,14 +137,15 @@ class SessionClosedError(SessionError):
 class SessionFailedError(SessionError):
     """The client library failed, so the session cannot be used any more; connect again.
 
-    The store notices that after the time-out of the session. Its ephemeral znodes stay until then.
+    The store notices the failure only after the time-out of the session. The ephemeral znodes of
+    the session stay until then.
     """
 
     what = "the client library failed; its ephemeral znodes stay until its time-out; connect again"
 
 
 class NotConnectedError(SessionError):
-    """The store does not answer. Nothing was sent, or only a read: the call can be repeated."""
+    """The store does not answer. No change was sent, so the call can be repeated."""
 
     what = "the store does not answer; nothing was changed"
 
@@ -152,8 +153,9 @@ class NotConnectedError(SessionError):
 class OutcomeUnknownError(SessionError):
     """The connection was lost before the answer to a write, or the answer is unreadable.
 
-    The write may have happened. If the store has not received it yet, it may still happen until the
-    session ends. So read before the next write, and make writes conditional on a version.
+    The write may have happened. If the store has not received the write yet, the write may still
+    happen until the session ends. So read before the next write, and make writes conditional on a
+    version.
     """
 
     what = "no readable answer came: the write may have happened"
@@ -203,7 +205,10 @@ class CopyFullError(CopyError):
 
 
 class CopyDamagedError(CopyError):
-    """A copy has wrong bytes. It is never used, and never replaced, until it is moved away."""
+    """A copy has wrong bytes.
+
+    The store neither uses nor replaces the file. A user has to move the file away.
+    """
 
     def __init__(self, path: str, position: int, reason: str) -> None:
         super().__init__(
@@ -221,7 +226,7 @@ class CopyForeignError(CopyError):
         super().__init__(
             path,
             f"it belongs to store {store_id}, but {other_path} to store {other_store_id};"
-            " move the file that does not belong here away",
+            " move away the file that does not belong here",
         )
         self.store_id, self.other_path, self.other_store_id = store_id, other_path, other_store_id
 
@@ -229,7 +234,7 @@ class CopyForeignError(CopyError):
 class CopyForkedError(CopyError):
     """Two log dirs have copies of one store to which different changes were made.
 
-    Each was used while the other could not be read. One of them has to be given up.
+    Each copy was used while the other copy could not be read. A user has to give up one of the two.
 
     Attributes:
         zxid, other_zxid: the number of the newest change of each copy.
@@ -239,7 +244,7 @@ class CopyForkedError(CopyError):
         super().__init__(
             path,
             f"it ends at change {zxid}, and {other_path} at change {other_zxid}, but they had"
-            " different changes: each was used without the other. Move the file away whose changes"
+            " different changes: each was used without the other. Move away the file whose changes"
             " can be lost",
         )
         self.zxid, self.other_path, self.other_zxid = zxid, other_path, other_zxid
@@ -254,7 +259,7 @@ class CopyVersionError(CopyError):
 
 
 class CopiesOfflineError(CoordinationError):
-    """No copy can be read or written any more. Whether the last write happened is not known.
+    """No copy can be read or written any more. It is not known whether the last write happened.
 
     Attributes:
         failures: the error of each log dir.
@@ -267,25 +272,26 @@ class CopiesOfflineError(CoordinationError):
 
 
 class CopiesIncompleteError(CoordinationError):
-    """Copies that may be newer than all that were found are missing, so the store is not opened.
+    """The store is not opened, because copies are missing that may be newer than all others.
 
     Attributes:
         found: the log dirs whose copies were read.
-        missing: for the id of each missing copy its log dir, as it was when it was last used.
+        missing: the id of each missing copy, with the path that its log dir had when it became a
+            member.
     """
 
     def __init__(self, found: Sequence[str], missing: Mapping[str, str]) -> None:
         super().__init__(
-            f"the copies in {', '.join(sorted(found))} may be old: those of"
-            f" {', '.join(sorted(missing.values()))} are missing, and may have changes that are in"
-            " no other. Make their disks readable, or bring their files back. Only if they are lost"
-            " for ever, open the store once with accept_incomplete=True"
+            f"the copies in {', '.join(sorted(found))} may be old: the copies in"
+            f" {', '.join(sorted(missing.values()))} are missing, and may have changes that no"
+            " other copy has. Make their disks readable, or restore their files. Only if the"
+            " missing copies are lost for ever, open the store once with accept_incomplete=True"
         )
         self.found, self.missing = list(found), dict(missing)
 
 
 class ContinuityError(CoordinationError):
-    """The store is not the one that is remembered, or is an older state of it."""
+    """The store is another one than the broker remembers, or is in an older state."""
 
 
 class StoreWipedError(ContinuityError):
@@ -304,7 +310,8 @@ class OtherClusterError(ContinuityError):
     """The store belongs to another cluster, or was wiped and used again.
 
     Attributes:
-        expected, found: the id of each cluster, and the zxid at which it began.
+        expected, found: for each of the two clusters its id, and the zxid at which the cluster
+            began.
     """
 
     def __init__(self, expected: tuple[str, int], found: tuple[str, int]) -> None:
@@ -317,10 +324,10 @@ class OtherClusterError(ContinuityError):
 
 
 class StoreRestoredError(ContinuityError):
-    """The store is in an older state than the one that is remembered.
+    """The store is in an older state than the broker remembers.
 
     Attributes:
-        remembered, found: zxids, of the store or of a broker's own last write.
+        remembered, found: two zxids, either of the whole store, or of this broker's own last write.
     """
 
     def __init__(self, remembered: int, found: int) -> None:

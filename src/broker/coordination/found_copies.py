@@ -15,15 +15,15 @@ from broker.coordination.members import is_older
 
 
 def newest_of(journals: Mapping[str, Journal], accept_incomplete: bool) -> Journal:
-    """Return the copy whose znodes count.
+    """Return the newest copy, whose znodes the store will use.
 
     Args:
         journals: the copies by their log dirs; at least one.
-        accept_incomplete: believe the newest copy, even if those that are missing may be newer.
+        accept_incomplete: use the newest copy that is found, even if a missing copy may be newer.
 
     Raises:
         CopyForeignError: the copies belong to different stores.
-        CopyForkedError: changes were made to one copy without another, and the other way round.
+        CopyForkedError: each of two copies has changes that the other copy lacks.
         CopiesIncompleteError: too many members are missing.
     """
     path = max(journals, key=lambda one: _age(journals[one]))

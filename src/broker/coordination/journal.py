@@ -10,14 +10,15 @@
     <16 hex> {"epoch": [2, <id>, 8], "members": {}}     the members from then on
 
 Each line begins with a checksum: xxh3-64 of the rest of the line, seeded with the checksum of the
-line before it (0 for the first line). So a line that is changed, missing or in another place is
-noticed. The rest of a line is ASCII, so it has no zero byte. Each byte of the data of a znode is
-one character of its text.
+line before it (0 for the first line). So a reader notices a line that was changed, removed or
+moved. The rest of a line is ASCII, so it has no zero byte. Each byte of the data of a znode is one
+character of its text.
 
 A change is synced before the next one is written. So after a crash, only the last line can be
-incomplete, and its bytes in at least one block of 512 are then missing or zero. Such a line is cut
-off: no caller had an answer that its change happened. Anything else that is wrong is damage. If a
-line would end at the end of a block, it gets a space more. So a file that ends there lacks bytes.
+incomplete. In at least one block of 512 bytes, all bytes of an incomplete line are missing or zero.
+An incomplete line is cut off, because no caller has got the answer that its change happened. Every
+other fault counts as damage. If a line would end at the end of a block, a space is added to the
+line. So if a file ends at the end of a block, its last line is incomplete.
 """
 
 from __future__ import annotations
@@ -52,10 +53,10 @@ class Journal(NamedTuple):
     Attributes:
         copy_id: the id of this copy.
         membership: the members, as this copy knows them.
-        size_bytes: where the next line begins; an incomplete line after it is to be cut off.
-        digest: the checksum of the last line, with which the next one is seeded.
-        written_bytes: the size of the part that was written as a whole, with the znodes.
-        is_torn: an incomplete line follows.
+        size_bytes: where the next line begins; an incomplete line must be cut off there.
+        digest: the checksum of the last line, which is the seed for the next line's checksum.
+        written_bytes: the size of the part before the changes, which was written as a whole.
+        is_torn: whether the file ends with an incomplete line.
     """
 
     store_id: str
@@ -72,7 +73,7 @@ class Journal(NamedTuple):
 
 
 def encode_line(document: object, seed: int, position: int) -> tuple[bytes, int]:
-    """Encode one line; returns it with its checksum, the seed of the next line."""
+    """Encode one line; return it with its checksum, which is the seed for the next line."""
     text = json.dumps(document, separators=(",", ":")).encode("ascii")
     if (position + DIGEST_BYTES + len(text) + 2) % BLOCK_BYTES == 0:
         text += b" "
@@ -97,12 +98,15 @@ def encode_epoch(membership: Membership, seed: int, position: int) -> tuple[byte
 
 
 def encode_copy_id(copy_id: str, seed: int, position: int) -> tuple[bytes, int]:
-    """Encode the line that follows the znodes."""
+    """Encode the line with the id of a copy, which follows the znodes."""
     return encode_line({"copy_id": copy_id}, seed, position)
 
 
 def encode_znodes(store_id: str, membership: Membership, tree: Tree) -> tuple[bytes, int]:
-    """Encode the first line and the znodes, which all copies share, with their last checksum."""
+    """Encode the lines that all copies share: the first line and the znodes.
+
+    The second result is the checksum of the last of these lines.
+    """
     header = {
         "kind": KIND, "version": VERSION, "store_id": store_id, "zxid": tree.zxid,
         "znodes": len(tree.nodes), "epochs": membership.epochs,
@@ -147,7 +151,7 @@ class _Reader:
         return document
 
     def step(self) -> None:
-        """Step over the line that was read, after its content was found right."""
+        """Step over the line that was read; the caller has checked its content."""
         self.position, self.digest = self._next, self._next_digest
 
     def is_torn(self) -> bool:
@@ -169,7 +173,7 @@ def decode_journal(data: bytes, path: str) -> Journal:
 
     Raises:
         CopyDamagedError: a byte is wrong, or the file is of another kind.
-        CopyVersionError: a later version of this library wrote it.
+        CopyVersionError: a later version of this library wrote the journal.
     """
     reader = _Reader(data, path)
     store_id, membership, tree, count = _header(reader)
@@ -180,7 +184,7 @@ def decode_journal(data: bytes, path: str) -> Journal:
         document = reader.line()
         if document is None:
             if not reader.is_torn():
-                raise reader.damaged("the checksum of a change does not hold")
+                raise reader.damaged("the checksum of a change is wrong")
             break
         if isinstance(document, dict):
             membership = _next_epoch(reader, membership, tree, document)
@@ -224,13 +228,13 @@ def _membership(reader: _Reader, document: Mapping[str, Any], zxid: int) -> Memb
     epochs = [_epoch(reader, row, zxid) for row in rows]
     for before, after in pairwise(epochs):
         if after.number != before.number + 1 or after.zxid < before.zxid:
-            raise reader.damaged("the epochs are not in their order")
+            raise reader.damaged("the epochs are not in order")
     return Membership(tuple(epochs), _members(reader, document.get("members")))
 
 
 def _epoch(reader: _Reader, row: object, zxid_max: int) -> Epoch:
     if not isinstance(row, list) or len(row) != len(Epoch._fields):
-        raise reader.damaged("an epoch is wrong")
+        raise reader.damaged("an epoch is not a number, an id and a zxid")
     number = _number(reader, row[0], ZXID_MAX, "number of an epoch")
     return Epoch(number, _id(reader, row[1]), _number(reader, row[2], zxid_max, "zxid of an epoch"))
 
@@ -246,10 +250,10 @@ def _members(reader: _Reader, found: object) -> dict[str, str]:
 def _next_epoch(
     reader: _Reader, membership: Membership, tree: Tree, document: dict[str, Any]
 ) -> Membership:
-    """Read the line that begins an epoch: it has the next number, and the zxid of this moment."""
+    """Read the line that begins an epoch, and check its number and its zxid."""
     epoch = _epoch(reader, document.get("epoch"), tree.zxid)
     if epoch.number != membership.epoch.number + 1 or epoch.zxid != tree.zxid:
-        raise reader.damaged("the begin of an epoch is missing, or in another place")
+        raise reader.damaged("the line that begins an epoch is missing, or in a wrong place")
     return membership.follow(epoch, _members(reader, document.get("members")))
 
 
@@ -269,7 +273,7 @@ def _number(reader: _Reader, value: object, high: int, what: str) -> int:
 
 
 def _znodes(reader: _Reader, tree: Tree, count: int) -> None:
-    """Read the znodes as of the zxid of the first line. Parents come before their children."""
+    """Read the lines of the znodes, in which parents come before their children."""
     paths = set()
     for _ in range(count):
         row = reader.line()
@@ -307,7 +311,7 @@ def _data(reader: _Reader, text: object) -> bytes:
 
 
 def _change(reader: _Reader, tree: Tree, document: Any) -> None:
-    """Make one change; its zxid is the next one."""
+    """Make one change of the journal; its zxid must be one more than the last zxid."""
     draft = Draft(tree)
     if not isinstance(document, list) or len(document) != 2 or document[0] != draft.zxid:
         raise reader.damaged(f"the line of change {draft.zxid} is missing or wrong")

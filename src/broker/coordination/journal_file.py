@@ -1,4 +1,4 @@
-"""Write the journal of one log dir: changes and epochs at its end, or all of it anew."""
+"""Write the journal of one log dir: append changes and epochs, or write all of it anew."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NOT_OF_THE_DISK = DISK_IS_FULL | PROCESS_IS_FULL
 
 
 class JournalFile:
-    """The open journal of one log dir. After the open, only one thread at a time calls it.
+    """The open journal of one log dir. After the open, only one thread at a time calls its methods.
 
     Attributes:
         path: the path of the journal.
@@ -46,7 +46,7 @@ class JournalFile:
 
     @classmethod
     def opened(cls, log_dir: str, journal: Journal) -> Self:
-        """Open a journal that was read, for changes."""
+        """Open a journal that was read before, so that changes can be appended."""
         _remove_unfinished(log_dir)
         end = (journal.size_bytes, journal.digest, journal.written_bytes)
         return cls._open(log_dir, journal.copy_id, *end)
@@ -56,7 +56,7 @@ class JournalFile:
         """Write a whole journal, durably, and open it.
 
         Args:
-            znodes: what `encode_znodes` gave.
+            znodes: the result of `encode_znodes`.
         """
         _remove_unfinished(log_dir)
         data, digest = _whole(copy_id, *znodes)
@@ -76,12 +76,12 @@ class JournalFile:
         self._write(*encode_change(draft.zxid, draft.rows, self.digest, self.size_bytes))
 
     def append_epoch(self, membership: Membership) -> None:
-        """Write the begin of an epoch, durably; `confirm` or `take_back` must follow."""
+        """Write the line that begins an epoch, durably; `confirm` or `take_back` must follow."""
         self._write(*encode_epoch(membership, self.digest, self.size_bytes))
 
     def _write(self, line: bytes, digest: int) -> None:
         if self.size_bytes + len(line) > JOURNAL_BYTES_MAX:
-            # there was no space to write it anew
+            # there was no space to write a shorter journal
             text = f"the journal would be longer than {JOURNAL_BYTES_MAX} bytes"
             raise OSError(errno.EFBIG, text, self.path)
         self._next = self.size_bytes + len(line), digest
@@ -93,15 +93,15 @@ class JournalFile:
         self.size_bytes, self.digest = self._next
 
     def take_back(self) -> None:
-        """Cut off what follows the last line that counts, durably."""
+        """Cut off everything after the last line that counts, durably."""
         try:
             files.ftruncate(self._fd, self.size_bytes)
             files.sync_data(self._fd)
-        except OSError as error:  # also of a full disk
+        except OSError as error:  # even if the disk is full
             raise files.SyncError.of(error) from error
 
     def replace(self, znodes: tuple[bytes, int]) -> None:
-        """Replace the journal by one without changes."""
+        """Replace the journal by a new one, which has only the znodes, without changes."""
         data, digest = _whole(self.copy_id, *znodes)
         files.write_atomically(self.path, data)
         try:
@@ -113,24 +113,24 @@ class JournalFile:
         self.size_bytes = self.written_bytes = len(data)
 
     def is_long(self, bytes_min: int) -> bool:
-        """Decide whether the changes are so large that the journal is written anew."""
+        """Decide whether the changes are so large that the journal should be written anew."""
         changes_bytes = self.size_bytes - self.written_bytes
         return self.size_bytes >= self.long_bytes and changes_bytes > max(
             bytes_min, self.written_bytes
         )
 
     def is_at_bound(self) -> bool:
-        """Decide whether the next line may not fit, because there was no space for a new file."""
+        """Decide whether the journal is so long that the next line may not fit."""
         return self.size_bytes + LINE_BYTES_MAX > JOURNAL_BYTES_MAX
 
     def close(self) -> None:
-        """Close the file. Every change that counts was synced, so an error says nothing."""
+        """Close the file. An error is ignored, because every change that counts was synced."""
         with suppress(OSError):
             files.close(self._fd)
 
 
 def _whole(copy_id: str, data: bytes, digest: int) -> tuple[bytes, int]:
-    """Complete a journal by the line that only this copy has."""
+    """Complete a new journal with its last line, which has the id of this copy."""
     line, digest = encode_copy_id(copy_id, digest, len(data))
     return data + line, digest
 
@@ -139,11 +139,11 @@ def _whole(copy_id: str, data: bytes, digest: int) -> tuple[bytes, int]:
 
 
 def read_size(log_dir: str) -> int | None:
-    """Return the size of the journal of a log dir; None if it has none."""
+    """Return the size of the journal of a log dir; None if there is no journal."""
     try:
         return files.lstat(os.path.join(log_dir, JOURNAL_NAME)).st_size
     except FileNotFoundError:
-        files.lstat(log_dir)  # a log dir that is missing is not a new one
+        files.lstat(log_dir)  # raises if the log dir itself is missing
         return None
 
 

@@ -1,7 +1,8 @@
 """Let the copies of log dirs that were left out catch up while their store runs.
 
-A disk that was full, or answered late, may work again. Then its copy is written anew, and takes the
-changes since, while nobody waits for it. When it has all changes, the log dir is used again.
+A disk that was full, or answered late, may work again. Then its copy is written anew in the
+background, and the changes that are made meanwhile are added. When the copy has all changes, the
+log dir is used again.
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ DOUBLINGS_MAX = 6
 
 
 class LateCopy:
-    """A copy that is written anew.
+    """A copy that is being written anew.
 
     Attributes:
-        membership: the members when the copy was begun. If they change, it is begun again.
+        membership: the members when the copy was begun. If the members change, the copy is begun
+            again.
     """
 
     def __init__(self, path: str, membership: Membership, znodes: tuple[bytes, int]) -> None:
@@ -38,7 +40,7 @@ class LateCopy:
 
     @property
     def file(self) -> JournalFile:
-        """The journal, after it was written."""
+        """The journal file, which exists after it was written."""
         assert isinstance(self._first.result, JournalFile)
         return self._first.result
 
@@ -57,7 +59,7 @@ class LateCopy:
         return not self._calls
 
     def has_failed(self) -> bool:
-        """Decide whether the disk failed again, or is too far behind."""
+        """Decide whether the disk has failed again, or the copy is too far behind."""
         return not self.is_level() and (
             self._calls[0].is_over.is_set() or len(self._calls) > CALLS_MAX
         )
@@ -77,11 +79,11 @@ class LateCopy:
 
 
 class LateCopies:
-    """The copies that catch up, and when the next ones are begun.
+    """The copies that catch up, and the times at which further copies are begun.
 
     Args:
-        seconds: a log dir is tried again so long after it was left out; then after longer and
-            longer times.
+        seconds: how long a log dir is left out before it is tried again. After each further
+            failure, this time doubles, up to a limit.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -96,10 +98,10 @@ class LateCopies:
         self._due[path] = time.monotonic() + self._seconds * 2 ** min(tries, DOUBLINGS_MAX)
 
     def follow(self, draft: Draft, membership: Membership) -> None:
-        """Give a change that counts to the copies that catch up.
+        """Send a change that counts to the copies that catch up.
 
-        If the members have changed, a copy is given up. It lacks the begin of their epoch, so with
-        more changes it would look like a fork.
+        If the members have changed, the copies that catch up are given up. They lack the line that
+        begins the new epoch, so with more changes they would look like forks.
         """
         for path, late in list(self._late.items()):
             if late.membership == membership:
@@ -117,15 +119,17 @@ class LateCopies:
         membership: Membership,
         znodes: Callable[[], tuple[bytes, int]],
     ) -> dict[str, LateCopy]:
-        """Begin copies that are due, and give failed ones up; return those that have caught up.
+        """Begin copies that are due, give up failed copies, and return those that have caught up.
 
         Args:
-            failures: the log dirs that are left out; their errors are replaced if they fail again.
+            failures: the log dirs that are left out. If a log dir fails again, its error is
+                replaced.
             znodes: encodes the znodes as they are now.
         """
         for path, late in list(self._late.items()):
             if late.has_failed() or late.membership != membership:
-                # an owner that opens a log dir again removes unfinished files: this passes, too
+                # ENOENT is no lasting error: an owner that opens a log dir again removes unfinished
+                # files
                 if isinstance(late.error, OSError) and late.error.errno != errno.ENOENT:
                     failures[path] = late.error
                 self._give_up(path)
@@ -143,13 +147,13 @@ class LateCopies:
             self.left_out(path)
 
     def end(self) -> list[Call]:
-        """Give all of them up; returns their last calls."""
+        """Give up all copies that catch up; return the last call of each copy."""
         return [self._late.pop(path).end() for path in list(self._late)]
 
 
 def _may_pass(error: OSError) -> bool:
-    """Decide whether a log dir was left out for a reason after which its disk may work again.
+    """Decide whether a disk may work again after an error.
 
-    After any other error, only an open uses it again.
+    After any other error, the log dir is not used again before the next open of the store.
     """
     return isinstance(error, TimeoutError | LetGoError) or error.errno in NOT_OF_THE_DISK

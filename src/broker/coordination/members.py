@@ -1,13 +1,15 @@
 """Decide which copies of an embedded store can be believed at an open, without I/O.
 
-Each copy has an id, and notes which copies are *members*: they have every change that counts. A log
-dir that fails is no member any more, and the others note that before the next change counts. An
-open needs more than half of the members that the newest copy names. So the others are believed
-without the log dir that failed. Its copy alone is not believed, because it still names the others.
+Each copy has an id, and a list of the *members*: the copies that have every change that counts. If
+a log dir fails, all other copies remove its copy from their lists before the next change counts. An
+open needs more than half of the members that the newest copy lists. So a store can be opened
+without the log dir that failed. The store cannot be opened with only the copy in that log dir,
+because this copy still lists the other copies as members.
 
-The members change by one copy at a time, so more than half of the members before such a change, and
-more than half of those after it, have a copy in common. Each such change begins a new *epoch*, and
-so does each open. The epochs of two copies show where they parted.
+Only one member is added or removed at a time. So each majority of the members before such a step
+has a copy in common with each majority of the members after the step. A new *epoch* begins with
+each step, and with each open. A comparison of the epochs of two copies shows the last epoch that
+both copies have.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import uuid
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-EPOCHS_MAX = 1000  # a copy remembers at most this many
+EPOCHS_MAX = 1000  # the largest number of epochs that a copy remembers
 
 
 def new_id() -> str:
@@ -28,7 +30,7 @@ class Epoch(NamedTuple):
     """A part of the life of a store, in which the members did not change.
 
     Attributes:
-        number: one more than the number of the epoch before.
+        number: one more than the number of the previous epoch.
         zxid: the last change before the epoch.
     """
 
@@ -42,7 +44,7 @@ class Membership(NamedTuple):
 
     Attributes:
         epochs: the newest epochs, the oldest first.
-        members: for the id of each member its log dir, as it was when the copy became a member.
+        members: the id of each member, with the path that its log dir had when it became a member.
     """
 
     epochs: tuple[Epoch, ...]
@@ -50,7 +52,7 @@ class Membership(NamedTuple):
 
     @classmethod
     def first(cls, copy_id: str, path: str) -> Membership:
-        """Make the membership of a new store with one copy."""
+        """Return the membership of a new store, which has only one copy."""
         return cls((Epoch(1, new_id(), 0),), {copy_id: path})
 
     @property
@@ -59,20 +61,20 @@ class Membership(NamedTuple):
         return self.epochs[-1]
 
     def follow(self, epoch: Epoch, members: Mapping[str, str]) -> Membership:
-        """Return the membership after the begin of an epoch."""
+        """Return the membership with a new current epoch, and with its members."""
         return Membership((*self.epochs, epoch)[-EPOCHS_MAX:], members)
 
     def renewed(self, zxid: int, members: Mapping[str, str] | None = None) -> Membership:
-        """Begin a new epoch after a change; with the same members, if no others are given."""
+        """Return the membership with a new epoch; without `members`, the members stay the same."""
         epoch = Epoch(self.epoch.number + 1, new_id(), zxid)
         return self.follow(epoch, self.members if members is None else members)
 
     def step_to(self, wanted: Mapping[str, str], zxid: int) -> Membership | None:
-        """Remove or add one member, so that the wanted ones are left at last; None if they are."""
+        """Return the membership with one member removed or added; None if no step is left."""
         gone = [one for one in self.members if one not in wanted]
         new = [one for one in wanted if one not in self.members]
         members = dict(self.members)
-        if gone and not (new and len(members) == 1):  # never without a member
+        if gone and not (new and len(members) == 1):  # there is always at least one member
             del members[gone[0]]
         elif new:
             members[new[0]] = wanted[new[0]]
@@ -85,19 +87,20 @@ class Membership(NamedTuple):
         return {one: path for one, path in self.members.items() if one not in found}
 
     def is_enough(self, found: Collection[str]) -> bool:
-        """Decide whether no copy that is missing can have changes that the found ones lack.
+        """Decide whether every change that counts is sure to be in one of the found copies.
 
-        A copy that continued alone would have noted so on all copies that were left then. It has
-        changes that all found ones lack only if more than half of the members failed at once.
+        If some copies continue without the others, each of them records this. So a missing copy has
+        changes that all found copies lack only if more than half of the members failed at once.
         """
         return 2 * (len(self.members) - len(self.missing(found))) > len(self.members)
 
 
 def is_older(old: Membership, old_zxid: int, new: Membership) -> bool:
-    """Decide whether a copy has no changes that counted and that a newer copy lacks.
+    """Decide whether a newer copy has every change of an older copy that counted.
 
-    In the epoch in which the two parted, a copy can be one change ahead. This change did not count,
-    because the other copy, or the members that its epochs come from, lack it.
+    In the last epoch that both copies have, one copy can have one change more than the other copy.
+    This change did not count: the other copy lacks the change, or the members from which the other
+    copy got its later epochs lack the change.
     """
     places = {epoch.epoch_id: place for place, epoch in enumerate(new.epochs)}
     common = [place for place, epoch in enumerate(old.epochs) if epoch.epoch_id in places]

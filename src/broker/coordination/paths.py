@@ -8,7 +8,8 @@ ROOT = "/"
 def check_path(path: str) -> str:
     """Check a path by ZooKeeper's rules, and return it; raises ValueError or TypeError.
 
-    A path begins with `/`. No part of it is empty, `.` or `..`, and it has no control characters.
+    A path begins with `/`. No part of a path is empty, `.` or `..`, and a path has no control
+    characters.
     """
     if not isinstance(path, str):
         raise TypeError(f"the path of a znode is {path!r}, not text")

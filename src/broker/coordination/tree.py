@@ -1,8 +1,8 @@
 """Hold the znodes in memory, and work out what operations change, without I/O.
 
-A `Draft` is one change that is not made yet. It sees the tree with its own changes, so it can check
-an operation after the ones before it. `Tree.apply` makes the change. If any operation is refused,
-the draft is dropped, and the tree is as before.
+A `Draft` is a change that is planned, but not made yet. A draft sees the tree with its own changes,
+so each operation is checked as if the earlier operations were already made. `Tree.apply` makes the
+change. If any operation is refused, the draft is dropped, and the tree is as before.
 
 A draft also lists its changes as rows for the journal. A row says what happened, with the final
 path of the znode: `["create", path, data, owner]`, `["set", path, data]` or `["delete", path]`.
@@ -29,16 +29,16 @@ SEQUENCE_MAX = 2**31 - 1
 
 
 class EmbeddedSettings(NamedTuple):
-    """Bound an embedded store.
+    """Limit the size and the waiting times of an embedded store.
 
     Attributes:
         nodes_max: the largest number of znodes.
         store_bytes_max: the largest size of all paths and data together.
-        rewrite_bytes_min: a journal is written anew when the changes since it was last written anew
-            are larger than this, and larger than the znodes were then.
+        rewrite_bytes_min: a journal is written anew when the changes at its end take more bytes
+            than this, and more bytes than the part before the changes.
         disk_seconds_max: a log dir is left out if its disk takes this much longer than another.
-        return_seconds: a log dir that was left out because its disk was slow or full is tried
-            again after this time, and then after longer and longer times.
+        return_seconds: if a log dir is left out because its disk is slow or full, it is tried again
+            after this time, and later after longer and longer times.
     """
 
     nodes_max: int = 100_000
@@ -49,7 +49,7 @@ class EmbeddedSettings(NamedTuple):
 
 
 class Node(NamedTuple):
-    """A znode in the tree; `created` counts the children that it ever had."""
+    """A znode in the tree; `created` is the number of children that were ever created below it."""
 
     data: bytes
     czxid: int
@@ -93,7 +93,7 @@ class Tree:
             del self.children[parent_of(path)]
 
     def apply(self, draft: Draft) -> None:
-        """Make the change that a draft worked out."""
+        """Make the change that a draft has planned."""
         for path, node in draft.nodes.items():
             if node is not None:
                 self.put(path, node)
@@ -109,23 +109,23 @@ class Tree:
 
 
 class Draft:
-    """One change of a tree that is not made yet.
+    """One change of a tree, before the change is made.
 
     Attributes:
-        nodes: the znodes as they will be; None for one that will be gone.
-        rows: what happens, for the journal and for watches.
+        nodes: the changed znodes with their new content; None for a znode that is deleted.
+        rows: the changes, for the journal and for watches.
     """
 
     def __init__(self, tree: Tree, settings: EmbeddedSettings | None = None) -> None:
         self.tree, self.zxid = tree, tree.zxid + 1
         self.nodes: dict[str, Node | None] = {}
         self.rows: list[Row] = []
-        self._counts: dict[str, int] = {}  # how many children a parent has more than in the tree
+        self._counts: dict[str, int] = {}  # by parent: children that are added, minus those removed
         self._settings = settings
         self._nodes_more = self._bytes_more = 0
 
     def find(self, path: str) -> Node:
-        """Return a znode as it will be; raises NoNodeError."""
+        """Return a znode as it is after this draft; raises NoNodeError."""
         node = self.nodes[path] if path in self.nodes else self.tree.nodes.get(path)
         if node is None:
             raise NoNodeError(path)
@@ -141,7 +141,7 @@ class Draft:
         return (self.nodes[path] if path in self.nodes else self.tree.nodes.get(path)) is not None
 
     def perform(self, operations: Sequence[Operation], owner: int) -> list[Znode | None]:
-        """Work out what operations change; raises a ZnodeError with the place of the refused one.
+        """Add operations to the draft; a ZnodeError has the place of the refused operation.
 
         Args:
             owner: the id of the session, for ephemeral znodes.
@@ -193,7 +193,7 @@ class Draft:
             raise LimitError("store_bytes_max", settings.store_bytes_max, size_bytes)
 
     def create(self, path: str, data: bytes, owner: int, asked: str = "") -> Znode:
-        """Create a znode with its final path; errors have the path that was asked for."""
+        """Create a znode with its final path; errors have the path in the request."""
         parent_path, parent = parent_of(path), self._parent(path)
         if self._exists(path):
             raise NodeExistsError(asked or path)

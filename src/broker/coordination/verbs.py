@@ -6,9 +6,10 @@
     session.multi([Check("/controller_epoch", 3), Set("/brokers/topics/t", b"{}", version=7)])
     session.watch("/controller", callback)
 
-Each change of the store has a number, its zxid. Numbers rise, and never go back. `czxid` is the
-number of the change that created a znode, `mzxid` of the one that wrote it last. `version` counts
-the writes since the creation; a znode that was created again begins at 0.
+Each change of the store has a number, its zxid. Each zxid is larger than all earlier ones. `czxid`
+is the zxid of the change that created a znode, and `mzxid` is the zxid of the change that last
+wrote the znode. `version` counts the writes since the creation; a znode that was created again
+begins at 0.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from typing import NamedTuple, Self
 from broker.coordination.errors import LimitError
 from broker.coordination.paths import ROOT, check_path
 
-# A request of at most this size fits into a message to ZooKeeper: its default of `jute.maxbuffer`.
+# The largest request. ZooKeeper accepts messages up to this size by default (`jute.maxbuffer`).
 REQUEST_BYTES_MAX = (1 << 20) - 1
-OPERATION_BYTES = 200  # what one operation takes beside its path and data, at most
+OPERATION_BYTES = 200  # the most that one operation takes, without its path and its data
 VERSION_MAX = 2**31 - 1
 
 
@@ -32,7 +33,8 @@ class Znode(NamedTuple):
     """A znode as an answer shows it.
 
     Attributes:
-        ephemeral_owner: the id of the session whose end deletes the znode; 0 if it is persistent.
+        ephemeral_owner: the id of the session whose end deletes the znode; 0 if the znode is
+            persistent.
     """
 
     path: str
@@ -48,7 +50,8 @@ class Create(NamedTuple):
 
     Attributes:
         ephemeral: the znode is deleted when the session ends.
-        sequence: a number of ten digits is added to the path. The numbers of one parent rise.
+        sequence: a number of ten digits is added to the path. Under one parent, each number is
+            larger than all earlier numbers.
     """
 
     path: str
@@ -73,7 +76,7 @@ class Delete(NamedTuple):
 
 
 class Check(NamedTuple):
-    """Change nothing, but refuse the whole `multi` unless the znode has the given version."""
+    """Change nothing; if the znode has another version, refuse the whole `multi`."""
 
     path: str
     version: int
@@ -83,7 +86,7 @@ Operation = Create | Set | Delete | Check
 
 
 class EventKind(StrEnum):
-    """What a watch saw."""
+    """The kind of change that a watch saw."""
 
     CREATED = "created"
     CHANGED = "changed"
@@ -104,7 +107,7 @@ class SessionState(StrEnum):
     CONNECTED = "connected"
     SUSPENDED = "suspended"  # the connection is lost; the session may live on, or may be expired
     EXPIRED = "expired"
-    FAILED = "failed"  # the client cannot use it any more; the store ends it after its time-out
+    FAILED = "failed"  # the session cannot be used any more; the store ends it after a time-out
     CLOSED = "closed"
 
 
@@ -123,7 +126,7 @@ class Session(ABC):
     """The verbs. A session ends when it is closed, or when the store loses sight of its process.
 
     Callbacks are called one at a time, in the order of the changes, on a thread of the session. A
-    callback may use the verbs. While it runs, the later callbacks of the session wait.
+    callback may use the verbs. While a callback runs, the later callbacks of the session wait.
     """
 
     @property
@@ -136,7 +139,7 @@ class Session(ABC):
         """Read a znode.
 
         Raises:
-            NoNodeError: it does not exist.
+            NoNodeError: the znode does not exist.
         """
 
     @abstractmethod
@@ -144,18 +147,18 @@ class Session(ABC):
         """List the names of the children of a znode, sorted.
 
         Raises:
-            NoNodeError: it does not exist.
+            NoNodeError: the znode does not exist.
         """
 
     def create(
         self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False
     ) -> Znode:
-        """Create a znode; the answer has its whole path, which `sequence` makes longer.
+        """Create a znode; the answer has its path, with the number that `sequence` adds.
 
         Raises:
-            NodeExistsError: it exists already.
-            NoNodeError: its parent does not exist.
-            EphemeralParentError: its parent is ephemeral.
+            NodeExistsError: the znode exists already.
+            NoNodeError: the parent of the znode does not exist.
+            EphemeralParentError: the parent of the znode is ephemeral.
         """
         return _made(self.multi([Create(path, data, ephemeral, sequence)])[0])
 
@@ -163,8 +166,8 @@ class Session(ABC):
         """Replace the data of a znode, if it has the given version.
 
         Raises:
-            NoNodeError: it does not exist.
-            BadVersionError: it has another version.
+            NoNodeError: the znode does not exist.
+            BadVersionError: the znode has another version.
         """
         return _made(self.multi([Set(path, data, version)])[0])
 
@@ -172,22 +175,22 @@ class Session(ABC):
         """Delete a znode, if it has the given version.
 
         Raises:
-            NoNodeError: it does not exist.
-            BadVersionError: it has another version.
-            NotEmptyError: it has children.
+            NoNodeError: the znode does not exist.
+            BadVersionError: the znode has another version.
+            NotEmptyError: the znode has children.
         """
         self.multi([Delete(path, version)])
 
     def multi(self, operations: Iterable[Operation]) -> list[Znode | None]:
         """Do all operations as one change of the store, or none of them.
 
-        Each operation sees what the ones before it did.
+        Each operation sees the results of the operations before it.
 
         Returns:
             for each operation the znode that it created or wrote; None for Delete and Check.
 
         Raises:
-            ZnodeError: the first operation that was refused; `operation` is its place.
+            ZnodeError: the first operation that was refused; `operation` is its place in the list.
             LimitError: the request is too large.
             OutcomeUnknownError: no readable answer came; the change may have happened.
         """
@@ -203,18 +206,20 @@ class Session(ABC):
     def watch(self, path: str, callback: WatchCallback) -> Znode | None:
         """Read a znode, and call back once at its next change: created, changed or deleted.
 
-        No change after the answer is missed, also if the connection is lost meanwhile; but a znode
-        that was created and deleted during the loss goes unseen. If the store refuses to set the
-        watch again after a loss, this counts as a change. The change is readable before the
-        callback is called. After the end of the session, nothing is called.
+        No change after the answer is missed, even if the connection is lost for a while. There is
+        one exception: a znode that is created and deleted during the loss goes unseen. If the store
+        refuses to set the watch again after a loss, this counts as a change. The change is readable
+        before the callback is called. After the end of the session, nothing is called.
 
         Returns:
-            the znode as it is before that change; None if it does not exist.
+            the znode as it is when the watch is set; None if there is no such znode.
         """
 
     @abstractmethod
     def watch_children(self, path: str, callback: WatchCallback) -> list[str]:
-        """List children, and call back once when one comes or goes, or their parent is deleted.
+        """List the children of a znode; call back once, when the list changes.
+
+        The deletion of the znode itself counts as a change, too.
 
         Raises:
             NoNodeError: the znode does not exist; nothing is watched.
@@ -254,10 +259,10 @@ class Store(ABC):
 
     @abstractmethod
     def connect(self, key: SessionKey | None = None) -> Session:
-        """Begin a session, or take a living one from another connection or process.
+        """Begin a session, or take over a living one from another connection or process.
 
-        The earlier holder must not use the session any more: it would take it back. A close ends
-        the session for both.
+        The earlier holder must not use the session any more: this would take the session back. A
+        close by either holder ends the session for both.
 
         Raises:
             SessionExpiredError: the session of this key has ended, or the password is wrong.

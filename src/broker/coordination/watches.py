@@ -35,7 +35,7 @@ class Watches:
         self._of_children.setdefault(path, []).append(watch)
 
     def fire(self, rows: Sequence[Row]) -> list[tuple[Watch, Event]]:
-        """Take out the watches that a change fires, in the order of its rows."""
+        """Remove and return the watches that a change fires, in the order of the change's rows."""
         return [found for row in rows for found in self._fire(row[0], str(row[1]))]
 
     def _fire(self, what: str, path: str) -> Iterator[tuple[Watch, Event]]:

@@ -24,7 +24,7 @@ CONFIG = LogConfig(
 )
 INT_MIN = -(2**31)
 LOCK_SECONDS = 1.0  # how long a thread waits for another thread that creates the topic
-RETRY_SECONDS = 10.0  # the least time between two tries to create partitions that are missing
+RETRY_SECONDS = 10.0  # the shortest time between two tries to create missing partitions
 
 
 def java_hash(text: str) -> int:

@@ -46,7 +46,7 @@ class Shard:
 
     Args:
         find_log: returns the log of this partition, or raises LogStoreError.
-        draw_id: returns a new member id for a prefix.
+        draw_id: returns a new member id that begins with a given prefix.
         submit: calls a task in a thread.
         on_loaded: called with the groups that were loaded.
     """
@@ -191,8 +191,8 @@ class Shard:
         """Append records as one batch: all of them or none.
 
         Raises:
-            CoordinatorError: the append failed. If the log may contain the records nevertheless,
-                the groups are read again.
+            CoordinatorError: the append failed. If it is unknown whether the log contains the
+                records, the groups are read again.
         """
         if self.phase is not Phase.READY:
             raise CoordinatorError(ErrorCode.NOT_COORDINATOR)

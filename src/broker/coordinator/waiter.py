@@ -14,8 +14,8 @@ class Waiter(Pending):
     Args:
         deadline: when `late` is sent, if the group has not answered before.
         encode: makes the answer from the result that the group gives.
-        late: the result that is sent instead of the group's result, if the deadline comes first, if
-            the client hangs up, or if the broker stops.
+        late: the result that is sent if the deadline comes, the client hangs up or the broker stops
+            before the group gives its result.
     """
 
     def __init__(self, deadline: float, encode: Callable[[Any], Answer], late: Any) -> None:

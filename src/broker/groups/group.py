@@ -130,8 +130,8 @@ class Group:
         fault = self.fault_of_member(member_id, instance_id)
         if fault is ErrorCode.FENCED_INSTANCE_ID and generation > self.generation:
             # The broker crashed before it wrote this generation and its member ids to the log. So
-            # this process is the newest one of its instance. FENCED_INSTANCE_ID would end the
-            # process. After UNKNOWN_MEMBER_ID the process joins again.
+            # no newer process has this instance id. FENCED_INSTANCE_ID would end the process. After
+            # UNKNOWN_MEMBER_ID the process joins again.
             return ErrorCode.UNKNOWN_MEMBER_ID
         if not fault and generation != self.generation:
             return ErrorCode.ILLEGAL_GENERATION

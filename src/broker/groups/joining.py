@@ -137,6 +137,6 @@ def _replace(group: Group, asked: Joining, waiter: Any, now: Now) -> None:
     answer = group.join_answer(member)
     if was_leader and asked.may_skip_assignment:
         answer = answer._replace(members=group.all_metadata(), skips_assignment=True)
-    elif was_leader:  # it must not act as the leader, because a leader would assign again
+    elif was_leader:  # the member must not act as leader, because a leader would assign again
         answer = answer._replace(leader_id=old_id)
     group.reply(waiter, answer)

@@ -60,7 +60,8 @@ class Member:
     def has_expired(self, now: float) -> bool:
         """Report whether the member's session has ended.
 
-        A session does not end while a request of the member waits, unless the member is new.
+        The session of a new member can end at any time. The session of any other member does not
+        end while a request of the member waits.
         """
         is_waiting = self.joining is not None or self.syncing is not None
         return self.deadline <= now and (self.is_new or not is_waiting)
@@ -78,8 +79,9 @@ class Member:
         """Return the approximate size of the member without its assignment.
 
         The group's record contains only one protocol of the member, so the largest protocol counts.
-        But all protocols are in memory. So if a quarter of their total size is larger, that quarter
-        counts. Otherwise a member with a thousand protocols would count as small.
+        But all protocols are in memory. So if a quarter of the size of all protocols is larger than
+        the largest protocol, the quarter counts. Otherwise a member with a thousand protocols would
+        count as small.
         """
         names = (self.id, self.instance_id or "", self.client_id, self.client_host)
         sizes = [len(name) + len(data) for name, data in self.protocols]

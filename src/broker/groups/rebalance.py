@@ -8,7 +8,7 @@ from broker.groups.member import Member
 from broker.wire.error_codes import ErrorCode
 
 GENERATION_MAX = 2**31 - 1
-RETRY_SECONDS = 1.0  # the shortest time between two checks of a group that no member has joined
+RETRY_SECONDS = 1.0  # the shortest time between two checks of a rebalance without members
 
 
 def begin(group: Group, now: Now) -> None:

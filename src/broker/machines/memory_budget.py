@@ -1,8 +1,8 @@
 """Limit the memory that requests take while they arrive and are executed.
 
-A request reserves its whole size before its bytes are read. If there is no room, its connection
-waits in a queue, and its bytes stay in the kernel. The queue keeps its order, so that small
-requests cannot overtake a large request forever.
+A request reserves its whole size before its bytes are read. If there is no room, the connection of
+the request waits in a queue, and the bytes of the request stay in the kernel. The queue keeps its
+order, so that small requests cannot overtake a large request forever.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class MemoryBudget(Generic[Holder]):
     def take(self, holder: Holder, size_bytes: int) -> bool:
         """Reserve bytes; if there is no room, put the holder into the queue and return False.
 
-        When the bytes of a queued holder are reserved later, `release` returns the holder.
+        A later call of `release` reserves the bytes of queued holders, and returns these holders.
         """
         assert 0 <= size_bytes <= self.limit_bytes
         assert holder not in self._held and holder not in self._queue

@@ -55,7 +55,7 @@ class Timers(Generic[Item]):
         return timer
 
     def cancel(self, timer: Timer[Item]) -> None:
-        """Forget a deadline; do nothing if it was cancelled or due before."""
+        """Cancel a deadline; do nothing if the deadline was already cancelled or due."""
         if timer.item is None:
             return
         timer.item = None

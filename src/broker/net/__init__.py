@@ -1,1 +1,4 @@
-"""Serve sockets: listeners, connections, threads (ADR 29). The broker does I/O only here."""
+"""Serve sockets: listeners, connections, threads (ADR 29).
+
+Only this package uses the sockets of clients.
+"""

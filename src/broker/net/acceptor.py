@@ -64,7 +64,7 @@ class Acceptor:
             listener.close()
 
     def resume(self, listener: Listener) -> None:
-        """Let a listener accept clients again after its rest."""
+        """Let a listener accept clients again after a pause."""
         if not self._is_closed:
             self._poller.add(listener, READABLE)
 
@@ -87,7 +87,7 @@ class Acceptor:
             self._take(*accepted, listener)
 
     def _rest(self, listener: Listener, error: OSError) -> None:
-        """Let a listener rest after an error; otherwise it would fail again at once."""
+        """Pause a listener after an error; otherwise the listener would fail again at once."""
         self._complain("accept", f"accepting a connection failed: {error}")
         self._poller.remove(listener)
         self._poller.set_timer(time.monotonic() + REST_SECONDS, listener)

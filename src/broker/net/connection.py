@@ -35,7 +35,7 @@ SOCKET_ERRORS = {
 
 
 class Phase(enum.Enum):
-    """What a connection waits for."""
+    """The state of a connection: a thread has it, or it waits for something."""
 
     RUNNING = "a thread has it"
     INPUT = "it is parked until bytes arrive"
@@ -65,7 +65,7 @@ class Connection:
         busy_since: when the running request began; 0.0 if no request runs.
         is_hung_up: whether the client has stopped sending; set only while a request waits.
         deadline: the time at which the connection is closed, or its pending request is answered. If
-            a thread claims the connection earlier, neither happens.
+            a thread claims the connection earlier, the deadline has no effect.
         sent_bytes: how many bytes were sent to the client in all.
         sent_since: when bytes were sent last.
         arriving_since: when the first byte of an incomplete frame arrived.
@@ -106,7 +106,7 @@ class Connection:
         return f"<Connection of {self.client.address}, {self.phase.value}>"
 
     def claim(self, *phases: Phase, at: float | None = None) -> Phase | None:
-        """Become the owner, if the connection is in one of the given phases.
+        """Make this thread the owner, if the connection is in one of the given phases.
 
         Args:
             at: claim the connection only if its deadline is not later than this time.

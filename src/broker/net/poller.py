@@ -148,7 +148,7 @@ class Poller:
                 self._on_event(polled, events)
         now = time.monotonic()
         with self._lock:
-            self._sleeps_until = 0.0  # a timer that is set from here on is seen in the next turn
+            self._sleeps_until = 0.0  # a timer that is set after this is seen in the next turn
             items = self._timers.due(now)
         for item in items:
             self._on_timer(item, now)

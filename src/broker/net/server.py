@@ -5,9 +5,10 @@
       |          nothing arrives for 50 ms          |          | the client takes nothing for 50 ms
       +---------------------------------------------+----------+
 
-A request that waits holds no thread: its connection is in the phase WAITING until the request's
-`Pending` wakes it, the deadline comes or the client hangs up. A client that has only shut down its
-sending direction (`shutdown(SHUT_WR)`) gets the answers to all requests that it sent.
+A request that waits holds no thread: its connection is in the phase WAITING. This phase ends when
+the request's `Pending` wakes the connection, the deadline comes, or the client hangs up. A client
+that has only shut down its sending direction (`shutdown(SHUT_WR)`) gets the answers to all requests
+that it sent.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class Workers:
         self._ended = 0  # how many tasks have ended
         # The value of `_ended` at the last check for a stall; None means that no check is due.
         self._seen: int | None = None
-        self._relief = 1  # how many threads the next stall starts
+        self._relief = 1  # how many threads are started at the next stall
         self._is_ended = False
         self._tasks: deque[Task] = deque()
         self._changed = threading.Condition(threading.Lock())

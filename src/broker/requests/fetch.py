@@ -5,8 +5,8 @@
                           +-- a log changes <---+ subscribe, wait
 
 The first partition with records returns at least one batch, even if the batch is larger than the
-limits of the request and the partition. Both limits hold for all further batches. A batch is never
-cut.
+limits of the request and the partition. Any further batches must fit into both limits. A batch is
+never cut.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class _Fetch:
         self.is_complete = False
 
     def logs(self) -> list[Log]:
-        """Find the logs that the request waits for, without logs that do not serve."""
+        """Find the logs that the request waits for; leave out logs that do not serve."""
         found = []
         for key, _ in self._opened.partitions:
             try:

@@ -72,7 +72,7 @@ def answer_list(call: Call) -> Answer:
     for shard in call.services.groups.shards():
         try:
             groups = [hosted.group for hosted in shard.all()]
-        except CoordinatorError as error:  # list the groups of the other partitions
+        except CoordinatorError as error:  # still list the groups of the other partitions
             code = error.code
             continue
         rows += [

@@ -5,8 +5,8 @@
 The records of a partition can be bytes or a `FileRange`. The sender of the pieces calls `sendfile`
 for a `FileRange`, so these records never come into the memory of this process. For speed, functions
 in this module read the partitions of a request. Functions in this module also write the partitions
-of a response, but not their records. The codec reads and writes everything else. The codec alone
-would give the same messages and bytes.
+of a response, but not their records. The codec reads and writes everything else. Without these
+functions, the codec would give the same messages and bytes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from broker.wire.frames import SIZE, response_header
 from broker.wire.primitives import Kind, Write
 from broker.wire.versions import FETCH
 
-COPIED_BYTES_MAX = 4096  # larger records are a piece of their own, and are not copied
+COPIED_BYTES_MAX = 4096  # records above this size are a piece of their own, and are not copied
 PARTITION_BYTES = 512  # memory of a tuple with eight numbers
 LOG_START_OFFSET = 5  # the first version with this field; the next constants are versions, too
 PREFERRED_REPLICA = 11
@@ -36,7 +36,7 @@ class FileRange(NamedTuple):
 
 
 class _Pieces(bytearray):
-    """Collect the bytes that are written, and the records that belong between them."""
+    """Collect the bytes of a response, and the places at which records belong between them."""
 
     def __init__(self) -> None:
         super().__init__(SIZE.size)

@@ -26,8 +26,9 @@ class FrameSplitter:
     """Collect the bytes of a socket and cut them into frames; remove the size before each frame.
 
     Memory grows with the bytes that arrived, not with the size that a frame declares. If a whole
-    frame arrives in one piece, it is returned as a view of that piece. Otherwise its pieces are
-    joined once. Small pieces are gathered, so that a slow sender costs little memory.
+    frame arrives in one piece, it is returned as a view of that piece. If a frame arrives in
+    several pieces, the pieces are joined once. Small pieces are gathered, so that a slow sender
+    costs little memory.
 
     Attributes:
         declared_bytes: the size of the incomplete frame; 0 if no frame is begun, or if the size is
@@ -108,7 +109,7 @@ class Request(NamedTuple):
     def is_unknown_version(self) -> bool:
         """Report whether this is an ApiVersions request of an unknown version.
 
-        Answer such a request with UNSUPPORTED_VERSION (35), in version 0 of the response.
+        The answer to such a request is UNSUPPORTED_VERSION (35), in version 0 of the response.
         """
         return self.key == API_VERSIONS and self.version not in _versions(API_VERSIONS)
 

@@ -1,7 +1,7 @@
 """Decode Produce requests: the records of each partition are a view of the frame.
 
-For speed, functions in this module read the partitions, and the codec reads the rest. The codec
-alone would give the same message.
+For speed, functions in this module read the partitions, and the codec reads the rest. Without these
+functions, the codec would give the same message.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class Schema(NamedTuple):
     key: int | None
     versions: Versions
     flexible: Versions
-    # By name; the message's own fields are under the message's name.
+    # The fields of each struct, by its name; the message's own fields have the message's name.
     structs: dict[str, tuple[Field, ...]]
 
     def is_flexible(self, version: int) -> bool:

@@ -31,7 +31,7 @@ class Phase:
         samplers: the operations of all rounds.
         size_bytes: how many bytes of values the last round handled.
         records: how many records the last round handled.
-        seconds: the time of the last round, set only if `run` also does work that does not count.
+        seconds: the time of the last round; set only if some work in `run` does not count.
     """
 
     name: ClassVar[str]
@@ -174,7 +174,7 @@ class Filled(Phase):
 
 
 class Read(Filled):
-    """Measure how fast all logs are read from the disks, in order, and checked."""
+    """Measure how fast all logs are read from the disks, in order and with checks."""
 
     name = "read"
 

@@ -2,7 +2,7 @@
 
 At every start, Spark asks Java for an incubating module. The bundled runtime does not have this
 module, and other runtimes print a warning about it. So every Java is started through the script
-`jre/bin/java`, which removes the request from the arguments.
+`jre/bin/java`, which removes the module from the arguments.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from logstore.store.admin.place import ADDRESS_BYTES_MAX, private_dir
 
 PREFIX = "spark-"
 NAME_BYTES = 48  # the length of the names that Spark gives to sockets
-NEW_SECONDS_MAX = 60  # perhaps the owner of a younger directory has not locked it yet
+NEW_SECONDS_MAX = 60  # a younger directory may have an owner that has not locked it yet
 
 # The directory of each process, by process id, because a forked child makes its own directory.
 _held: dict[int, str] = {}

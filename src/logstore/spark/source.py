@@ -43,7 +43,7 @@ class LogStoreSource(DataSource):
     def schema(self) -> str:
         """Return the columns that the options ask for."""
         # The options may belong to a stream, and a stream has no end. The columns do not depend on
-        # the end.
+        # the options for the end.
         options = {k: v for k, v in self.options.items() if not k.lower().startswith("ending")}
         return schema_text(read_options(options, is_stream=True).columns)
 

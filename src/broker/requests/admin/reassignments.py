@@ -17,7 +17,7 @@ from broker.wire.messages import (
     ListPartitionReassignmentsResponse,
 )
 
-ELECTIONS = (0, 1)  # preferred; or unclean, where the new leader may lack records
+ELECTIONS = (0, 1)  # 0 is preferred; 1 is unclean: the new leader may lack records
 
 
 def _has(call: Call, name: str, partition: int) -> bool:

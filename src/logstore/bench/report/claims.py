@@ -1,7 +1,7 @@
 """Compare KIP-112's claims about JBOD and RAID with the measured figures.
 
-A claim is shown only if its layouts were measured. A figure is a ratio of two medians. Both were
-measured in one run, on disks with the same speed limit. The figures do not cover seek times,
+A claim is shown only if its layouts were measured. A figure is a ratio of two medians. Both medians
+were measured in one run, on disks with the same speed limit. The figures do not cover seek times,
 controllers or networks.
 """
 
@@ -55,8 +55,7 @@ class Figures:
     def serving(self, layout: str) -> tuple[int, int] | None:
         """Return two counts: the log dirs that appended while a disk had failed, and all log dirs.
 
-        A log dir is in the first count if it appended at least half as much as it did with healthy
-        disks.
+        The first count has the log dirs that appended at least half as much as with healthy disks.
         """
         found: dict[str, dict[int, int]] = {"healthy": {}, "failed": {}}
         for row in self._workers:

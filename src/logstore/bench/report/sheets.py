@@ -34,7 +34,7 @@ FLUSHES = {
 GRID_APPENDS = {case.name for case in GRID}
 BASE_APPENDS = [case.name for case in BASE if case.phase == "append"]
 MOVE = 2  # in a move's trace, the worker number of the move itself
-# With four disks: the fraction of the bytes on the disks that is neither a copy nor parity.
+# With four disks: the fraction of the stored bytes that are data, and not copies or parity.
 WRITTEN_SHARE = {"raid1": 0.5, "raid10": 0.5, "raid5": 0.75, "raid6": 0.5}
 
 
@@ -42,10 +42,11 @@ class Sheet(NamedTuple):
     """Choose the rows of a plot, and say how to draw them.
 
     Attributes:
-        rows: a function that makes the plot's rows from the rows of measurements and of workers.
+        rows: a function that gets the rows of all measurements and of all workers, and returns the
+            rows of the plot.
         label: a function that returns the series of a row; each series has a colour.
         line: a function that returns the line of the plot on which a row is drawn.
-        is_by_writers: whether to draw one panel per layout, by number of writers.
+        is_by_writers: whether each layout has its own panel, with values by number of writers.
     """
 
     plot: Plot

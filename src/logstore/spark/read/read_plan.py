@@ -204,8 +204,8 @@ def _check_none_else(
     ]
     if others:
         raise ValueError(
-            f"{name} names {_few(sorted(others))}, which is not read. It must name exactly the "
-            f"partitions that are read: {_few(sorted(spans))}"
+            f"{name} names {_few(sorted(others))}, which is not read. {name} must name exactly "
+            f"the partitions that are read: {_few(sorted(spans))}"
         )
 
 

@@ -35,7 +35,7 @@ from logstore.store.kafka.broker_listing import read_meta
 from logstore.store.start.refusals import without_remedy
 from logstore.store.store import LogStore
 
-# A swap takes milliseconds. On a busy disk it takes as long as two syncs of a directory.
+# A swap takes milliseconds, or on a busy disk as long as two syncs of a directory.
 SWAP_SECONDS_MAX = 5.0
 PAUSE_SECONDS = 0.02
 # After this time, a new view searches again for a log dir that was missing.
@@ -144,7 +144,7 @@ def host_named(*, is_read: bool = False) -> Iterator[None]:
     """Add the host's name to errors about log dirs, because each host may have the same path.
 
     Args:
-        is_read: whether the option failOnDataLoss applies. If so, the error mentions the option.
+        is_read: whether the option failOnDataLoss applies, so that the error mentions this option.
     """
     try:
         yield
@@ -162,8 +162,8 @@ def settle_in() -> None:
     """Make garbage collection cheap in a Python worker; this runs only once per process.
 
     After each task, the worker searches all objects for garbage, including the objects of all
-    imported modules. This search takes as long as reading 20 MB. After this function, the searches
-    leave out the objects that exist at the worker's first task.
+    imported modules. This search takes as long as reading 20 MB. After this call, the searches
+    leave out all objects that exist at the worker's first task.
     """
     if TaskContext.get() is not None:
         gc.freeze()

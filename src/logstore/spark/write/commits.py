@@ -49,8 +49,8 @@ class Part(NamedTuple):
     """Describe the part of a commit that goes to one partition.
 
     Attributes:
-        base_offset: the end of the log before this commit. The commit's batches begin there, and
-            follow one another without a gap.
+        base_offset: the end of the log before this commit. The commit's batches begin at this
+            offset, and follow one another without a gap.
         first_sequence: how many of this commit's records the log already has before `base_offset`.
     """
 
@@ -270,8 +270,8 @@ def check_staged(runs: Sequence[Run]) -> None:
         if why:
             raise LogStoreError(
                 f"nothing was appended: the staged file {path} cannot be read on host "
-                f"{socket.gethostname()} ({why}). It was removed, its disk is away, or the driver "
-                "does not see the log dirs of its executors. Run the write again; a stream "
+                f"{socket.gethostname()} ({why}). The file was removed, its disk is away, or the "
+                "driver does not see the log dirs of its executors. Run the write again; a stream "
                 "continues from its checkpoint"
             )
 
@@ -363,7 +363,7 @@ def read_run(log: Log, run: Run) -> bytes:
     except OSError as error:
         raise LogStoreError(
             f"a commit that was begun cannot be completed: its staged file {run.path} cannot be "
-            f"read ({error.strerror}). Bring the file back. To give up its records, remove the "
+            f"read ({error.strerror}). Restore this file. To give up its records, remove the "
             f"commit's document in {os.path.join(SPARK_DIR, 'commits')} of every log dir"
         ) from error
     if len(data) != run.size_bytes:

@@ -138,7 +138,7 @@ def _patiently(log_dirs: tuple[str, ...], take: Callable[[], Taken]) -> Taken:
                 raise LogDirLockedError(
                     f"log dir {error.path} is owned by process {error.pid}{owner}: Spark can write "
                     "to a store only while no process owns it, because the commit opens the store "
-                    f"itself. Close the store {where} before the write, or append with it",
+                    f"itself. Close the store {where} before the write, or append through it",
                     path=error.path,
                     pid=error.pid,
                 ) from error
