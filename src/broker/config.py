@@ -94,8 +94,8 @@ class BrokerConfig:
         group_max_size: the largest number of members of one group.
         max_groups_per_partition: the largest number of groups in one partition of
             `__consumer_offsets`.
-        offsets_topic_num_partitions: the number of partitions of `__consumer_offsets`. It cannot be
-            changed after the topic was created.
+        offsets_topic_num_partitions: the number of partitions of `__consumer_offsets`. This key
+            cannot be changed after the topic was created.
         offsets_retention_minutes: how long offsets are kept after their group became empty.
         offsets_retention_check_interval_ms: the time between two searches for expired offsets.
         offset_metadata_max_bytes: the size of the longest text that a client may store with an

@@ -30,7 +30,7 @@ def forecast(
 ) -> list[Line]:
     """List what a start of the broker would do.
 
-    A line of the kind "problem" reports what would prevent the start, or a part of it.
+    A line of the kind "problem" reports why the start, or a part of the start, would fail.
 
     Args:
         found: the settings from the file and the options.

@@ -80,8 +80,8 @@ TOGETHER = frozenset({
     "listener.security.protocol.map", "listeners", "log.dir", "log.dirs", "node.id",
     "process.roles", "security.inter.broker.protocol",
 })  # fmt: skip
-# In Kafka, -1 means that these keys set no limit. This broker then uses its largest number instead:
-# 2 GiB, or 24 days.
+# In Kafka, -1 means that these keys set no limit. For -1, this broker uses the largest number that
+# it accepts: 2 GiB, or 24 days.
 UNLIMITED = frozenset({"connections_max_idle_ms", "queued_max_request_bytes"})
 
 

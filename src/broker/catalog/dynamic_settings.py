@@ -3,7 +3,8 @@
     replica.alter.log.dirs.io.max.bytes.per.second   the rate of all moves (KIP-113)
     cordoned.log.dirs                                log dirs that take no new partitions
 
-Both settings are durable. Every log dir stores the rate. A cordoned log dir stores its own cordon.
+Both settings are stored durably. Every log dir stores the rate. A cordoned log dir stores its own
+cordon.
 """
 
 from __future__ import annotations

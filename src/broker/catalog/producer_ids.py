@@ -63,7 +63,7 @@ class ProducerIds:
     def _end_of_log(self, key: tuple[str, int]) -> int:
         try:
             states = self._store.log(*key).producer_states()
-        except LogStoreError:  # the log is asked again when its log dir returns
+        except LogStoreError:  # the log is read again when its log dir returns
             return 0
         ids = [state.producer_id for state in states if state.producer_id < EMBEDDED_IDS]
         return max(ids, default=-1) + 1

@@ -1,7 +1,8 @@
 """Make log dirs and coordination store agree, as the table in `reconciliation` says.
 
-This happens at the start of a broker, and when a log dir comes back, is added or is given up. If a
-program creates or deletes partitions while the broker runs, the coordination store follows it.
+A broker does this at its start, and when a log dir comes back, is added or is given up. If a
+program creates or deletes partitions while the broker runs, the coordination store records the
+change.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ Found = dict[int, bytes | None]  # the topic id of each replica; None if it cann
 class Reconciler:
     """Make the log dirs and the coordination store of one broker agree.
 
-    Threads: `heard` is called by one thread. `changing` lets only one thread change a topic.
+    Threads: Only one thread calls `heard`. `changing` lets only one thread change a topic.
 
     Attributes:
         refused: the replicas that are not served, because they belong to another topic.
@@ -89,7 +90,7 @@ class Reconciler:
         """Forget a topic that a program has deleted; the caller has begun its change.
 
         Raises:
-            LogStoreError: no log dir could record that.
+            LogStoreError: no log dir could record that the topic is deleted.
         """
         record = self._topics.records.get(name)
         if record is not None and self.is_gone(record):
@@ -194,7 +195,7 @@ class Reconciler:
         The caller has begun the change of this topic.
 
         Raises:
-            LogStoreError: no log dir could record it.
+            LogStoreError: no log dir could record the topic.
         """
         found = self._found_of(name, numbers)
         plan = self._plan(name, found)

@@ -7,9 +7,9 @@
     /logstore/deleted_topics/ID       as /brokers/topics/T, with a "name": T is being deleted
 
 The config has the settings that differ from Kafka's defaults. A program that uses the store
-without this broker may give each partition an id of its own. Then "partition_ids" has the ids that
-are not the topic's. A topic whose "partition_ids" is present but empty may get partitions with
-other ids.
+without this broker may give each partition an id of its own. Then "partition_ids" has each id that
+differs from the id of the topic. A topic whose "partition_ids" is present but empty may get
+partitions with other ids.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CONFIGS_KEPT = 256
 
 
 class TopicRecord(NamedTuple):
-    """A topic, as the coordination store has it. It is never changed.
+    """A topic, as the coordination store has it. The object is never changed.
 
     Attributes:
         ids: the topic id of each partition.
@@ -131,7 +131,7 @@ def parse_topic(data: bytes, path: str, config: LogConfig, name: str = "") -> To
         ids = {number: own_ids.get(number, topic_id) for number in numbers}
         return TopicRecord(name or document["name"], topic_id, ids, config, own is not None)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise BadZnodeError(path, f"it is not the JSON of a topic: {error!r}") from None
+        raise BadZnodeError(path, f"the data is not the JSON of a topic: {error!r}") from None
 
 
 def _id_of_text(text: str) -> bytes:
@@ -156,7 +156,7 @@ def parse_config(data: bytes, path: str) -> LogConfig:
             **{field: value for field, value in changes.items() if field in known}
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise BadZnodeError(path, f"it is not the JSON of settings: {error!r}") from None
+        raise BadZnodeError(path, f"the data is not the JSON of settings: {error!r}") from None
 
 
 def _value_of(key: str, text: str) -> Any:

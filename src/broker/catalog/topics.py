@@ -157,7 +157,7 @@ class TopicCatalog:
         return log
 
     def config_of(self, topic: Topic) -> LogConfig:
-        """Return the settings of the first partition that serves, or else the recorded ones.
+        """Return the settings of the first partition that serves, or else the recorded settings.
 
         Raises:
             LogStoreError: no partition serves, and the topic is not recorded.
@@ -267,7 +267,7 @@ class TopicCatalog:
 
         Raises:
             UnknownPartitionError: another caller has deleted the topic.
-            LogStoreError: no partition of a topic without a record serves.
+            LogStoreError: the topic has no record, and no partition of it serves.
         """
         now = self.get(topic.name)
         if now is None or now.id != topic.id:

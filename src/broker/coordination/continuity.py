@@ -1,11 +1,11 @@
 """Recognise a coordination store that was wiped, replaced, or restored from an older copy.
 
 A broker that used such a store would act on facts that are long outdated. So each broker stores
-four things durably, next to its logs: the id of the cluster, the zxid at which `/cluster/id` was
-created, the zxid of the last write to its *witness*, and the highest zxid that it has seen. The
-witness is a znode that only this broker writes. A wiped store has no cluster id, or its cluster id
-was created again. A restored store has an older witness, even if many changes were made after the
-restore.
+four values durably, next to its logs. The first two are the id of the cluster, and the zxid at
+which `/cluster/id` was created. The third is the zxid of the last write to the broker's *witness*,
+a znode that only this broker writes. The fourth is the highest zxid that the broker has seen. A
+wiped store has no cluster id, or its cluster id was created again. A restored store has an older
+witness, even if many changes were made after the restore.
 
 If a store has lost only changes that came after the last `remember`, the broker notices this only
 if the zxid of the store is now below the remembered zxid. So a broker calls `remember` from time to
@@ -87,10 +87,10 @@ def read_cluster(session: Session) -> Cluster | None:
     try:
         document = json.loads(znode.data)
     except (ValueError, RecursionError):
-        raise BadZnodeError(CLUSTER_ID, "it is not JSON") from None
+        raise BadZnodeError(CLUSTER_ID, "the data is not JSON") from None
     cluster_id = document.get("id") if isinstance(document, dict) else None
     if not isinstance(cluster_id, str) or not _is_id(cluster_id):
-        raise BadZnodeError(CLUSTER_ID, "its field `id` is missing, or is not the id of a cluster")
+        raise BadZnodeError(CLUSTER_ID, "the field `id` is missing, or is not the id of a cluster")
     return Cluster(cluster_id, znode.czxid)
 
 

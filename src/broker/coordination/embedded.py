@@ -273,14 +273,14 @@ class EmbeddedStore(Store):
         for watch, event in fired:
             if watch.session is not ending:
                 watch.call(event)
-        self._copies.confirm()  # last, because the change has happened even if this fails
+        self._copies.confirm()  # last: if this call fails, the change has happened anyway
 
 
 class _State:
     """A session, and its holders: the objects that `connect` returned for the session.
 
     Attributes:
-        callbacks: the thread that calls the callbacks of all holders.
+        callbacks: the thread that calls the callbacks of all holders of the session.
     """
 
     def __init__(self, key: SessionKey) -> None:

@@ -105,7 +105,7 @@ class AccessDeniedError(ZnodeError):
 
 
 class BadZnodeError(ZnodeError):
-    """The bytes of a znode are not what they should be."""
+    """The content of a znode is not valid."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(path, None, f"the znode has wrong content: {reason}")
@@ -177,7 +177,7 @@ class UnexpectedAnswerError(CoordinationError):
 
 
 class LimitError(CoordinationError, ValueError):
-    """A request, or the store after it, would exceed a limit; nothing was changed.
+    """A request would exceed a limit, or make the store exceed a limit; nothing was changed.
 
     Attributes:
         limit: the name of the limit.
@@ -232,9 +232,10 @@ class CopyForeignError(CopyError):
 
 
 class CopyForkedError(CopyError):
-    """Two log dirs have copies of one store to which different changes were made.
+    """Two log dirs have copies of one store, but each copy has changes that the other copy lacks.
 
-    Each copy was used while the other copy could not be read. A user has to give up one of the two.
+    Each copy was used while the other copy could not be read. A user has to give up one of the two
+    copies.
 
     Attributes:
         zxid, other_zxid: the number of the newest change of each copy.

@@ -199,13 +199,13 @@ def decode_journal(data: bytes, path: str) -> Journal:
 def _header(reader: _Reader) -> tuple[str, Membership, Tree, int]:
     document = reader.line()
     if not isinstance(document, dict) or document.get("kind") != KIND:
-        empty = "it is empty" if not reader.data else "it does not begin as a journal does"
+        empty = "the file is empty" if not reader.data else "it does not begin as a journal does"
         raise reader.damaged(empty)
     version = document.get("version")
     if type(version) is int and version > VERSION:
         raise CopyVersionError(reader.path, version)
     if version != VERSION:
-        raise reader.damaged("its first line has a wrong version")
+        raise reader.damaged("the first line has a wrong version")
     store_id = _id(reader, document.get("store_id"))
     zxid = _number(reader, document.get("zxid"), ZXID_MAX, "zxid")
     count = _number(reader, document.get("znodes"), ZXID_MAX, "znodes")
@@ -224,7 +224,7 @@ def _membership(reader: _Reader, document: Mapping[str, Any], zxid: int) -> Memb
     """Read the epochs and the members of the first line."""
     rows = document.get("epochs")
     if not isinstance(rows, list) or not rows:
-        raise reader.damaged("its first line has no epochs")
+        raise reader.damaged("the first line has no epochs")
     epochs = [_epoch(reader, row, zxid) for row in rows]
     for before, after in pairwise(epochs):
         if after.number != before.number + 1 or after.zxid < before.zxid:

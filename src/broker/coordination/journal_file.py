@@ -89,7 +89,7 @@ class JournalFile:
         files.sync_data(self._fd)
 
     def confirm(self) -> None:
-        """Take note that the last line counts."""
+        """Record in memory that the last line counts."""
         self.size_bytes, self.digest = self._next
 
     def take_back(self) -> None:

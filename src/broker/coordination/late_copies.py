@@ -20,7 +20,7 @@ from broker.coordination.tree import Draft
 from logstore.disk.gates import LetGoError
 from logstore.errors import LogDirError
 
-CALLS_MAX = 1000  # a copy that is further behind is given up
+CALLS_MAX = 1000  # a copy that lacks more changes is given up
 DOUBLINGS_MAX = 6
 
 
@@ -100,8 +100,8 @@ class LateCopies:
     def follow(self, draft: Draft, membership: Membership) -> None:
         """Send a change that counts to the copies that catch up.
 
-        If the members have changed, the copies that catch up are given up. They lack the line that
-        begins the new epoch, so with more changes they would look like forks.
+        If the members have changed, the copies that catch up are given up. Such copies lack the
+        line that begins the new epoch, so with more changes they would look like forks.
         """
         for path, late in list(self._late.items()):
             if late.membership == membership:

@@ -1,4 +1,4 @@
-"""Decide which copies of an embedded store can be believed at an open, without I/O.
+"""Decide which copies of an embedded store can be trusted at an open, without I/O.
 
 Each copy has an id, and a list of the *members*: the copies that have every change that counts. If
 a log dir fails, all other copies remove its copy from their lists before the next change counts. An

@@ -102,7 +102,7 @@ class Event(NamedTuple):
 
 
 class SessionState(StrEnum):
-    """The state of a session, as listeners hear it."""
+    """The state of a session, as its listeners receive it."""
 
     CONNECTED = "connected"
     SUSPENDED = "suspended"  # the connection is lost; the session may live on, or may be expired
@@ -123,7 +123,7 @@ StateCallback = Callable[[SessionState], object]
 
 
 class Session(ABC):
-    """The verbs. A session ends when it is closed, or when the store loses sight of its process.
+    """The verbs. A session ends when it is closed, or the store loses contact with its process.
 
     Callbacks are called one at a time, in the order of the changes, on a thread of the session. A
     callback may use the verbs. While a callback runs, the later callbacks of the session wait.

@@ -135,7 +135,7 @@ class GroupCoordinator:
                 if hosted.is_unused:  # the group was created for this request
                     self._forget(shard, hosted)
                 raise
-            except Exception:  # the group may be half changed: read it from the log again
+            except Exception:  # the group may be half changed: load the groups again
                 shard.leave("an unexpected error")
                 raise
 

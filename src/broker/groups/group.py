@@ -12,7 +12,7 @@
     COMPLETING  PREPARING                          -                           STABLE
     STABLE      PREPARING                          -                           STABLE
 
-The functions that change a group are in `joining`, `rebalance`, `assignment` and `sessions`. They
+The functions that change a group are in `joining`, `rebalance`, `assignment` and `sessions`. Groups
 follow Kafka's classic protocol (KIP-62, 345, 394, 559, 814).
 """
 
@@ -71,7 +71,7 @@ class Group:
         has_grown: whether a member joined during the present delay.
 
     Args:
-        draw_id: returns a new member id for a prefix.
+        draw_id: returns a new member id that begins with a given prefix.
     """
 
     def __init__(

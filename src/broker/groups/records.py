@@ -34,7 +34,7 @@ _version = struct.Struct(">h")
 
 
 class OffsetRecord(NamedTuple):
-    """An offset of a group; `value` is None if it was deleted."""
+    """An offset of a group; `value` is None if the offset was deleted."""
 
     group: str
     topic: str
@@ -43,7 +43,7 @@ class OffsetRecord(NamedTuple):
 
 
 class GroupRecord(NamedTuple):
-    """A group; `value` is None if it was deleted."""
+    """A group; `value` is None if the group was deleted."""
 
     group: str
     value: GroupMetadataValue | None

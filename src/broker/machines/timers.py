@@ -23,8 +23,8 @@ class Timer(Generic[Item]):
 class Timers(Generic[Item]):
     """Keep a set of deadlines; the caller must hold a lock during each call.
 
-    Most deadlines are cancelled long before they are due. If there are more than `STALE_MIN`
-    cancelled entries, and more cancelled entries than others, the cancelled entries are removed.
+    Most deadlines are cancelled long before they are due. Cancelled entries are removed when there
+    are more than `STALE_MIN` of them, and they are more than half of all entries.
     """
 
     def __init__(self) -> None:

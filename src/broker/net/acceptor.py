@@ -15,7 +15,7 @@ from broker.net.poller import READABLE, Poller
 
 # After this many clients of one listener, the poller serves other listeners and parked connections.
 ACCEPTED_MAX = 64
-REST_SECONDS = 0.2  # how long a listener rests if the process has no descriptors left
+REST_SECONDS = 0.2  # how long a listener pauses if the process has no descriptors left
 
 
 class Acceptor:

@@ -1,6 +1,6 @@
 """Wait for everything that needs no thread of its own: parked sockets, new clients, deadlines.
 
-The poller is one thread, and only the poll itself blocks it. For each event the poller calls
+The poller is one thread, which blocks only while it polls. For each event the poller calls
 `on_event` or `on_timer`, which hand the work to other threads.
 """
 
@@ -68,7 +68,7 @@ class Poller:
         self._thread.start()
 
     def end(self) -> None:
-        """End the thread and wait for it; then release its descriptors."""
+        """End the thread, wait for its end, and then release its descriptors."""
         self._is_ended = True
         if self._thread.is_alive():
             self._wake()

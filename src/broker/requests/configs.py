@@ -102,7 +102,8 @@ def _rows_of(services: Services, kind: int, name: str) -> Iterator[_Row]:
         raise ValueError(f"resources of type {kind} have no settings here")
     if name not in ("", str(services.leadership.broker_id)):
         raise ValueError(f"this is broker {services.leadership.broker_id}, not {name!r}")
-    # The name "" means the settings that all brokers share. This broker has no such settings.
+    # The name "" means the settings that all brokers share. This broker has no settings that are
+    # shared.
     return _broker_rows(services) if name else iter(())
 
 

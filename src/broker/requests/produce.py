@@ -206,8 +206,8 @@ class _WaitingProduce(Pending):
     def look(self, *, is_last: bool) -> Answer | None:
         """Answer if all in-sync replicas have the records.
 
-        If some of them lack the records of a partition at the deadline, this partition gets the
-        error REQUEST_TIMED_OUT (7).
+        If an in-sync replica lacks the records of a partition at the deadline, this partition gets
+        the error REQUEST_TIMED_OUT (7).
         """
         early = [one for one in _rows_of(self._topics) if _is_early(one)]
         if early and not is_last:

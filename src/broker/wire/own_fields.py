@@ -1,7 +1,7 @@
 """List the fields that this project adds to Kafka's messages between brokers.
 
-All of them are tagged fields. A reader that does not know a tag steps over the field, and a field
-that has its default is not written. Kafka numbers its tags from 0, so the tags here begin at 10000.
+All of them are tagged fields. A reader steps over a field whose tag it does not know. A field that
+has its default is not written. Kafka numbers its tags from 0, so the tags here begin at 10000.
 """
 
 from __future__ import annotations

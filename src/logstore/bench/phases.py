@@ -283,7 +283,7 @@ class Beside(Phase):
                 try:
                     self.logs[worker].extend(values, durable=True)
                 except LogDirSuspectError:
-                    # This error is retriable: retry as a service would, without a busy loop.
+                    # The error is retriable: append again after a pause, as a service would.
                     time.sleep(0.01)
                 except LogStoreError:
                     return  # the disk is full or dead; earlier appends are in the trace

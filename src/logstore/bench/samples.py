@@ -1,8 +1,8 @@
 """Store the start and the latency of every operation in a logstore topic: the trace.
 
 A record's key is the name of the measurement, `layout/phase/case`, as in pytest-benchmark's JSON.
-The record's timestamp is the start of the operation. Its value is 32 bytes, little-endian, in this
-order:
+The record's timestamp is the start of the operation. The record's value is 32 bytes, little-endian,
+in this order:
 
     start_ns i64     since the epoch
     latency_ns i64

@@ -32,7 +32,7 @@ __all__ = ["describe", "register", "session", "verify"]
 def register(spark: SparkSession) -> None:
     """Register `format("logstore")` with a session.
 
-    Call this function once per session. It takes about a second.
+    Call this function once per session. The call takes about a second.
     """
     from logstore.spark.source import LogStoreSource
 

@@ -125,7 +125,7 @@ def _alter_topic(services: Services, name: str, changes: Sequence[Change], is_dr
         try:
             services.topics.log(name, partition)  # raises if the replica is not the topic's
             services.store.set_config(name, partition, fields)
-        except LogStoreError as error:  # change the other partitions; the client tries again
+        except LogStoreError as error:  # still change the other partitions; the client tries again
             failure = error
     services.topics.settings_changed(topic)
     if failure is not None:

@@ -120,7 +120,7 @@ class ArrowColumns:
         try:
             return _numbers(times, pa.timestamp("ms", tz="UTC")).cast(INSTANT)
         except pa.ArrowInvalid as error:
-            # This is an error in Spark's Kafka source, too.
+            # Spark's Kafka source gives an error for such a timestamp, too.
             at = int(np.argmax((times > MS_MAX) | (times < -MS_MAX)))
             offset = int(np.concatenate([batch.offsets for batch in batches])[at])
             raise ValueError(

@@ -145,10 +145,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for key, offset in begun.offsets.items():
             span = spans.get(key)
             if span is None:
-                raise gone(key, offset, "no longer exists", "continue there if it comes back")
+                raise gone(key, offset, "no longer exists", "continue if it comes back")
             if key not in alike:
                 what = "was deleted and created again"
-                raise gone(key, offset, what, "read the new one from its beginning")
+                raise gone(key, offset, what, "read the new partition from its beginning")
             if span.log.log_end_offset < offset:
                 raise lost(key, offset, span.start, span.log.log_end_offset, "the stream")
         for key, span in spans.items():

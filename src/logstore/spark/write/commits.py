@@ -11,8 +11,8 @@ If a commit is interrupted, the next commit of any query completes the interrupt
 this, the next commit reads each log from the offset that the document records, and finds which
 batches of the interrupted commit the log has. The process owns the store during the whole commit,
 so no other process appends between begin and end. But after an interruption, another process can
-append. So the next commit first updates the document: it removes the records that the logs already
-have. Then it appends the rest at each log's new end (docs/adr).
+append. So the next commit first removes the records that the logs already have from the document.
+Then the commit appends the rest at each log's new end (docs/adr).
 """
 
 from __future__ import annotations
