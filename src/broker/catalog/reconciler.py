@@ -32,7 +32,7 @@ LOG_DIR_CHANGES = frozenset({
     StoreEventKind.LOG_DIR_REMOVED,
     StoreEventKind.LOG_DIR_RETURNED,
 })  # fmt: skip
-NAMES_MAX = 20  # a message lists at most this many topics
+NAMES_MAX = 20  # the largest number of topics that a message lists
 
 Found = dict[int, bytes | None]  # the topic id of each replica; None if it cannot be read now
 

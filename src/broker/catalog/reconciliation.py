@@ -20,9 +20,9 @@ being opened.
 | lacks it | a replica with another id | any | refuse the replica |
 
 If all log dirs serve, and there are replicas, but no replica has an id of the topic, then the topic
-is gone. The replicas belong to another topic with its name. The table then treats the topic as one
-that the coordination store lacks. The record of a deletion ends when all log dirs serve and no
-replica of its topic is left.
+is gone. The replicas then belong to another topic with the same name, and the table treats the
+topic that is gone as one that the coordination store lacks. The record of a deletion ends when all
+log dirs serve and no replica of its topic is left.
 
 So a replica is not deleted only because the coordination store does not know its topic. A replica
 is deleted only if the coordination store records the deletion of its topic.
@@ -121,7 +121,7 @@ def _is_other_topic(record: TopicRecord, living: Mapping[int, bytes | None]) -> 
 def _decide_found(
     plan: Plan, record: TopicRecord | None, number: int, topic_id: bytes | None, is_all: bool
 ) -> None:
-    """Decide about a replica that belongs to no topic whose deletion is under way."""
+    """Decide about a replica of a topic that is not being deleted."""
     wanted = None if record is None else record.ids.get(number)
     if topic_id is None or topic_id == wanted:
         return

@@ -287,7 +287,7 @@ class TopicStore:
     def begin_deletion(self, record: TopicRecord) -> None:
         """Remove a topic, and remember that its replicas are being deleted; raises LogStoreError.
 
-        An older topic of the record's name may be deleted while the name belongs to another topic.
+        The record may be of an older topic, while another topic now has the same name.
         """
         with self._locked():
             now = self.records.get(record.name)

@@ -64,7 +64,7 @@ def config_path(name: str) -> str:
 
 
 def unfinished_path(name: str) -> str:
-    """Return the path of the mark that partitions of a topic are being created."""
+    """Return the path of the znode that marks a topic whose partitions are being created."""
     return f"{UNFINISHED}/{name}"
 
 

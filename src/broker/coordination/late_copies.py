@@ -40,7 +40,7 @@ class LateCopy:
 
     @property
     def file(self) -> JournalFile:
-        """The journal file, which exists after it was written."""
+        """The journal file; use it only after the file was written."""
         assert isinstance(self._first.result, JournalFile)
         return self._first.result
 

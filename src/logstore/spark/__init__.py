@@ -11,8 +11,8 @@
         .load()
     )
 
-The columns and options are the same as in Spark's Kafka source. Spark is imported on the first call
-of a function of this module.
+The columns and options are the same as in Spark's Kafka source. Spark is imported when a function
+of this module is called for the first time.
 """
 
 from __future__ import annotations
