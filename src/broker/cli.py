@@ -77,8 +77,8 @@ def broker(
     """Serve the store to Kafka's clients, until Ctrl-C or SIGTERM.
 
     A new store is created if the log dirs are new. On the first signal, the broker answers its
-    unfinished requests, and closes the store. A second signal stops it at once. With --check, the
-    exit code is 1 if a problem was found. Use --format only with --check.
+    unfinished requests, and closes the store. A second signal stops the broker at once. With
+    --check, the exit code is 1 if a problem was found. Use --format only with --check.
 
     \b
     Examples:

@@ -79,8 +79,8 @@ class Broker:
         """Start a broker; when this method returns, clients can connect.
 
         Args:
-            log_dirs: the directories for the records, one for each disk. If it is None, the broker
-                uses a temporary directory, and removes this directory when the broker is closed.
+            log_dirs: the directories for the records, one for each disk. If None, the broker uses a
+                temporary directory, and removes this directory when the broker is closed.
             config: a `BrokerConfig`, or a mapping from its keys to values. By default, the broker
                 listens at a free port of 127.0.0.1.
             store: an open store of this process to serve. The store stays open when the broker is

@@ -232,7 +232,7 @@ def _check_keys(batch: pa.RecordBatch) -> None:
 def _build_rows(
     batch: pa.RecordBatch, now_ms: int, codec_id: int, is_log_append_time: bool, magic: int
 ) -> layouts.AnyPayload:
-    """Encode Arrow rows in a layout that stores row by row."""
+    """Encode Arrow rows in a layout that stores one row after another."""
     from logstore.log.write import encode
 
     names = batch.schema.names

@@ -21,7 +21,7 @@ FACT = "broker.producer_id_block_end"
 
 
 class ProducerIds:
-    """Give the producer ids of a store.
+    """Give new producer ids for a store.
 
     Threads: `_lock` guards all fields, and is held while the end of a block is written. A log dir
     that hangs delays this write by two seconds at most.

@@ -149,7 +149,7 @@ def adopted(
     If the topic was not known, a replica that cannot be read now counts as one of its replicas.
 
     Args:
-        found: all replicas of the topic's name.
+        found: all replicas that have the name of the topic.
         replicas: the replicas that are adopted.
     """
     if record is not None:

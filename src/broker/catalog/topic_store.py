@@ -178,7 +178,7 @@ class TopicStore:
             self.deleted[record.id] = record
 
     def _complete(self) -> None:
-        """Make the coordination store have what is in the memory, topic by topic."""
+        """Make the coordination store equal to the topics in memory, one topic at a time."""
         names = {name for one in (TOPICS, CONFIGS, UNFINISHED) for name in self._hosted.names(one)}
         for record in list(self.deleted.values()):
             gone = {} if record.name in self.records else _gone(record.name)
@@ -236,7 +236,7 @@ class TopicStore:
             self._remember(record, unfinished_from)
 
     def put_all(self, records: Iterable[TopicRecord]) -> None:
-        """Write several topics; many of them share a change. Raises LogStoreError."""
+        """Write several topics; many topics share one change. Raises LogStoreError."""
         with self._locked():
             batch: list[TopicRecord] = []
             wanted: dict[str, bytes | None] = {}

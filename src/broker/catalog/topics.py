@@ -202,8 +202,8 @@ class TopicCatalog:
         """Create all partitions of a topic; if one cannot be created, delete the others."""
         name, count = record.name, len(record.ids)
         try:
-            # `is_new` permits the creation also while a log dir is offline. The store has a record
-            # of the partitions of that log dir, so it refuses a topic that exists there.
+            # `is_new` permits the creation also while a log dir is offline. The store knows which
+            # partitions that log dir has, so the store refuses a topic that exists there.
             self.store.create_topic(
                 name, count, config=record.config, is_new=True, topic_id=record.id
             )

@@ -314,7 +314,7 @@ class EmbeddedSession(Session):
     def __init__(self, store: EmbeddedStore, state: _State) -> None:
         self._store, self._state = store, state
         self._ended: SessionState | None = None
-        self._lock = threading.Lock()  # even a listener that is added late hears of the end
+        self._lock = threading.Lock()  # even a listener that is added late is called at the end
         self._listeners: list[StateCallback] = []
 
     @property

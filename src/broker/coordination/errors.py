@@ -1,4 +1,4 @@
-"""Define the errors of a coordination store, with their facts as attributes.
+"""Define the errors of a coordination store, whose attributes have the details.
 
     CoordinationError
     ├── ZnodeError(path, operation)          the store refused a request, and changed nothing
@@ -169,7 +169,7 @@ class StoreClosedError(CoordinationError):
 
 
 class UnexpectedAnswerError(CoordinationError):
-    """The server refused a request for a reason that has no error of its own here."""
+    """The server refused a request for a reason for which there is no other error class."""
 
     def __init__(self, path: str, answer: str) -> None:
         super().__init__(f"{path}: the server refused the request with {answer}")

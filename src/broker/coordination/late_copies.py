@@ -124,7 +124,7 @@ class LateCopies:
         Args:
             failures: the log dirs that are left out. If a log dir fails again, its error is
                 replaced.
-            znodes: encodes the znodes as they are now.
+            znodes: a function that encodes the znodes as they are now.
         """
         for path, late in list(self._late.items()):
             if late.has_failed() or late.membership != membership:

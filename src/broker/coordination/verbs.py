@@ -232,7 +232,7 @@ class Session(ABC):
 
         After EXPIRED, FAILED or CLOSED, nothing else comes.
 
-        If the session is not connected now, this state is the first call.
+        If the session is not connected now, the first call reports this.
         """
 
     @abstractmethod

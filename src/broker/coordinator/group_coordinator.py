@@ -96,7 +96,7 @@ class GroupCoordinator:
                 partial(self.topic.log, number), self._settings, self._draw_id, self.now,
                 self._scheduler.submit, self._watch_all,
             )  # fmt: skip
-            # If another thread has made this shard meanwhile, use that one.
+            # If another thread has already made this shard, use the shard of that thread.
             shard = self._shards.setdefault(number, made)
         return shard
 

@@ -15,7 +15,7 @@ from broker.wire.byte_cursor import WireError
 from logstore import Log, RecordBatch
 
 LOG = logging.getLogger("broker")
-TRANSACTIONAL = 0x10  # this bit of a batch's attributes means: part of a transaction
+TRANSACTIONAL = 0x10  # the bit in a batch's attributes for a batch of a transaction
 
 
 def mend(log: Log) -> None:

@@ -66,7 +66,7 @@ class Pending(abc.ABC):
 
     @abc.abstractmethod
     def look(self, *, is_last: bool) -> Answer | None:
-        """Return the answer, or None if it is too early; if `is_last`, an answer is required."""
+        """Return the answer, or None to wait longer; if `is_last`, an answer is required."""
 
     @abc.abstractmethod
     def close(self) -> None:

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 
 IDLE_SECONDS = 10.0  # how long a thread waits for its next task before it ends
-THREADS_BUSY = 16  # while fewer threads than this are busy, each task has a thread at once
+THREADS_BUSY = 16  # while fewer threads than this are busy, each task gets a thread at once
 STALL_SECONDS = 0.005
 
 Task = Callable[[], None]
@@ -108,7 +108,7 @@ class Workers:
         while task is not None:
             task()
             self._ended += 1  # not atomic; it does no harm if a count is lost
-            del task  # a task refers to a connection, and the thread may wait for long
+            del task  # keep no connection alive through its task while the thread waits
             task = self._next()
 
     def _next(self) -> Task | None:

@@ -116,7 +116,7 @@ class Request(NamedTuple):
     def message(self) -> Any:
         """Decode the body; ignore bytes after its end, as Kafka does.
 
-        librdkafka 2.16 sends three such bytes in a Metadata request for all topics.
+        librdkafka 2.16 sends three bytes more than the body in a Metadata request for all topics.
         """
         return codec.read(api_names()[self.key] + "Request", self.version, Cursor(self.body))
 

@@ -26,7 +26,7 @@ def _rows(versions: str, fields: dict[str, tuple[str, Any]]) -> list[dict[str, A
     ]
 
 
-# For each message, the structs that get fields.
+# By message and struct: the fields that are added.
 OWN_FIELDS: dict[str, dict[str, list[dict[str, Any]]]] = {
     "LeaderAndIsrRequest": {
         "LeaderAndIsrTopicState": _rows("7+", {"CreatedZxid": ("int64", -1)}),

@@ -123,7 +123,7 @@ def _alter_topic(services: Services, name: str, changes: Sequence[Change], is_dr
     failure: LogStoreError | None = None
     for partition in topic.partitions:
         try:
-            services.topics.log(name, partition)  # raises if the replica is not the topic's
+            services.topics.log(name, partition)  # raises if the replica belongs to another topic
             services.store.set_config(name, partition, fields)
         except LogStoreError as error:  # still change the other partitions; the client tries again
             failure = error

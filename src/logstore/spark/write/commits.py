@@ -11,7 +11,7 @@ If a commit is interrupted, the next commit of any query completes the interrupt
 this, the next commit reads each log from the offset that the document records, and finds which
 batches of the interrupted commit the log has. The process owns the store during the whole commit,
 so no other process appends between begin and end. But after an interruption, another process can
-append. So the next commit first removes the records that the logs already have from the document.
+append. So the next commit first removes from the document the records that the logs already have.
 Then the commit appends the rest at each log's new end (docs/adr).
 """
 
