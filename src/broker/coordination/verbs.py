@@ -206,11 +206,10 @@ class Session(ABC):
     def watch(self, path: str, callback: WatchCallback) -> Znode | None:
         """Read a znode, and call back once at its next change: created, changed or deleted.
 
-        Every change that comes after the answer is noticed, even if the connection is lost for a
-        while. There is one exception: a znode that is created and deleted during the loss goes
-        unseen. If the store refuses to set the watch again after a loss, this counts as a change.
-        The change is readable before the callback is called. After the end of the session, nothing
-        is called.
+        The next change is noticed, even if the connection is lost for a while. There is one
+        exception: a znode that is created and deleted during the loss goes unseen. If the store
+        refuses to set the watch again after a loss, this counts as a change. The change is readable
+        before the callback is called. After the end of the session, nothing is called.
 
         Returns:
             the znode as it is when the watch is set; None if there is no such znode.
