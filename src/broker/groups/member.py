@@ -60,8 +60,8 @@ class Member:
     def has_expired(self, now: float) -> bool:
         """Report whether the member's session has ended.
 
-        The session of a new member can end at any time. The session of any other member does not
-        end while a request of the member waits.
+        While a request of a member waits, the session of the member does not end. Only the session
+        of a new member can end then.
         """
         is_waiting = self.joining is not None or self.syncing is not None
         return self.deadline <= now and (self.is_new or not is_waiting)
