@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from broker.config import BrokerConfig
 from broker.coordination.embedded import EmbeddedStore
-from broker.coordination.verbs import Session
+from broker.coordination.verbs import Store
 from broker.machines.exchange import Answer, Client, Pending
 from broker.net.server import Server
 from broker.wire.frames import parse_request
@@ -18,6 +18,7 @@ from cluster.pure import exchange as x
 from cluster.pure.replica import Role
 from cluster.run.hosted_replica import HostedReplica
 from cluster.run.member import ClusterMember, MemberSettings
+from cluster.sessions.lasting_session import LastingSession
 from cluster.wire.topic_ids import text_of
 from logstore import AppendInfo, Log, LogConfig, LogStore
 from support.inside import abandon
@@ -34,10 +35,11 @@ class Member:
         self.broker, self.cluster = broker, cluster
         self.paths = [cluster.root / f"{broker}-{number}" for number in range(dirs)]
         self.store = LogStore.open(self.paths, admin_socket=False)
-        self.session: Session = cluster.coordination.connect()
+        self.session = LastingSession(cluster.store_of(broker).connect, 0.05)
         settings = MemberSettings(
-            broker, str(cluster.root / f"records-{broker}"), lag_seconds_max=3.0, look_seconds=0.3
-        )
+            broker, str(cluster.root / f"records-{broker}"), lag_seconds_max=3.0, look_seconds=0.3,
+            session_seconds=cluster.session_seconds,
+        )  # fmt: skip
         self.member = ClusterMember(settings, self.store, self.session, lambda _: KAFKA)
         self.server = Server(BrokerConfig.of(None), self.handle)
         self.server.start()
@@ -71,11 +73,28 @@ class Member:
 class Members:
     """A cluster of members."""
 
-    def __init__(self, root: Path, brokers: Iterable[int] = (1, 2, 3), dirs: int = 1) -> None:
-        self.root, self.dirs = root, dirs
-        (root / "coordination").mkdir(parents=True)
-        self.coordination = EmbeddedStore([str(root / "coordination")])
-        self.admin = self.coordination.connect()
+    def __init__(
+        self,
+        root: Path,
+        brokers: Iterable[int] = (1, 2, 3),
+        dirs: int = 1,
+        store_of: Callable[[int], Store] | None = None,
+        session_seconds: float | None = None,
+    ) -> None:
+        """Start the brokers.
+
+        Args:
+            store_of: gives the way of a broker to the coordination store, and of the administrator,
+                who is broker 0. By default, there is an embedded store.
+        """
+        self.root, self.dirs, self.session_seconds = root, dirs, session_seconds
+        self.embedded: EmbeddedStore | None = None
+        if store_of is None:
+            (root / "coordination").mkdir(parents=True)
+            embedded = self.embedded = EmbeddedStore([str(root / "coordination")])
+            store_of = lambda _: embedded  # noqa: E731 - one line says it
+        self.store_of = store_of
+        self.admin = store_of(0).connect()
         self.members: dict[int, Member] = {}
         for broker in brokers:
             self.start(broker)
@@ -90,7 +109,9 @@ class Members:
     def __exit__(self, *_: object) -> None:
         for member in self.members.values():
             member.stop()
-        self.coordination.close()
+        self.admin.close()
+        if self.embedded is not None:
+            self.embedded.close()
 
     def create(self, name: str, partitions: dict[int, list[int]], **settings: str) -> None:
         """Create a topic in the store, as an administrator's request does."""
@@ -108,11 +129,12 @@ class Members:
         for path in (parent, znodes.topic_path(name), znodes.config_path(name)):
             self.admin.delete(path)
 
-    def leader(self, name: str, number: int = 0) -> Member | None:
-        """Find the member that leads a partition now."""
+    def leader(self, name: str, number: int = 0, other_than: int = -1) -> Member | None:
+        """Find the member that leads a partition now, as far as it knows itself."""
         for member in self.members.values():
             replica = member.replica(name, number) if member.is_up else None
-            if replica is not None and replica.role is Role.LEADER:
+            is_leader = replica is not None and replica.role is Role.LEADER
+            if is_leader and member.broker != other_than:
                 return member
         return None
 
@@ -120,8 +142,8 @@ class Members:
         found: list[Member] = []
 
         def look() -> bool:
-            member = self.leader(name, number)
-            found[:] = [] if member is None or member.broker == other_than else [member]
+            member = self.leader(name, number, other_than)
+            found[:] = [] if member is None else [member]
             return bool(found)
 
         wait_until(look)
@@ -129,9 +151,23 @@ class Members:
 
     def produce(self, name: str, *values: bytes, number: int = 0, acks: int = -1) -> None:
         """Append with acks=all, and try again until it is acknowledged."""
+        self._produce(lambda: self.leader(name, number), name, number, values, acks)
+
+    def produce_to(self, member: Member, name: str, *values: bytes, number: int = 0) -> None:
+        """Append with acks=all to one member, and try again until it is acknowledged."""
+        self._produce(lambda: member, name, number, values, -1)
+
+    def _produce(
+        self,
+        find: Callable[[], Member | None],
+        name: str,
+        number: int,
+        values: Iterable[bytes],
+        acks: int,
+    ) -> None:
         pause = threading.Event()
         for _ in range(400):
-            member = self.leader(name, number)
+            member = find()
             replica = None if member is None else member.replica(name, number)
             if replica is not None:
                 produce = produce_of(values)

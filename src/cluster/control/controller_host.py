@@ -44,6 +44,7 @@ class _Changed(enum.Enum):
     BROKERS = "a registration, or the controller"
     TOPICS = "a topic, or its settings"
     LOG_DIRS = "a log dir failed or returned"
+    SESSION = "this broker's session has ended, and with it a reign"
 
 
 class _Alter(NamedTuple):
@@ -112,6 +113,10 @@ class ControllerHost:
         except (TimeoutError, CoordinationError):
             return None
 
+    def session_ended(self) -> None:
+        """End the reign, because its znode went with the session; stand again in the new one."""
+        self._events.put(_Changed.SESSION)
+
     def close(self, timeout: float | None = None) -> None:
         """End the reign, if there is one, and the thread."""
         self._is_closed = True
@@ -153,6 +158,9 @@ class ControllerHost:
     def _drop(self, event: Any) -> None:
         if isinstance(event, _Alter):
             event.refused.set_result([])
+        elif event is _Changed.SESSION:
+            with self._armed_lock:
+                self._armed.clear()  # its watches went with the session
 
     def _abdicate(self) -> None:
         """End a reign: give up the znode if it is this broker's, so that another one can stand."""
@@ -209,7 +217,9 @@ class ControllerHost:
                     self._look()
 
     def _read_changed(self, what: _Changed) -> None:
-        if what is _Changed.BROKERS:
+        if what is _Changed.SESSION:
+            self._tell(ce.Deposed())
+        elif what is _Changed.BROKERS:
             self._read_brokers()
             self._create_missing()
         elif what is _Changed.TOPICS:

@@ -96,6 +96,7 @@ class HostedReplica:
         clock: Callable[[], float],
         config_of: Callable[[str], LogConfig | None],
         lag_seconds_max: float = LAG_SECONDS_MAX,
+        is_leased: Callable[[], bool] = lambda: True,
     ) -> None:
         """Make a replica without a role; `open` reads what is on the disk.
 
@@ -103,10 +104,12 @@ class HostedReplica:
             host: the broker's registration and log dirs, which all its replicas share. The ids of
                 its log dirs are their paths.
             config_of: the configuration for the log of a new replica of a topic.
+            is_leased: whether the broker's session lives for certain (P16).
         """
         self.name, self.number = name, number
         self._store, self._outbox, self._clock = store, outbox, clock
-        self._config_of = config_of
+        self._config_of, self._is_leased = config_of, is_leased
+        self._has_lease = True
         self._rules = Replica(host, number, lag_seconds_max)
         self._lock = threading.RLock()
         self._log: Log | None = None
@@ -123,6 +126,11 @@ class HostedReplica:
     def role(self) -> Role:
         """What the replica does now."""
         return self._rules.role
+
+    @property
+    def needs_ticks(self) -> bool:
+        """Whether the replica has to notice that time passes, or that the lease is renewed."""
+        return self._rules.role is Role.LEADER or self._rules.is_suspended
 
     @property
     def topic(self) -> TopicIdentity:
@@ -221,6 +229,9 @@ class HostedReplica:
 
     def _handle(self, event: Any) -> None:
         before = self.role, self.leader, self.leader_epoch
+        if self._is_leased() is not self._has_lease:  # the rules must know this before the event
+            self._has_lease = not self._has_lease
+            self._decide(x.LeaseRenewed() if self._has_lease else x.LeaseEnded())
         self._decide(event)
         if (self.role, self.leader, self.leader_epoch) != before:
             self._outbox.changed_role(self)
@@ -357,7 +368,7 @@ class HostedReplica:
         self._log = None
         try:
             log = self._store.log(self.name, self.number)
-            opened = self._opened(log)
+            opened = replica_facts.describe(log)
         except UnknownPartitionError:
             self._handle(x.Opened(self._rules.dir_id, NO_TOPIC, exists=False))
         except LogStoreError as error:
@@ -366,29 +377,3 @@ class HostedReplica:
         else:
             self._log = log
             self._handle(opened)
-
-    def _opened(self, log: Log) -> x.Opened:
-        """Describe the log as it is; from now on, its high watermark is the rules' one."""
-        log.advance_high_watermark(log.high_watermark)
-        spans, known = spans_of(log), replica_facts.own_since_of(log)
-        return x.Opened(
-            log.log_dir,
-            replica_facts.topic_of(log),
-            exists=True,
-            spans=spans,
-            flushed=min(log.recovery_point, spans[-1][1] if spans else 0),
-            high_watermark=log.high_watermark,
-            own_since=known.own_since,
-            is_incomplete=not _is_writable(log),
-            counts_flushed=known.counts_flushed,
-            placed_since=known.placed_since,
-        )
-
-
-def _is_writable(log: Log) -> bool:
-    """Tell whether a log takes changes; an incomplete or a damaged one does not."""
-    try:
-        log.truncate_to(log.log_end_offset)  # which changes nothing
-    except LogStoreError:
-        return False
-    return True

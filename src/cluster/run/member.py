@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from broker.config import Endpoint
 from broker.coordination.errors import CoordinationError, NoNodeError
-from broker.coordination.verbs import Session
+from broker.coordination.verbs import Session, SessionState
 from broker.machines.exchange import Answer, Pending
 from broker.wire import codec
 from broker.wire.byte_cursor import Cursor
@@ -45,12 +45,15 @@ from cluster.run.hosted_replica import HostedReplica
 from cluster.run.hosted_replicas import HostedReplicas
 from cluster.run.peer_connection import PeerConnection
 from cluster.run.registering import Registering
+from cluster.sessions.lasting_session import LastingSession
+from cluster.sessions.lease import Lease
 from cluster.wire import isr_changes, roles, stops
 from cluster.wire.follower_fetches import FetchLimits
 from logstore import LogConfig, LogStore, StoreEvent, StoreEventKind
 
 LOG = logging.getLogger("cluster")
 TICK_SECONDS = 0.5
+TICKS_PER_SESSION = 20  # so that the end of the lease is noticed long before the session's
 FETCH_BYTES_MAX = 10 << 20
 ALTER_SECONDS = 8.0
 FLUSH_THREADS = 4
@@ -63,6 +66,8 @@ class MemberSettings(NamedTuple):
     Attributes:
         records: a directory on tmpfs that outlives the broker's process (P4).
         look_seconds: how often a controller asks again.
+        session_seconds: the coordination store ends a session that gives no sign of life for this
+            long; None if it never does.
     """
 
     broker: int
@@ -71,6 +76,7 @@ class MemberSettings(NamedTuple):
     lag_seconds_max: float = LAG_SECONDS_MAX
     limits: FetchLimits = FetchLimits()
     look_seconds: float = 1.0
+    session_seconds: float | None = None
 
 
 class ClusterMember:
@@ -83,7 +89,7 @@ class ClusterMember:
         self,
         settings: MemberSettings,
         store: LogStore,
-        session: Session,
+        session: LastingSession,
         config_of: Callable[[str], LogConfig | None],
     ) -> None:
         """Prepare; `start` registers.
@@ -92,6 +98,7 @@ class ClusterMember:
             config_of: the configuration for the log of a new replica of a topic.
         """
         self.settings, self.store, self._session = settings, store, session
+        self.lease = Lease(session, settings.session_seconds)
         self.host = Host(settings.broker, tuple(store.log_dirs))
         self.replicas = HostedReplicas(self.host, self._make_replica)
         self._config_of = config_of
@@ -103,9 +110,12 @@ class ClusterMember:
             _directory_ids(store), self.replicas.reopen,
         )  # fmt: skip
         self._changing = threading.Lock()  # one change of the registration at a time
+        self._is_unannounced = False  # whether a change of a log dir did not reach the cluster
         self._controller: ControllerHost | None = None
         self._is_closed = threading.Event()
         self._ticker = threading.Thread(target=self._tick, name="cluster-ticks", daemon=True)
+        seconds = settings.session_seconds or TICK_SECONDS
+        self._tick_seconds = min(TICK_SECONDS, seconds / TICKS_PER_SESSION)
         self.alarms: list[tuple[str, int, str]] = []
 
     def start(self, endpoints: Sequence[Endpoint]) -> None:
@@ -120,7 +130,11 @@ class ClusterMember:
         # anew, because all log dirs work and it is not found (P17).
         self.replicas.open(self.store)
         with self._changing:
+            session = self._session.current
             self._registering.register(endpoints, self.settings.rack)
+            self.lease.begin(session)
+        self._session.on_renewal(self._register_again)
+        self._session.on_session(self._on_state)
         self.store.add_listener(self._on_event)
         self._controller = ControllerHost(
             controller_store, self.settings.broker, self._connect,
@@ -149,6 +163,7 @@ class ClusterMember:
             self._controller.close()
         self._link.close()
         self._fetchers.close()
+        self.lease.close()
         self.replicas.tell_all(x.RoleEnded())
         self.replicas.close()
         self._flusher.shutdown(wait=False, cancel_futures=True)
@@ -230,7 +245,7 @@ class ClusterMember:
     def _make_replica(self, name: str, number: int) -> HostedReplica:
         return HostedReplica(
             name, number, self.host, self.store, self, time.monotonic, self._config_of,
-            self.settings.lag_seconds_max,
+            self.settings.lag_seconds_max, lambda: self.lease.is_held,
         )  # fmt: skip
 
     def _connect(self, broker: int) -> PeerConnection:
@@ -279,16 +294,47 @@ class ClusterMember:
         try:
             with self._changing:
                 change(log_dir)
-            self._session.create(
-                f"{znodes.LOG_DIR_EVENTS}/log_dir_event_",
-                znodes.encode_log_dir_event(self.settings.broker), sequence=True,
-            )  # fmt: skip
+            self._announce()
         except CoordinationError as error:
-            LOG.warning("the cluster does not hear of log dir %s: %s", log_dir, error)
+            LOG.warning("the cluster hears of log dir %s later: %s", log_dir, error)
+            self._is_unannounced = True
+
+    def _announce(self) -> None:
+        self._session.create(
+            f"{znodes.LOG_DIR_EVENTS}/log_dir_event_",
+            znodes.encode_log_dir_event(self.settings.broker), sequence=True,
+        )  # fmt: skip
+
+    def _announce_again(self) -> None:
+        """Tell the cluster of the log dirs that changed while the store did not answer."""
+        self._is_unannounced = False
+        try:
+            with self._changing:
+                self._registering.repeat()
+            self._announce()
+        except CoordinationError as error:
+            LOG.info("the cluster hears of a log dir later: %s", error)
+            self._is_unannounced = True
+
+    # --- the session ------------------------------------------------------------------------------
+
+    def _register_again(self, session: Session) -> None:
+        """Register in a new session; a reign, if there was one, has ended with the old one."""
+        with self._changing:
+            if self._is_closed.is_set():
+                return
+            self._registering.register_again()
+            self.lease.begin(session)
+        if self._controller is not None:
+            self._controller.session_ended()
+
+    def _on_state(self, state: SessionState) -> None:
+        if state is SessionState.CONNECTED and self._is_unannounced:
+            self._announce_again()
 
     def _tick(self) -> None:
-        while not self._is_closed.wait(TICK_SECONDS):
-            self.replicas.tell_all(x.Tick(), lambda one: one.role is Role.LEADER)
+        while not self._is_closed.wait(self._tick_seconds):
+            self.replicas.tell_all(x.Tick(), lambda one: one.needs_ticks)
 
 
 def _directory_ids(store: LogStore) -> Mapping[str, str]:

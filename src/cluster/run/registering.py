@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from broker.config import Endpoint
-from broker.coordination.errors import NoNodeError
-from broker.coordination.verbs import Session
+from broker.coordination.errors import NodeExistsError, NoNodeError, OutcomeUnknownError
+from broker.coordination.verbs import Session, Znode
 from cluster import znodes
 from cluster.pure import attest
 from cluster.pure.attest import DirEntry, Host
@@ -53,13 +53,41 @@ class Registering:
             NodeExistsError: the id is registered by another session.
         """
         self._endpoints, self._rack = endpoints, rack
-        path = znodes.broker_path(self._host.broker_id)
-        made = self._session.create(path, self._data({}), ephemeral=True)
-        self._tell(attest.SessionBegan(made.czxid))
+        self._begin()
         entries = {log_dir: self._read_entry(log_dir) for log_dir in self._store.log_dirs}
         noted = attest.noted_failures(entries.values())
         for log_dir, entry in entries.items():
             self._attest(log_dir, entry, is_noted=log_dir in noted)
+
+    def register_again(self) -> None:
+        """Register in a new session of this process; the log dirs are as whole as before.
+
+        Raises:
+            NodeExistsError: the old session still has the registration; try again.
+        """
+        self._begin()
+
+    def _begin(self) -> None:
+        path = znodes.broker_path(self._host.broker_id)
+        made = self._create(path)
+        if made.czxid > self._host.broker_epoch:
+            self._tell(attest.SessionBegan(made.czxid))
+
+    def _create(self, path: str) -> Znode:
+        """Create the registration; one that this session has is an earlier try's."""
+        try:
+            return self._session.create(path, self._data({}), ephemeral=True)
+        except (NodeExistsError, OutcomeUnknownError):
+            found = self._session.get(path)
+            if found.ephemeral_owner != self._session.key.session_id:
+                raise
+            return found
+
+    def repeat(self) -> None:
+        """Write the registration for the log dirs that returned while the store did not answer."""
+        for log_dir, one in self._host.dirs.items():
+            if one.is_awaited:
+                self._write_again(log_dir)
 
     def failed(self, log_dir: str) -> None:
         """Record that a log dir failed, and end its roles."""

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from cluster.pure import exchange as x
 from cluster.registration import TopicIdentity
+from cluster.run.log_spans import spans_of
 from cluster.wire.topic_ids import text_of
-from logstore import Log
+from logstore import Log, LogStoreError
 
 OWN_SINCE, CREATED = "cluster.own_since", "cluster.topic_created"
 COUNTS_FLUSHED, PLACED_SINCE = "cluster.counts_flushed", "cluster.placed_since"
@@ -44,6 +45,33 @@ def own_since_of(log: Log) -> x.WriteOwnSince:
         facts.get(COUNTS_FLUSHED) is True,
         _number(facts.get(PLACED_SINCE)),
     )
+
+
+def describe(log: Log) -> x.Opened:
+    """Describe a log as it is; from now on, its high watermark is the rules' one."""
+    log.advance_high_watermark(log.high_watermark)
+    spans, known = spans_of(log), own_since_of(log)
+    return x.Opened(
+        log.log_dir,
+        topic_of(log),
+        exists=True,
+        spans=spans,
+        flushed=min(log.recovery_point, spans[-1][1] if spans else 0),
+        high_watermark=log.high_watermark,
+        own_since=known.own_since,
+        is_incomplete=not _is_writable(log),
+        counts_flushed=known.counts_flushed,
+        placed_since=known.placed_since,
+    )
+
+
+def _is_writable(log: Log) -> bool:
+    """Tell whether a log takes changes; an incomplete or a damaged one does not."""
+    try:
+        log.truncate_to(log.log_end_offset)  # which changes nothing
+    except LogStoreError:
+        return False
+    return True
 
 
 def _number(fact: object) -> int:

@@ -1,0 +1,162 @@
+"""Begin a new session when the coordination store has ended the old one.
+
+    old session ends -> connect again and again -> the callback registers the broker -> it goes on
+
+Ephemeral znodes and watches end with their session, so the callback makes them again. Until a new
+session lives, each verb raises the error of the old one.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+
+from broker.coordination.errors import CoordinationError
+from broker.coordination.verbs import (
+    Operation,
+    Session,
+    SessionKey,
+    SessionState,
+    StateCallback,
+    WatchCallback,
+    Znode,
+)
+
+LOG = logging.getLogger("cluster")
+RETRY_SECONDS = 0.5
+ENDED = (SessionState.EXPIRED, SessionState.FAILED)
+
+RenewalCallback = Callable[[Session], object]
+
+
+class LastingSession(Session):
+    """A session that is followed by another one when the store ends it.
+
+    Threads: any thread may call any method. One thread waits for the end of the session.
+    """
+
+    def __init__(
+        self, connect: Callable[[], Session], retry_seconds: float = RETRY_SECONDS
+    ) -> None:
+        """Begin the first session.
+
+        Args:
+            connect: begins a session; it raises CoordinationError if the store does not answer.
+            retry_seconds: the time between two tries.
+        """
+        self._connect, self._retry_seconds = connect, retry_seconds
+        self._changed = threading.Condition()  # guards the next four
+        self._is_over = self._is_closed = False
+        self._on_state: list[StateCallback] = []
+        self._on_renewal: RenewalCallback | None = None
+        self._session = connect()
+        self._session.on_session(self._heard)
+        self._thread = threading.Thread(target=self._run, name="session", daemon=True)
+        self._thread.start()
+
+    @property
+    def current(self) -> Session:
+        """The session that is used now; it may have ended."""
+        return self._session
+
+    @property
+    def key(self) -> SessionKey:
+        """The id and the password of the present session."""
+        return self._session.key
+
+    def on_renewal(self, callback: RenewalCallback) -> None:
+        """Call back with each new session; if the call raises CoordinationError, call again.
+
+        There is one callback: a second one replaces the first.
+        """
+        self._on_renewal = callback
+
+    def get(self, path: str) -> Znode:
+        """Read a znode."""
+        return self._session.get(path)
+
+    def children(self, path: str) -> list[str]:
+        """List the names of the children of a znode, sorted."""
+        return self._session.children(path)
+
+    def _commit(self, operations: Sequence[Operation]) -> list[Znode | None]:
+        return self._session.multi(operations)
+
+    def watch(self, path: str, callback: WatchCallback) -> Znode | None:
+        """Read a znode, and call back once at its next change in this session."""
+        return self._session.watch(path, callback)
+
+    def watch_children(self, path: str, callback: WatchCallback) -> list[str]:
+        """List children, and call back once at their next change in this session."""
+        return self._session.watch_children(path, callback)
+
+    def zxid(self) -> int:
+        """Return the number of the newest change, as of this call or later."""
+        return self._session.zxid()
+
+    def on_session(self, callback: StateCallback) -> None:
+        """Call back at each change of the state, also of later sessions."""
+        with self._changed:
+            self._on_state.append(callback)
+            session = self._session
+        session.on_session(callback)
+
+    def close(self) -> None:
+        """End the present session, and begin no other one."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+        self._session.close()
+
+    def _heard(self, state: SessionState) -> None:
+        if state in ENDED:
+            with self._changed:
+                self._is_over = True
+                self._changed.notify_all()
+
+    def _run(self) -> None:
+        while self._wait_for_end():
+            if self._renew():
+                self._tell()
+
+    def _wait_for_end(self) -> bool:
+        """Wait until the session has ended; return False if no other one may begin."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_over or self._is_closed)
+            return not self._is_closed
+
+    def _renew(self) -> bool:
+        """Begin another session; return False if this session was closed meanwhile."""
+        LOG.warning("the session of this broker has ended; another one is begun")
+        while not self._is_closed:
+            try:
+                made = self._connect()
+            except CoordinationError as error:
+                LOG.info("no new session yet: %s", error)
+                self._pause()
+                continue
+            with self._changed:
+                self._session, self._is_over = made, False
+                listeners, is_closed = [self._heard, *self._on_state], self._is_closed
+            for listener in listeners:
+                made.on_session(listener)
+            if is_closed:
+                made.close()
+            return not is_closed
+        return False
+
+    def _tell(self) -> None:
+        """Call back until it succeeds, or this session has ended, too."""
+        session, callback = self._session, self._on_renewal
+        while callback is not None and not (self._is_over or self._is_closed):
+            try:
+                callback(session)
+                return
+            except CoordinationError as error:
+                LOG.warning("the new session cannot be used yet: %s", error)
+                self._pause()
+
+    def _pause(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_closed, self._retry_seconds)

@@ -1,0 +1,97 @@
+"""Know until when this broker's session lives for certain (P16).
+
+A *heartbeat* is a small read. Its answer proves that the store knew the session after the heartbeat
+was sent, so the session lives for a whole session timeout from then on. The lease ends after two
+thirds of this time, because the clocks of two machines differ.
+
+The lease belongs to one session: an answer in a new session says nothing before the broker is
+registered in it (`begin`).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from broker.coordination.errors import CoordinationError
+from broker.coordination.paths import ROOT
+from broker.coordination.verbs import Session
+from cluster.sessions.lasting_session import LastingSession
+
+PART_OF_TIMEOUT = 2 / 3
+HEARTBEATS_PER_TIMEOUT = 6
+FOREVER = float("inf")
+
+
+def boot_clock() -> float:
+    """Return seconds since the boot; unlike `time.monotonic`, also those of a suspended machine."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class Lease:
+    """The lease of a broker. It is not held before `begin`.
+
+    Threads: any thread may call any method. One thread sends heartbeats.
+    """
+
+    def __init__(
+        self,
+        session: LastingSession,
+        timeout_seconds: float | None,
+        clock: Callable[[], float] = boot_clock,
+    ) -> None:
+        """Prepare; `begin` starts.
+
+        Args:
+            timeout_seconds: the store ends a session after this time without a sign of life; None
+                if it never does, as the embedded store.
+        """
+        self._session, self._timeout, self._clock = session, timeout_seconds, clock
+        self._lock = threading.Lock()  # guards the next two
+        self._begun_in: Session | None = None
+        self._held_until = 0.0
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the session lives for certain."""
+        return self._clock() < self._held_until
+
+    def begin(self, session: Session) -> None:
+        """Hold the lease from now on: the broker is registered in this session.
+
+        Raises:
+            CoordinationError: the session does not answer, so the lease is not held.
+        """
+        sent = self._clock()
+        session.get(ROOT)
+        with self._lock:
+            self._begun_in = session
+        self._extend(session, sent)
+        if self._timeout is not None and self._thread is None:
+            self._thread = threading.Thread(target=self._beat, name="lease", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """Send no more heartbeats; the lease ends at once."""
+        self._ended.set()
+        with self._lock:
+            self._begun_in, self._held_until = None, 0.0
+
+    def _extend(self, session: Session, sent: float) -> None:
+        until = FOREVER if self._timeout is None else sent + self._timeout * PART_OF_TIMEOUT
+        with self._lock:
+            if session is self._begun_in:
+                self._held_until = until
+
+    def _beat(self) -> None:
+        assert self._timeout is not None
+        while not self._ended.wait(self._timeout / HEARTBEATS_PER_TIMEOUT):
+            session, sent = self._session.current, self._clock()
+            try:
+                session.get(ROOT)
+            except CoordinationError:
+                continue
+            self._extend(session, sent)

@@ -1,0 +1,101 @@
+"""A session that is followed by another one: state, verbs, callbacks, and its end."""
+
+from __future__ import annotations
+
+import threading
+
+from broker.coordination.errors import CoordinationError, NotConnectedError
+from broker.coordination.verbs import Session, SessionState
+from cluster.sessions.lasting_session import LastingSession
+from support.fake_session import FakeSession
+from support.heard import Heard
+from support.replica_nodes import wait_until
+
+
+class Connections:
+    """What connects gives: sessions one after another, or errors."""
+
+    def __init__(self, *results: FakeSession | CoordinationError) -> None:
+        self.results = list(results)
+        self.asked = 0
+
+    def __call__(self) -> Session:
+        self.asked += 1
+        result = self.results.pop(0)
+        if isinstance(result, CoordinationError):
+            raise result
+        return result
+
+
+def test_another_session_follows_and_is_used() -> None:
+    """After two failed tries; the callback gets the session, and verbs use it."""
+    first, second = FakeSession(), FakeSession()
+    connect = Connections(first, NotConnectedError(1), NotConnectedError(1), second)
+    renewed = Heard[Session]()
+    with LastingSession(connect, 0.001) as session:
+        session.on_renewal(renewed)
+        session.create("/a")
+        first.end(SessionState.EXPIRED)
+        renewed.until(second)
+        session.create("/b")
+        session.set("/b", b"1")
+        assert session.current is second and session.key == second.key
+    assert first.paths == ["/a"] and second.paths == ["/b", "/b"]
+    assert second.is_closed and connect.asked == 4
+
+
+def test_states_of_all_sessions_are_heard() -> None:
+    """A listener stays over the end of a session."""
+    first, second = FakeSession(), FakeSession()
+    states = Heard[SessionState]()
+    with LastingSession(Connections(first, second), 0.001) as session:
+        session.on_session(states)
+        first.end(SessionState.SUSPENDED)
+        first.end(SessionState.FAILED)
+        wait_until(lambda: session.current is second)
+        wait_until(lambda: bool(second.listeners))
+        second.end(SessionState.SUSPENDED)
+    assert states.all() == [SessionState.SUSPENDED, SessionState.FAILED, SessionState.SUSPENDED]
+
+
+def test_the_callback_is_called_again_after_an_error() -> None:
+    """As long as its session lives; then with the next one."""
+    first, second, third = FakeSession(), FakeSession(), FakeSession()
+    tries: list[Session] = []
+    done = threading.Event()
+
+    def register(session: Session) -> None:
+        tries.append(session)
+        if len(tries) == 3:
+            second.end(SessionState.EXPIRED)
+        if session is third:
+            done.set()
+            return
+        raise NotConnectedError(1)
+
+    with LastingSession(Connections(first, second, third), 0.001) as session:
+        session.on_renewal(register)
+        first.end(SessionState.EXPIRED)
+        assert done.wait(10)
+    assert tries[:3] == [second] * 3 and tries[-1] is third
+
+
+def test_after_a_close_no_session_is_begun() -> None:
+    """Also if the close comes while one is begun: that one is closed."""
+    first, second = FakeSession(), FakeSession()
+    entered, go_on = threading.Event(), threading.Event()
+
+    class Slow(Connections):
+        def __call__(self) -> Session:
+            if self.asked:
+                entered.set()
+                assert go_on.wait(10)
+            return super().__call__()
+
+    session = LastingSession(Slow(first, second), 0.001)
+    first.end(SessionState.EXPIRED)
+    assert entered.wait(10)
+    session.close()
+    go_on.set()
+    wait_until(lambda: second.is_closed)
+    assert first.is_closed
