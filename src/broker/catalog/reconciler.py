@@ -77,7 +77,7 @@ class Reconciler:
         return bool(doomed) and self._id_of(name, number) in {None, *doomed}
 
     def is_gone(self, record: TopicRecord) -> bool:
-        """Check that a program has deleted all partitions of a topic that is still recorded."""
+        """Check whether a recorded topic has no partitions left: a program has deleted them."""
         replicas = self._store.host.replicas
         return (
             record.name not in self._lost

@@ -58,7 +58,7 @@ class Replica:
             before the segments below this offset leave the view.
         view: the segments, and their base offsets for a bisection. The owner writes this field
             under `lock`.
-        cut: the last time at which the end of the log went back; replaced together with `view`.
+        cut: the last truncation of the end of the log; replaced together with `view`.
         unavailable: makes the error that every call on the log raises; None while the log can be
             used. The owner writes this field under `appended`; a forked child writes it in its only
             thread.

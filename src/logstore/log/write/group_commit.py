@@ -237,7 +237,7 @@ class GroupCommit:
     # --- when the disk hangs (see `hung_locks`) -------------------------------------------------
 
     def give_up(self) -> None:
-        """While the log dir is SUSPECT, release the threads that wait in groups."""
+        """Release the threads that wait for a group commit, because the log dir is SUSPECT."""
         with self._mutex:
             waiting, self._waiting = self._waiting, []
             for group in waiting:

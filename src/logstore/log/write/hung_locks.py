@@ -44,7 +44,7 @@ RECLAIM_SECONDS = 0.05
 
 
 class Owner(Protocol):
-    """A log whose locks the watchdog can release in place of a thread that hangs."""
+    """A log whose locks the watchdog can release if the thread that holds them hangs."""
 
     in_custody: set[str]
     # Weak references, so that an interrupted thread does not block other threads.

@@ -9,7 +9,7 @@
     close       in a clean close, each dir records the others' last generations (`farewell`)
 
 While a log dir counts as an old copy, it is OUTDATED: it can be read, and nothing in it is changed.
-New records in an old copy would be lost when the current disk is mounted again. For the rest of the
+If an old copy took new records, they would be lost when the newer disk is mounted again. For the rest of the
 store, an old copy counts as a missing log dir, because a replica that is not found may be on the
 current disk. The log dir is OUTDATED until `doubts/acceptance` accepts it.
 
