@@ -302,7 +302,7 @@ class ZooKeeperSession(Session):
                 self._free()
 
     def _end_for_all(self) -> None:
-        """End the session for its earlier holder, too, however often that one takes it back."""
+        """End the session; if its earlier holder takes it back meanwhile, end it again."""
         self._is_ending = True
         deadline = time.monotonic() + self._store.request_timeout_ms / 1000
         while self._ended is None:

@@ -56,8 +56,8 @@ class LogConfig(Config):
         min_compaction_lag_ms: do not compact records that are younger than this.
         max_compaction_lag_ms: compact records that are older than this, even if there are only a
             few.
-        delete_retention_ms: keep a tombstone for this time after a compaction found no older record
-            with its key.
+        delete_retention_ms: how long a tombstone is kept after a compaction found that the log has
+            no older record with the same key.
         min_cleanable_dirty_ratio: compact a log when this fraction of its bytes is not compacted.
         retention_pressure: while the log dir is full, drop the oldest sealed segments of the log,
             even if `retention_ms` and `retention_bytes` would keep them. Refused with "compact".

@@ -29,7 +29,7 @@ def admit(moves: Moves, move: Move, target: LogDir) -> None:
 
 
 def has_room(moves: Moves, move: Move) -> bool:
-    """Reserve room for a move of a plan; fail the move if no running move can free room for it."""
+    """Reserve room for a planned move; if there can never be enough room, the move fails."""
     is_last_try = not any(one.state.is_running for one in moves.all())
     try:
         target = moves.host.dir_of(move.target_dir)

@@ -77,5 +77,5 @@ class SyncAnswer(NamedTuple):
     assignment: bytes = b""
 
 
-# A reply is the object that the caller passed with a request, and the answer to that request.
+# A reply is a pair: the object that the caller passed with a request, and the answer.
 Reply = tuple[Any, JoinAnswer | SyncAnswer]

@@ -106,8 +106,8 @@ def uninterrupted(work: Callable[[Callable[[], None]], Result]) -> Result:
     """Do work to its end even if Ctrl-C comes; raises the errors of the work.
 
     Args:
-        work: the work, a function whose argument is a check. The work calls the check once, while
-            it holds its locks and before its first change. The check raises an error if the caller
+        work: the function to run. Its argument is a function, the check. `work` calls the check
+            once, while `work` holds its locks and before its first change. The check raises an error if the caller
             no longer waits.
     """
     if threading.current_thread() is not threading.main_thread():

@@ -51,7 +51,7 @@ EXCESS_MAX = 4.0
 APPEND_SECONDS = 25e-6  # an append takes at least this time in addition to its timed write
 
 TICK_SECONDS = 0.1
-LEARN_TICKS = 3  # chunks that began before the learning still end in the first of these ticks
+LEARN_TICKS = 3  # in the first of these ticks, older chunks of the move may still be written
 LEARN_TICKS_MAX = 10
 LEARN_SAMPLES, LEARN_SAMPLES_FIRST = 50, 1000
 LEARN_EVERY_TICKS = 100

@@ -172,7 +172,7 @@ def _keep_shape(
 ) -> None:
     """Remember the shape of a batch with valid records: another batch of this shape is valid, too.
 
-    A record ends with its count of headers. The byte with this count is read together with the head
+    The last byte of each of these records is its number of headers. The byte with this count is read together with the head
     of the next record. The byte before the first record is the last byte of the record count in the
     batch's header.
     """

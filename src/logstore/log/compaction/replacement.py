@@ -86,7 +86,7 @@ def put_in_place(state: LogState, replacement: Replacement) -> bool:
 
 
 def is_current(state: LogState, replacement: Replacement) -> bool:
-    """Check whether the log still has the replaced segments; `flush_lock` is held."""
+    """Check whether the log has the segments to be replaced; the caller holds `flush_lock`."""
     old, now = replacement.old, state.segments
     return (
         state.config.is_compacted  # `set_config` may have changed it

@@ -188,7 +188,7 @@ def _find(known: ProducerState | None, producer_id: int, first: int, count: int)
             f"those from sequence {expected} on"
         )
     raise OutOfOrderSequenceError(
-        f"the log has record {first} already, but not within the last five appends: continue with "
+        f"record {first} is already in the log, in none of the last five appends: continue with "
         f"sequence {expected}" if first < expected else
         f"sequence {first} would leave a gap, and {expected} is next: append the missing records "
         "first",

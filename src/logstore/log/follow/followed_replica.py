@@ -69,7 +69,7 @@ class FollowedReplica(Replica):
     Attributes:
         files: the object that reads the files of the directory, in their layout; never changes.
         missing: why this copy may lack records; such a copy can only be read. This field is "" if
-            the copy lacks no record.
+            the copy has all records.
         find_anew: finds the partition's new state if its directory is gone; set once.
     """
 

@@ -35,7 +35,7 @@ from logstore.log.producers.table import (
 )
 
 if TYPE_CHECKING:
-    from logstore.format.kafka.markers import Marker  # markers need the extra `kafka`
+    from logstore.format.kafka.markers import Marker  # `Marker` needs logstore[kafka]
 
 EXPIRATION_MS = 24 * 3600 * 1000  # Kafka's default of producer.id.expiration.ms
 PRODUCERS_MAX = 100_000

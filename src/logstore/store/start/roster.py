@@ -388,7 +388,7 @@ class _Existing:
         return Roll(tuple(members), refused, tuple(self._gaps()), self.is_forming)
 
     def _with_missing(self, refusal: Refused) -> Refused:
-        """Add a missing log dir's id to a refusal if only that log dir was last at its path."""
+        """Add to an error the id of the missing log dir that was at its path, if only one was."""
         paths = known_paths(fact for fact in self.facts if fact.path in self.metas)
         here = [id_ for id_ in self._gaps() if paths.get(id_) == refusal.path]
         return refusal._replace(missing_id=here[0]) if len(here) == 1 else refusal
