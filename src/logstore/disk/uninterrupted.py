@@ -107,8 +107,8 @@ def uninterrupted(work: Callable[[Callable[[], None]], Result]) -> Result:
 
     Args:
         work: the function to run. Its argument is a function, the check. `work` calls the check
-            once, while `work` holds its locks and before its first change. The check raises an error if the caller
-            no longer waits.
+            once, while `work` holds its locks and before its first change. The check raises an
+            error if the caller no longer waits.
     """
     if threading.current_thread() is not threading.main_thread():
         return work(_go_on)

@@ -36,10 +36,10 @@ def owner_of(
 
     A trailer has the ids of a log, and describes the last batch of a file. If the trailer has the
     ids of this log, but the file has a different last batch, the segment file belongs to another
-    log. If the trailer has the ids of another log and describes this file, the segment file
-    belongs to that other log. If the trailer has the ids of another log and does not describe this file, only
-    the index file is misplaced. The layout is 0 if the last batch was not read, or is not the batch
-    that the trailer describes.
+    log. If the trailer has the ids of another log and describes this file, the segment file belongs
+    to that other log. If the trailer has the ids of another log and does not describe this file,
+    only the index file is misplaced. The layout is 0 if the last batch was not read, or is not the
+    batch that the trailer describes.
     """
     told = Owner.OURS if is_ours(metadata, segment, trailer) else Owner.UNKNOWN
     if not 0 < trailer.log_bytes <= row.log_bytes:

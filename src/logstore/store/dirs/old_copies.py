@@ -9,9 +9,9 @@
     close       in a clean close, each dir records the others' last generations (`farewell`)
 
 While a log dir counts as an old copy, it is OUTDATED: it can be read, and nothing in it is changed.
-If an old copy took new records, they would be lost when the newer disk is mounted again. For the rest of the
-store, an old copy counts as a missing log dir, because a replica that is not found may be on the
-current disk. The log dir is OUTDATED until `doubts/acceptance` accepts it.
+If an old copy took new records, they would be lost when the newer disk is mounted again. For the
+rest of the store, an old copy counts as a missing log dir, because a replica that is not found may
+be on the newer disk. The log dir is OUTDATED until `doubts/acceptance` accepts it.
 
 `disk/documents/generations` describes the files, and why a crash causes no false alarm. Old copies
 are not recognised in two cases. If a store has only one log dir, no other dir records its
