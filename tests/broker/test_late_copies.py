@@ -13,7 +13,10 @@ import pytest
 
 from broker.coordination import late_copies
 from broker.coordination.embedded import EmbeddedStore
+from broker.coordination.errors import CopiesIncompleteError, CopiesOfflineError
 from broker.coordination.journal import JOURNAL_NAME
+from broker.coordination.journal_file import JournalFile
+from broker.coordination.members import Membership
 from broker.coordination.tree import EmbeddedSettings
 from logstore import LogStore
 from logstore.disk import files
@@ -25,6 +28,7 @@ SETTINGS = EmbeddedSettings(return_seconds=0.02)
 IMPATIENT = SETTINGS._replace(disk_seconds_max=1.0)
 WRITES = frozenset({"pwrite", "pwritev"})
 EIO = Fault("EIO", errno.EIO, WRITES, is_sticky=True)
+SLOW = Fault("ETIMEDOUT", errno.ETIMEDOUT, WRITES, is_sticky=True)
 FULL = Fault("ENOSPC", errno.ENOSPC, WRITES, is_sticky=True)
 SECONDS_MAX = 60.0
 
@@ -186,3 +190,90 @@ def test_a_log_dir_that_its_owner_takes_again_is_used_again(dirs: list[str]) -> 
     Path(dirs[0], JOURNAL_NAME).unlink()
     with EmbeddedStore(dirs, accept_incomplete=True) as store, store.connect() as session:
         assert session.children("/") == ["while"]
+
+
+def test_regression_a_log_dir_returns_only_if_a_member_records_it(dirs: list[str]) -> None:
+    """The only member fails at that write. Alone, it would lack each change that is made later."""
+    with EmbeddedStore(dirs, SETTINGS) as store, store.connect() as session:
+        with FaultyFiles(dirs[0], SLOW, 1):
+            session.create("/a")
+        with FaultyFiles(dirs[1], SLOW, 1):
+            wait_until(lambda: dirs[1] in store.failures)
+            with pytest.raises(CopiesOfflineError) as caught:
+                session.create("/lost")
+        assert sorted(caught.value.failures) == dirs
+    with pytest.raises(CopiesIncompleteError):
+        names(dirs[:1])
+    assert names(dirs[1:]) == ["a"]
+    assert names(dirs) == ["a"]
+
+
+def test_regression_a_copy_without_a_member_is_not_used_at_an_open(dirs: list[str]) -> None:
+    """The only member can be read, but not written."""
+    with EmbeddedStore(dirs) as store, store.connect() as session, FaultyFiles(dirs[0], EIO, 1):
+        session.create("/a")
+    with FaultyFiles(dirs[1], EIO, 1):
+        with pytest.raises(CopiesOfflineError, match="before they recorded"):
+            EmbeddedStore(dirs)
+        with (
+            EmbeddedStore(dirs, accept_incomplete=True) as store,
+            store.connect() as session,
+        ):
+            assert list(store.failures) == [dirs[1]]
+            assert session.children("/") == ["a"]
+
+
+def test_a_log_dir_counts_as_left_out_until_a_member_records_it(
+    dirs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until then, the store does not survive the other disk."""
+    with EmbeddedStore(dirs, SETTINGS) as store, store.connect() as session:
+        with FaultyFiles(dirs[0], SLOW, 1):
+            session.create("/a")
+            hang = Hang(dirs[1], monkeypatch)
+        assert hang.hangs.wait(SECONDS_MAX)
+        assert list(store.failures) == [dirs[0]]
+        hang.may_end.set()
+        wait_until(lambda: not store.failures)
+
+
+def test_regression_an_interrupted_return_stops_the_store(
+    dirs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A journal has a line more. A shorter line in its place would damage the journal."""
+    interrupted, real = threading.Event(), JournalFile.append_epoch
+
+    def append_epoch(file: JournalFile, membership: Membership) -> None:
+        if file.path.startswith(dirs[0]):
+            interrupted.set()
+            raise MemoryError
+        real(file, membership)
+
+    with EmbeddedStore(dirs, SETTINGS) as store, store.connect() as session:
+        with FaultyFiles(dirs[0], SLOW, 1):
+            session.create("/a")
+            monkeypatch.setattr(JournalFile, "append_epoch", append_epoch)
+        assert interrupted.wait(SECONDS_MAX)
+        store.leave_out(dirs[0], OSError(errno.ESHUTDOWN, "released"))
+        monkeypatch.undo()
+        with pytest.raises(CopiesOfflineError, match="interrupted"):
+            session.create("/no")
+    assert names(dirs) == ["a"]
+
+
+def test_regression_a_released_log_dir_does_not_return(
+    dirs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its copy was catching up when the owner released it."""
+    with EmbeddedStore(dirs, SETTINGS) as store, store.connect() as session:
+        with FaultyFiles(dirs[0], SLOW, 1):
+            session.create("/a")
+            hang = Hang(dirs[0], monkeypatch, "sync_file")
+        assert hang.hangs.wait(SECONDS_MAX)
+        store.leave_out(dirs[0], OSError(errno.ESHUTDOWN, "released"))
+        hang.may_end.set()
+        late = store._copies._late._late
+        wait_until(lambda: dirs[0] not in late or late[dirs[0]].is_level())
+        with store._writing:
+            store._copies.take_in()
+        assert list(store.failures) == [dirs[0]]

@@ -47,7 +47,7 @@ class Copies:
         tree: the znodes as the newest copy has them.
         is_new: no log dir had a copy.
         failures: the log dirs that are left out, with their errors. `take_in` uses some of these
-            log dirs again.
+            log dirs again; a log dir stays in `failures` until its copy is a member.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Copies:
                 self.tree, self._store_id = newest.tree, newest.store_id
                 self._membership = newest.membership
                 self._begin(journals, newest)
-            self._settle(self.tree.zxid)
+            self._settle(self.tree.zxid, is_accepted=accept_incomplete)
             self._check_space()
             self._check_working()
         except BaseException:
@@ -235,19 +235,25 @@ class Copies:
         """
         if self._is_undecided or not self._copies:
             return
-        waiting = {path: one for path, one in self.failures.items() if path not in self._released}
+        unused = self.failures.keys() - self._released - self._copies.keys()
+        waiting = {path: one for path, one in self.failures.items() if path in unused}
         level = self._late.advance(waiting, self._membership, self._znodes)
         self.failures.update(waiting)
         for path, late in level.items():
             self._workers[path], self._copies[path] = late.worker, late.file
-            del self.failures[path]
+        self._is_undecided = True
         self._settle(self.tree.zxid)
+        self._is_undecided = False  # if `_settle` raises, a line may be only in some journals
 
-    def _settle(self, zxid: int) -> dict[str, OSError]:
+    def _settle(self, zxid: int, *, is_accepted: bool = False) -> dict[str, OSError]:
         """Write the members into all copies, if they have changed or the store was just opened.
+
+        A later open may believe the members of the last step that they recorded. So if no member
+        records a step, the other copies are not used, and the store stops.
 
         Args:
             zxid: the last change that the copies have.
+            is_accepted: an operator accepted the copies, even if no member is among them.
 
         Returns:
             the errors of the log dirs, if all their disks are full; then no copy has the new
@@ -264,9 +270,25 @@ class Copies:
                 self._on_each(JournalFile.take_back)
                 return full
             self._leave_out(full)
+            if not is_accepted and not self._has_member():
+                self._leave_out_unrecorded()
+                break
             self._confirm_lines()
             self._membership, self._is_epoch_due = membership, False
+            for path, copy in self._copies.items():
+                if copy.copy_id in membership.members:
+                    self.failures.pop(path, None)
         return {}
+
+    def _has_member(self) -> bool:
+        return any(copy.copy_id in self._membership.members for copy in self._copies.values())
+
+    def _leave_out_unrecorded(self) -> None:
+        """Leave out the copies that were to become members when all members failed."""
+        for path in list(self._copies):
+            text = "all members failed before they recorded that this copy has all changes"
+            error = self.failures.get(path)
+            self._fail(path, error or OSError(errno.ESTALE, text, path))
 
     def _confirm_lines(self) -> None:
         for copy in list(self._copies.values()):
@@ -317,6 +339,7 @@ class Copies:
     def leave_out(self, path: str, error: OSError) -> None:
         """Leave out a log dir that its owner releases, until the next open."""
         self._released.add(path)
+        self._late.drop(path)
         if path in self._copies:
             self._fail(path, error)
 

@@ -109,6 +109,11 @@ class LateCopies:
             else:
                 self._give_up(path)
 
+    def drop(self, path: str) -> None:
+        """Give up the copy of a log dir that its owner releases."""
+        if path in self._late:
+            self._give_up(path)
+
     def _give_up(self, path: str) -> None:
         self._late.pop(path).end()
         self.left_out(path)
