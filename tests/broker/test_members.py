@@ -153,6 +153,46 @@ def test_a_change_of_one_copy_alone_is_dropped(dirs: list[str]) -> None:
     assert names(dirs) == ["a", "b"]
 
 
+def begin_an_epoch_in(dirs: list[str], chosen: list[str]) -> None:
+    """Let the process of an open end when only some copies have its epoch."""
+    journals = [Path(path, JOURNAL_NAME) for path in dirs if path not in chosen]
+    before = [path.read_bytes() for path in journals]
+    names(dirs)
+    for path, data in zip(journals, before, strict=True):
+        path.write_bytes(data)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_regression_an_epoch_that_others_replaced_is_not_believed(
+    dirs: list[str], order: int
+) -> None:
+    """Two epochs have one number. The copy that continued one of them is missing."""
+    a, b, c, _ = dirs
+    create([a, b, c], "/a")
+    begin_an_epoch_in([a, b, c], [b])
+    fail_in_a_change([a, c], [c], "/b")
+    with pytest.raises(CopiesIncompleteError) as caught:
+        names([b, c][::order])
+    assert list(caught.value.missing.values()) == [a]
+    assert names([a, b]) == ["a", "b"]
+    assert names([a, b, c]) == ["a", "b"]
+
+
+def test_regression_an_epoch_that_more_than_half_have_is_continued(dirs: list[str]) -> None:
+    """A copy that is one change ahead in this epoch is no fork: this change did not count."""
+    a, b, c, d = dirs
+    create(dirs, "/a")
+    begin_an_epoch_in(dirs, [b])
+    with EmbeddedStore([a, c, d]) as store, store.connect() as session:
+        journals = [Path(path, JOURNAL_NAME) for path in (a, c)]
+        before = [path.read_bytes() for path in journals]
+        session.create("/cut")
+    for path, data in zip(journals, before, strict=True):
+        path.write_bytes(data)
+    create([b, a, c], "/b")
+    assert names(dirs) == ["a", "b"]
+
+
 def test_two_files_of_one_copy_count_once(dirs: list[str]) -> None:
     """A file was copied to another log dir."""
     create(dirs[:3], "/a")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping
 
 from broker.coordination.errors import (
@@ -17,6 +18,11 @@ from broker.coordination.members import is_older
 def newest_of(journals: Mapping[str, Journal], accept_incomplete: bool) -> Journal:
     """Return the newest copy, whose znodes the store will use.
 
+    A process can end while it begins an epoch. Then only some copies have the epoch. If the next
+    open finds none of them, it begins another epoch with the same number. So if the newest copies
+    have different epochs, any of them may be the epoch that was continued, perhaps by copies that
+    are missing. In this case, there must be enough members of each of these epochs.
+
     Args:
         journals: the copies by their log dirs; at least one.
         accept_incomplete: use the newest copy that is found, even if a missing copy may be newer.
@@ -26,7 +32,14 @@ def newest_of(journals: Mapping[str, Journal], accept_incomplete: bool) -> Journ
         CopyForkedError: each of two copies has changes that the other copy lacks.
         CopiesIncompleteError: too many members are missing.
     """
-    path = max(journals, key=lambda one: _age(journals[one]))
+    held = Counter(journal.membership.epoch for journal in journals.values())
+
+    def rank(path: str) -> tuple[tuple[int, int], float]:
+        # of equally old copies, the copies of an epoch that was completed are more than half
+        membership = journals[path].membership
+        return _age(journals[path]), held[membership.epoch] / max(1, len(membership.members))
+
+    path = max(journals, key=rank)
     newest = journals[path]
     for other_path, other in journals.items():
         names = [os.path.join(one, JOURNAL_NAME) for one in (other_path, path)]
@@ -36,8 +49,10 @@ def newest_of(journals: Mapping[str, Journal], accept_incomplete: bool) -> Journ
         if is_other or not is_older(other.membership, other.tree.zxid, newest.membership):
             raise CopyForkedError(names[0], other.tree.zxid, names[1], newest.tree.zxid)
     found = {journal.copy_id for journal in journals.values()}
-    if not (accept_incomplete or newest.membership.is_enough(found)):
-        raise CopiesIncompleteError(list(journals), newest.membership.missing(found))
+    for journal in journals.values():
+        is_enough = _age(journal) < _age(newest) or journal.membership.is_enough(found)
+        if not (accept_incomplete or is_enough):
+            raise CopiesIncompleteError(list(journals), journal.membership.missing(found))
     return newest
 
 
