@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.coordination import late_copies
+from broker.coordination import disk_workers, late_copies
 from broker.coordination.embedded import EmbeddedStore
 from broker.coordination.errors import CopiesIncompleteError, CopiesOfflineError
 from broker.coordination.journal import JOURNAL_NAME
@@ -277,3 +277,20 @@ def test_regression_a_released_log_dir_does_not_return(
         with store._writing:
             store._copies.take_in()
         assert list(store.failures) == [dirs[0]]
+
+
+def test_regression_a_close_waits_for_a_copy_that_was_given_up(
+    dirs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the close, another process may use the log dir, so nothing is written any more."""
+    with EmbeddedStore(dirs, SETTINGS) as store, store.connect() as session:
+        with FaultyFiles(dirs[0], SLOW, 1):
+            session.create("/a")
+            hang = Hang(dirs[0], monkeypatch, "sync_file")
+        assert hang.hangs.wait(SECONDS_MAX)
+        store.leave_out(dirs[0], OSError(errno.ESHUTDOWN, "released"))
+        assert not disk_workers.is_free(dirs[0])
+        release = threading.Timer(0.2, hang.may_end.set)
+        release.start()
+    assert disk_workers.is_free(dirs[0])
+    release.join()

@@ -91,6 +91,7 @@ class LateCopies:
         self._late: dict[str, LateCopy] = {}
         self._due: dict[str, float] = {}
         self._tries: dict[str, int] = {}
+        self._given_up: dict[str, Call] = {}  # the last calls, which may still write
 
     def left_out(self, path: str) -> None:
         """Take note that a log dir was left out, or failed again."""
@@ -115,7 +116,7 @@ class LateCopies:
             self._give_up(path)
 
     def _give_up(self, path: str) -> None:
-        self._late.pop(path).end()
+        self._given_up[path] = self._late.pop(path).end()
         self.left_out(path)
 
     def advance(
@@ -152,8 +153,10 @@ class LateCopies:
             self.left_out(path)
 
     def end(self) -> list[Call]:
-        """Give up all copies that catch up; return the last call of each copy."""
-        return [self._late.pop(path).end() for path in list(self._late)]
+        """Give up all copies that catch up; return the last calls of all copies given up so far."""
+        for path in list(self._late):
+            self._given_up[path] = self._late.pop(path).end()
+        return list(self._given_up.values())
 
 
 def _may_pass(error: OSError) -> bool:
