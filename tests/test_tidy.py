@@ -64,6 +64,8 @@ LAZY = {("logstore.log", "logstore.arrow")}
 DISK_MODULES = {"src/logstore/disk/files.py", "src/logstore/disk/mapped.py"}
 # The only room of the broker that does I/O: it sends files to sockets, and closes its own eventfd.
 SOCKET_ROOM, SOCKET_CALLS = "broker.net", ("os.sendfile", "os.close")
+# A broker and a cluster for tests of users are in temporary directories.
+TEMPORARY = ("broker.server", "cluster.local.cluster")
 DISK_IMPORTS = {"glob", "mmap", "pathlib", "shutil", "tempfile", "pickle", "fileinput"}
 DISK_CALLS = {
     "access", "chmod", "chown", "close", "copy_file_range", "fdatasync", "fdopen", "fstat",
@@ -221,7 +223,7 @@ def test_two_modules_touch_the_disk(path: Path) -> None:
         calls = {call for call in calls if not call.endswith((": open", ": os.read"))}
     if room_of(module_of(path)) == SOCKET_ROOM:
         calls = {call for call in calls if not call.endswith(SOCKET_CALLS)}
-    makes_directories = is_edge or room_of(module_of(path)) == "broker.server"
+    makes_directories = is_edge or module_of(path) in TEMPORARY
     calls |= {
         f"{name_of(path)}:{line}: import {module}"
         for module, line, _ in imports_of(path)

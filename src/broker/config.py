@@ -66,6 +66,11 @@ class BrokerConfig:
         advertised_listeners: for each listener, the address that the broker sends to clients; ""
             means the addresses of `listeners`.
         num_partitions: the number of partitions of a new topic, if its creator gives no number.
+        default_replication_factor: in a cluster, the number of replicas of a new topic, if its
+            creator gives no number. A broker without a cluster has one replica of each partition.
+        min_insync_replicas: in a cluster, how many replicas must have a record that is acknowledged
+            with `acks=all`, unless its topic says so. 0 means a majority of the replicas. Kafka's
+            default is 1.
         auto_create_topics_enable: whether a client that asks for an unknown topic creates it.
         delete_topic_enable: whether clients are allowed to delete topics.
         max_connections: the largest number of connections, at all listeners together.
@@ -108,6 +113,8 @@ class BrokerConfig:
     listeners: str = "PLAINTEXT://127.0.0.1:0"
     advertised_listeners: str = ""
     num_partitions: int = 1
+    default_replication_factor: int = 1
+    min_insync_replicas: int = 0
     auto_create_topics_enable: bool = True
     delete_topic_enable: bool = True
     max_connections: int = 20_000

@@ -50,15 +50,16 @@ class Broker:
         *,
         owns_store: bool,
         directory: tempfile.TemporaryDirectory[str] | None = None,
+        services: Services | None = None,
     ) -> None:
-        """Use `Broker.start`."""
+        """Use `Broker.start`; a broker of a cluster gives the services."""
         self.store = store
         self.config = config
         self._owns_store = owns_store
         self._directory = directory
         self._closing = threading.Lock()
         self._is_closed = False
-        self._services = Services(store, config)
+        self._services = Services(store, config) if services is None else services
         try:
             self._server = Server(config, Dispatcher(self._services))
         except BaseException:

@@ -89,10 +89,14 @@ def _dotted(names: set[str]) -> dict[str, str]:
     return {name.replace("_", "."): name for name in sorted(names)}
 
 
+# A broker that is started with a file has no cluster, so the last two keys are ignored.
 BROKER_KEYS = _dotted(
     {one.name for one in fields(BrokerConfig)}
-    - {"advertised_listeners", "listeners", "log_config", "store_config"}
-)
+    - {
+        "advertised_listeners", "listeners", "log_config", "store_config",
+        "default_replication_factor", "min_insync_replicas",
+    }
+)  # fmt: skip
 STORE_KEYS = _dotted(set(StoreConfig.__slots__) - {"broker_id", "log_config"})
 KNOWN = sorted({*TOPIC_DEFAULTS, *TOGETHER, *BROKER_KEYS, *STORE_KEYS})
 

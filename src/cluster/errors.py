@@ -39,3 +39,11 @@ class PeerError(ClusterError):
 
 class PeerGoneError(PeerError):
     """Report that the port of another broker refuses connections: its process is gone."""
+
+
+class ClusterTimeoutError(ClusterError):
+    """Report what did not happen in time in a cluster on this machine."""
+
+    what: str
+    seconds: float
+    _template = "{what}, after {seconds} s"

@@ -79,11 +79,19 @@ class StopAnswer(NamedTuple):
     version: int
 
 
+class ControlledShutdown(NamedTuple):
+    """Tell the controller that a broker will stop: its leaderships have to move first (P21)."""
+
+    broker: int
+    broker_epoch: int
+
+
 class FollowerFetch(NamedTuple):
     """Ask a leader for records from a follower's log end.
 
     Attributes:
         last_epoch: the leader epoch of the follower's last record; -1 for an empty log.
+        is_leaving: whether the follower's broker will stop, so that it joins no ISR (P21).
     """
 
     topic: TopicIdentity
@@ -93,6 +101,7 @@ class FollowerFetch(NamedTuple):
     leader_epoch: int
     offset: int
     last_epoch: int
+    is_leaving: bool = False
 
 
 class FetchAnswer(NamedTuple):

@@ -62,6 +62,20 @@ class State(NamedTuple):
     original: tuple[int, ...] | None = None
 
 
+def assignment_of(state: State) -> tuple[object, ...]:
+    """Give what the topic's znode says of a partition, too: its replicas, and how they change."""
+    return state.replicas, *changes_of(state)
+
+
+def changes_of(state: State) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Give the replicas that the present reassignment adds, and those that it removes."""
+    if state.target is None:
+        return (), ()
+    original = state.target if state.original is None else state.original
+    added = tuple(m for m in state.target if m not in original)
+    return added, tuple(m for m in state.replicas if m not in state.target)
+
+
 def fault_of(state: State) -> str:
     """Name the invariant of a state that does not hold; "" if all hold."""
     isr, elr, suspects = set(state.isr), set(state.elr), state.suspects

@@ -10,6 +10,10 @@ The paths and the keys are Kafka's. Keys that are ours are ignored by Kafka's to
     /brokers/topics/orders    {"version":3,"topic_id":"<22 characters>","partitions":{"0":[1,2]},
                                "adding_replicas":{},"removing_replicas":{}}
     /config/topics/orders     {"version":1,"config":{"retention.ms":"1000"}}
+    /config/changes/config_change_0000000007
+                              {"version":2,"entity_path":"topics/orders"}
+    /admin/delete_topics/orders
+                              <22 characters: the id of a topic that is being deleted in steps>
     /admin/replica_deletions/<topic id>-0
                               {"version":1,"name":"orders","topic_id":"<22 characters>",
                                "created":50,"partition":0,"state_version":7,"brokers":[1,2]}
@@ -25,6 +29,7 @@ from broker.config import Endpoint, parse_endpoints
 from cluster.errors import BadZnodeError
 from cluster.pure.control_exchange import Deletion
 from cluster.registration import Registration, TopicIdentity
+from cluster.state import State, changes_of
 from cluster.wire.topic_ids import bytes_of
 from cluster.znode_document import EPOCH_MAX, ID_MAX, ZnodeDocument
 
@@ -32,11 +37,17 @@ BROKERS, TOPICS, CONFIGS = "/brokers/ids", "/brokers/topics", "/config/topics"
 CONTROLLER, CONTROLLER_EPOCH = "/controller", "/controller_epoch"
 LOG_DIR_EVENTS = "/log_dir_event_notification"
 DELETIONS = "/admin/replica_deletions"
+TOPIC_DELETIONS = "/admin/delete_topics"
+SETTING_NOTICES = "/config/changes"
+SETTING_NOTICE = f"{SETTING_NOTICES}/config_change_"
 # What a cluster needs before its first broker is registered.
 PARENTS = (
-    "/brokers", BROKERS, TOPICS, "/config", CONFIGS, LOG_DIR_EVENTS, "/admin", DELETIONS,
+    "/brokers", BROKERS, TOPICS, "/config", CONFIGS, SETTING_NOTICES, LOG_DIR_EVENTS, "/admin",
+    DELETIONS, TOPIC_DELETIONS,
 )  # fmt: skip
 REGISTRATION_VERSION, TOPIC_VERSION, CONFIG_VERSION, DELETION_VERSION = 5, 3, 1, 1
+NOTICE_VERSION = 2
+ENTITY_OF_TOPIC = "topics/"
 PARTITIONS_MAX = 1_000_000
 PARTITION_DIGITS_MAX = 7  # checked first: `int` refuses a very long text with another error
 
@@ -64,6 +75,11 @@ def state_path(name: str, partition: int) -> str:
 def deletion_path(topic: TopicIdentity, partition: int) -> str:
     """Give the path of a deletion that is not complete."""
     return f"{DELETIONS}/{topic.topic_id}-{partition}"
+
+
+def topic_deletion_path(name: str) -> str:
+    """Give the path of the mark that a topic is being deleted in several steps."""
+    return f"{TOPIC_DELETIONS}/{name}"
 
 
 def parse_controller(data: bytes) -> int | None:
@@ -175,6 +191,36 @@ def encode_topic(topic_id: str, partitions: Mapping[int, Sequence[int]]) -> byte
     return json.dumps(document, separators=(",", ":")).encode()
 
 
+def with_partitions(data: bytes, path: str, added: Mapping[int, Sequence[int]]) -> bytes:
+    """Write a topic that has more partitions; whatever else was written stays.
+
+    Raises:
+        BadZnodeError: the data is no topic.
+    """
+    ZnodeDocument(data, path).mapping("partitions")
+    document = json.loads(data)
+    document["partitions"] |= {str(number): list(brokers) for number, brokers in added.items()}
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def with_assignment(data: bytes, path: str, partition: int, state: State) -> bytes:
+    """Write a topic in which a partition has the replicas of a state; all else stays.
+
+    Raises:
+        BadZnodeError: the data is no topic.
+    """
+    checked = ZnodeDocument(data, path)
+    document, number = json.loads(data), str(partition)
+    checked.mapping("partitions")
+    document["partitions"][number] = list(state.replicas)
+    keys = ("adding_replicas", "removing_replicas")
+    for key, brokers in zip(keys, changes_of(state), strict=True):
+        rows = dict(checked.mapping(key)) if checked.has(key) else {}
+        rows.pop(number, None)
+        document[key] = {**rows, number: list(brokers)} if brokers else rows
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
 def parse_topic(data: bytes | None, path: str, czxid: int) -> TopicNode:
     """Read a topic.
 
@@ -220,6 +266,22 @@ def parse_config(data: bytes | None, path: str) -> dict[str, str]:
     document = ZnodeDocument(data, path)
     document.number("version", CONFIG_VERSION, ID_MAX)
     return document.texts("config")
+
+
+def encode_setting_notice(name: str) -> bytes:
+    """Write that the settings of a topic have changed."""
+    document = {"version": NOTICE_VERSION, "entity_path": f"{ENTITY_OF_TOPIC}{name}"}
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def parse_setting_notice(data: bytes) -> str | None:
+    """Read whose settings have changed; None if the data names no topic."""
+    try:
+        entity = ZnodeDocument(data, SETTING_NOTICES).text("entity_path")
+    except BadZnodeError:
+        return None
+    name = entity.removeprefix(ENTITY_OF_TOPIC)
+    return name if name and name != entity and "/" not in name else None
 
 
 class NamedDeletion(NamedTuple):

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from broker import Broker
+from broker.machines.exchange import Client, Pending
 from broker.requests import failures
+from broker.requests.dispatcher import Dispatcher
 from broker.wire.error_codes import ErrorCode
 from logstore import LogConfig, LogDirOfflineError, LogDirSuspectError, LogStoreError, errors
 from support.kafka_client import KafkaClient, batch_of, produce_fields, values_in
@@ -181,6 +185,29 @@ def test_acks_all_waits_for_the_high_watermark(client: KafkaClient, broker: Brok
     _, answer = client.receive("Produce", 12)
     (row,) = answer.responses[0].partition_responses
     assert (row.error_code, row.base_offset) == (0, 4)
+
+
+class Frame(bytearray):
+    """A frame to which a weak reference can be made."""
+
+
+def test_a_request_that_waits_keeps_no_records(client: KafkaClient, broker: Broker) -> None:
+    """Its memory was given back to the budget when it began to wait."""
+    client.create("light")
+    broker.store["light", 0].advance_high_watermark(0)
+    _, sent = client.frame("Produce", 12, **produce_fields({("light", 0): BATCH}))
+    frame = Frame(sent[4:])
+    reference = weakref.ref(frame)
+    caller = Client(broker.endpoints[0], "127.0.0.1")
+    pending = Dispatcher(broker._services)(memoryview(frame), caller)
+    assert isinstance(pending, Pending)
+    del frame
+    gc.collect()
+    assert reference() is None
+    assert pending.look(is_last=False) is None
+    broker.store["light", 0].advance_high_watermark(2)
+    assert pending.look(is_last=False)
+    pending.close()
 
 
 OFFLINE = LogDirOfflineError(path="/disk", reason="EIO")

@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import pytest
 
-from cluster.run import boots
+from cluster.presence import boots
 
 
 def test_a_boot_has_an_id() -> None:

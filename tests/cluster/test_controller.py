@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from cluster.pure import control_exchange as ce
+from cluster.pure import operators
 from cluster.pure.controller import Controller
 from cluster.registration import NO_BROKER, NO_VERSION, Registration, TopicIdentity
 from cluster.requests import (
@@ -335,7 +336,8 @@ def test_a_loss_is_reported() -> None:
     controller = controller_of(leaderless)
     controller.handle(answer(3), 0)
     forced = ce.ElectUncleanly(KEY, is_forced=True)
-    assert controller.handle(forced, 0) == []
+    (rejected,) = controller.handle(forced, 0)
+    assert rejected == ce.Reject(forced, operators.NOT_YET)
     controller.handle(registered(1, 2), 0)
     assert controller.handle(ce.ElectUncleanly(KEY), 0) == []
     (write,) = controller.handle(forced, 0)

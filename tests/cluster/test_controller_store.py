@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,6 +66,69 @@ def test_a_state_is_written_in_the_order_of_its_versions(one: ControllerStore) -
     assert one.state(KEY) == StateNode(STATE, 1)
 
 
+MOVING = STATE._replace(replicas=(1, 2, 3), target=(2, 3), original=(1, 2))
+
+
+def assigned(one: ControllerStore) -> dict[str, object]:
+    """Give what the topic's znode says of the replicas."""
+    document = json.loads(one.session.get(znodes.topic_path("orders")).data)
+    keys = ("partitions", "adding_replicas", "removing_replicas", "else")
+    return {key: document.get(key) for key in keys}
+
+
+def test_replicas_change_in_the_topic_too(one: ControllerStore) -> None:
+    """In one change with the state, so that Kafka's tools never see the two differ (P1)."""
+    reign = one.stand(0)
+    assert reign is not None
+    path = znodes.topic_path("orders")
+    document = {**json.loads(one.session.get(path).data), "else": 5}
+    document["partitions"]["1"] = [7]
+    document["adding_replicas"]["1"] = [8]
+    one.session.set(path, json.dumps(document).encode())
+    assert one.write(write(NO_VERSION), reign) == Written(KEY, 1, 0)
+    begun = write(0, 2)._replace(state=MOVING, is_assignment=True)
+    assert one.write(begun, reign) == Written(KEY, 2, 1)
+    assert assigned(one) == {
+        "partitions": {"0": [1, 2, 3], "1": [7]},
+        "adding_replicas": {"0": [3], "1": [8]},
+        "removing_replicas": {"0": [1]},
+        "else": 5,
+    }
+    back = MOVING._replace(target=(1, 2), original=None)
+    assert one.write(write(1, 3)._replace(state=back, is_assignment=True), reign) == Written(
+        KEY, 3, 2
+    )
+    assert assigned(one)["adding_replicas"] == {"1": [8]}
+    assert assigned(one)["removing_replicas"] == {"0": [3]}
+    assert one.write(write(2, 4)._replace(is_assignment=True), reign) == Written(KEY, 4, 3)
+    assert assigned(one)["partitions"] == {"0": [1], "1": [7]}
+    assert assigned(one)["removing_replicas"] == {}
+
+
+def test_replicas_do_not_change_beside_another_change_of_the_topic(
+    one: ControllerStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was changed after the read, or created again, or is gone: then the state stays."""
+    reign = one.stand(0)
+    assert reign is not None
+    one.write(write(NO_VERSION), reign)
+    begun = write(0, 2)._replace(state=MOVING, is_assignment=True)
+    path, change = znodes.topic_path("orders"), znodes.with_assignment
+
+    def change_late(*arguments: Any) -> bytes:
+        one.session.set(path, one.session.get(path).data)
+        return change(*arguments)
+
+    monkeypatch.setattr(znodes, "with_assignment", change_late)
+    assert one.write(begun, reign) == WriteFailed(KEY, 2)
+    monkeypatch.undo()
+    other = begun._replace(topic=TopicIdentity(text_of(b"another's number"), 1))
+    assert one.write(other, reign) == WriteFailed(KEY, 2)
+    one.session.set(path, b"{}")
+    assert one.write(begun, reign) == WriteFailed(KEY, 2)
+    assert one.state(KEY) == StateNode(STATE, 0)
+
+
 def test_a_reign_that_has_ended_writes_nothing(store: EmbeddedStore, one: ControllerStore) -> None:
     """Although its session lives, and the version fits."""
     reign = one.stand(0)
@@ -109,18 +174,28 @@ def test_an_election_whose_answer_is_lost_is_read_back(one: ControllerStore) -> 
 def test_what_cannot_be_read_is_left_out(
     one: ControllerStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A broker or a topic with wrong data concerns no other; the log names it."""
+    """A broker with wrong data concerns no other; the log names it."""
     good = znodes.encode_registration([Endpoint("PLAINTEXT", "b1", 9092)], "", {}, 0)
     for name, data in (("1", good), ("2", b"{}"), ("x", good)):
         one.session.create(f"{znodes.BROKERS}/{name}", data, ephemeral=True)
-    one.session.create(znodes.topic_path("bad"), b"[]")
     assert list(one.brokers()) == [1]
-    assert list(one.topics()) == ["orders"]
-    for path in ("/brokers/ids/2", "/brokers/topics/bad", "'x'"):
+    for path in ("/brokers/ids/2", "'x'"):
         assert path in caplog.text
     assert one.settings("orders") == ({}, 0)
     made = one.session.create(znodes.config_path("orders"), znodes.encode_config({"a": "b"}))
     assert one.settings("orders") == ({"a": "b"}, made.mzxid)
+
+
+def test_a_topic_that_cannot_be_read_exists(one: ControllerStore) -> None:
+    """So its replicas are not deleted, as those of a topic that is gone."""
+    one.session.create(znodes.topic_path("bad"), b"[]")
+    assert one.topic_names() == {"orders", "bad"}
+    assert [one.has_topic(name) for name in ("orders", "bad", "gone")] == [True, True, False]
+    with pytest.raises(BadZnodeError):
+        one.topic("bad")
+    assert one.topic("gone") is None
+    found = one.topic("orders")
+    assert found is not None and found.partitions == {0: (1,)}
 
 
 def test_a_deletion_is_kept_until_it_is_complete(

@@ -14,11 +14,11 @@ from broker.coordination.errors import NodeExistsError
 from broker.coordination.verbs import Session
 from cluster import znodes
 from cluster.control.topic_rules import rules_of
+from cluster.presence import boots, dir_facts
+from cluster.presence.dir_facts import FailureRecords
+from cluster.presence.registering import Registering
 from cluster.pure.attest import DirEntry, FailureRecord, Host
 from cluster.pure.control_exchange import TopicConfig
-from cluster.run import boots, dir_facts
-from cluster.run.dir_facts import FailureRecords
-from cluster.run.registering import Registering
 from logstore import LogStore
 from logstore.disk import files
 from support.inside import abandon

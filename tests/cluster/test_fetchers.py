@@ -5,17 +5,20 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Iterator
+from typing import Any, cast
 
 import pytest
 
 from broker.wire.error_codes import ErrorCode
-from broker.wire.messages import FetchRequest
+from broker.wire.messages import FetchRequest, FetchResponse
 from cluster.errors import BadRequestError
 from cluster.pure.replica import Role
 from cluster.registration import TopicIdentity
 from cluster.requests import FollowerFetch
-from cluster.run.fetcher import BACKOFF_SECONDS
+from cluster.run.fetcher import BACKOFF_SECONDS, RETRY_SECONDS, Fetcher
 from cluster.run.follower_reads import Asked, answer, fault_of
+from cluster.run.hosted_replica import HostedReplica
+from cluster.run.peer_connection import PeerConnection
 from cluster.wire.follower_fetches import FetchLimits, encode_fetches
 from support.places import fast_directory
 from support.replica_group import TOPIC, Group
@@ -134,6 +137,54 @@ def test_a_leader_that_refuses_is_not_asked_in_a_loop(group: SocketGroup) -> Non
     count = leader.fetch_count
     wait_until(lambda: time.monotonic() > pause)
     assert leader.fetch_count - count <= 4
+
+
+class RefusedReplica:
+    """A follower that knows of a leader epoch of which its leader has not heard."""
+
+    log = None
+
+    def next_fetch(self) -> tuple[int, FollowerFetch]:
+        return 1, fetch_of(2)
+
+
+class RefusingConnection:
+    """A leader that answers each fetch with an error; it counts the fetches."""
+
+    def __init__(self, error: ErrorCode) -> None:
+        self.count, self._error = 0, error
+
+    def ask(self, key: int, version: int, message: Any, seconds: float) -> Any:
+        self.count += 1
+        row = FetchResponse.PartitionData(0, self._error, records=b"")
+        topic_id = message.topics[0].topic_id
+        return FetchResponse(responses=[FetchResponse.FetchableTopicResponse("", topic_id, [row])])
+
+    def interrupt(self) -> None:
+        pass
+
+    close = interrupt
+
+
+@pytest.mark.parametrize(
+    ("error", "count"),
+    [(ErrorCode.UNKNOWN_LEADER_EPOCH, 3), (ErrorCode.KAFKA_STORAGE_ERROR, 1)],
+)
+def test_a_leader_that_has_not_heard_of_its_role_is_asked_again_soon(
+    error: ErrorCode, count: int
+) -> None:
+    """Twice after each new role, then after the backoff; after other errors only then."""
+    leader, replica = RefusingConnection(error), cast(HostedReplica, RefusedReplica())
+    connection = cast(PeerConnection, leader)
+    fetcher = Fetcher(1, "1-d", connection, FetchLimits(), time.monotonic)
+    pause = sum(RETRY_SECONDS) + (BACKOFF_SECONDS - sum(RETRY_SECONDS)) / 2
+    for round_number in (1, 2):
+        began = time.monotonic()
+        fetcher.add(replica, is_new_role=True)
+        wait_until(lambda at=began + pause: time.monotonic() > at)  # type: ignore[misc]
+        assert leader.count == round_number * count
+    fetcher.end()
+    fetcher.join()
 
 
 def fetch_of(epoch: int, topic: TopicIdentity = TOPIC, offset: int = 0) -> FollowerFetch:

@@ -80,6 +80,26 @@ def test_the_callback_is_called_again_after_an_error() -> None:
     assert tries[:3] == [second] * 3 and tries[-1] is third
 
 
+def test_callbacks_are_called_in_their_order_and_each_once() -> None:
+    """Only the one that failed is called again, before the later ones."""
+    first, second = FakeSession(), FakeSession()
+    calls: list[str] = []
+    done = threading.Event()
+
+    def fail_once(_: Session) -> None:
+        calls.append("second")
+        if calls.count("second") == 1:
+            raise NotConnectedError(1)
+
+    with LastingSession(Connections(first, second), 0.001) as session:
+        session.on_renewal(lambda _: calls.append("first"))
+        session.on_renewal(fail_once)
+        session.on_renewal(lambda _: done.set())
+        first.end(SessionState.EXPIRED)
+        assert done.wait(10)
+    assert calls == ["first", "second", "second"]
+
+
 def test_after_a_close_no_session_is_begun() -> None:
     """Also if the close comes while one is begun: that one is closed."""
     first, second = FakeSession(), FakeSession()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 import time
 from collections.abc import Iterator
 
@@ -11,6 +12,7 @@ import pytest
 from cluster import znodes
 from cluster.pure.replica import Role
 from cluster.state import State, parse_state
+from cluster.wire.follower_fetches import FetchLimits
 from support.members import Members
 from support.places import fast_directory
 from support.replica_nodes import wait_until
@@ -52,6 +54,19 @@ def test_a_topic_gets_leaders_and_replicas(members: Members) -> None:
     members.produce("orders", *values(5), number=2)
     assert [len(one.store) for one in members.members.values()] == [1, 2, 3]
     assert state_of(members).min_isr == 2 and set(state_of(members).isr) == {1, 2, 3}
+
+
+def test_a_new_partition_does_not_wait_for_the_fetches_of_others(members: Members) -> None:
+    """A fetch that waits for records of other partitions is given up."""
+    seconds = []
+    for number in range(7):
+        name = f"topic-{number}"
+        members.create(name, {0: [1, 2, 3]})
+        members.wait_for_leader(name)
+        began = time.monotonic()
+        members.produce(name, b"v")
+        seconds.append(time.monotonic() - began)
+    assert statistics.median(seconds) < FetchLimits().wait_ms / 1000 / 2
 
 
 def test_a_killed_leader_is_replaced_and_returns(members: Members) -> None:
@@ -154,6 +169,25 @@ def test_a_deleted_topic_is_deleted_everywhere(members: Members) -> None:
     assert len(members.members[1].store) == 0
 
 
+def test_regression_a_topic_whose_znode_is_damaged_is_not_deleted(members: Members) -> None:
+    """It exists, although it cannot be read: its replicas go on, and other topics come and go."""
+    members.create("orders", {0: [1, 2, 3]})
+    members.produce("orders", *values(10))
+    path = znodes.topic_path("orders")
+    good = members.admin.get(path).data
+    members.admin.set(path, b"damaged")
+    members.create("other", {0: [1, 2, 3]})
+    members.wait_for_leader("other")
+    members.delete("other")
+    wait_until(lambda: all(len(one.store) == 1 for one in members.members.values()))
+    members.produce("orders", b"after")
+    members.admin.set(path, good)
+    members.members[members.wait_for_leader("orders").broker].kill()
+    members.produce("orders", b"last")
+    living = [one.broker for one in members.members.values() if one.is_up]
+    wait_until(lambda: all(found_in(members, one)[10:] == [b"after", b"last"] for one in living))
+
+
 def test_a_deletion_reaches_a_broker_that_was_away(members: Members) -> None:
     """It is asked until it answers, also by the next controller (P19)."""
     members.create("orders", {0: [1, 2, 3]})
@@ -166,6 +200,22 @@ def test_a_deletion_reaches_a_broker_that_was_away(members: Members) -> None:
     if controller != 3:
         members.members[controller].kill()
         members.start(controller)
+    three = members.start(3)
+    wait_until(lambda: len(three.store) == 0)
+    wait_until(lambda: members.admin.children(znodes.DELETIONS) == [])
+
+
+def test_regression_deletions_of_one_name_are_all_completed(members: Members) -> None:
+    """A broker was away while a name was used and deleted three times; it has the oldest topic."""
+    for replicas in ([1, 2, 3], [2, 3, 1], [1, 3, 2]):
+        members.create("orders", {0: replicas})
+        members.produce("orders", *values(2))
+        if members.members[3].is_up:
+            wait_until(lambda: bool(found_in(members, 3)))
+            members.members[3].kill()
+        members.delete("orders")
+        wait_until(lambda: all(len(members.members[one].store) == 0 for one in (1, 2)))
+    wait_until(lambda: len(members.admin.children(znodes.DELETIONS)) == 3)
     three = members.start(3)
     wait_until(lambda: len(three.store) == 0)
     wait_until(lambda: members.admin.children(znodes.DELETIONS) == [])

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from cluster.pure import control_exchange as ce
+from cluster.pure import operators
 from cluster.pure.controller import Controller
 from cluster.registration import Registration, TopicIdentity
 from cluster.state import State
@@ -110,6 +111,45 @@ def test_regression_a_bad_min_in_the_settings_is_not_used(min_isr: int) -> None:
     assert controller.handle(read, 0) == [ce.Reject(read, reason)]
     assert controller.entries[KEY].config == ce.TopicConfig(2, flushes=True)
     assert not [one for one in controller.handle(ce.Look(KEY), 0) if type(one) is ce.WriteState]
+
+
+@pytest.mark.parametrize(
+    ("broker", "live", "reason"),
+    [
+        (1, (1, 2, 3), operators.LEADS_ALREADY),
+        (None, (1, 2, 3), operators.LEADS_ALREADY),
+        (4, (1, 2, 3, 4), operators.NO_CANDIDATE),
+        (2, (1, 3), operators.NO_CANDIDATE),
+    ],
+)
+def test_a_leader_that_may_lack_records_is_refused(
+    broker: int | None, live: tuple[int, ...], reason: str
+) -> None:
+    """An operator moves the lead only to a member of the ISR that is whole, or there already."""
+    controller, wish = controller_of(*live), ce.ElectLeader(KEY, broker)
+    assert controller.handle(wish, 0) == [ce.Reject(wish, reason)]
+
+
+def test_a_member_of_the_isr_leads_on_request() -> None:
+    """In a new leader epoch; then the first of the replicas does again, if nobody is named."""
+    controller = controller_of(1, 2, 3)
+    (write,) = controller.handle(ce.ElectLeader(KEY, 3), 0)
+    assert (write.state.leader, write.state.leader_epoch) == (3, 5)
+    assert (write.state.isr, write.state.leader_registration_epoch) == (STATE.isr, 30)
+    effects = controller.handle(ce.Written(KEY, write.number, 8), 0)
+    assert {one.broker for one in effects} == {1, 2, 3}
+    (write,) = controller.handle(ce.ElectLeader(KEY), 0)
+    assert (write.state.leader, write.state.leader_epoch) == (1, 6)
+
+
+def test_an_operators_unclean_election_is_answered() -> None:
+    """The settings ask again and again, so their wish is not answered."""
+    controller = controller_of(1, 2, 3)
+    wish = ce.ElectUncleanly(KEY, is_forced=True)
+    assert controller.handle(wish, 0) == [ce.Reject(wish, operators.HAS_LEADER)]
+    assert controller.handle(ce.ElectUncleanly(KEY), 0) == []
+    unknown = ce.ElectUncleanly(("payments", 0), is_forced=True)
+    assert controller.handle(unknown, 0) == [ce.Reject(unknown, operators.NOT_KNOWN)]
 
 
 def test_a_reassignment_is_cancelled_once() -> None:

@@ -177,3 +177,34 @@ def test_a_close_ends_a_running_request() -> None:
         assert time.monotonic() - began < 10
         with pytest.raises(PeerError, match="closed by this broker"):
             ask(connection)
+
+
+def test_an_interrupt_ends_one_request() -> None:
+    """The running one at once, or else the next one; the one after it connects again."""
+    reached, silent = threading.Event(), [True]
+
+    def once(accepted: socket.socket, frame: bytes) -> None:
+        reached.set()
+        if not silent.pop():
+            accepted.sendall(answer_to(frame))
+
+    with peer(once) as address, closing(connect(*address)) as connection:
+        began = time.monotonic()
+
+        def interrupt() -> None:
+            reached.wait(10)
+            connection.interrupt()
+
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        with pytest.raises(PeerError):
+            ask(connection, 60)
+        thread.join()
+        assert time.monotonic() - began < 10
+        silent.append(False)
+        assert ask(connection) == MetadataResponse()
+        connection.interrupt()
+        with pytest.raises(PeerError, match="given up by this broker"):
+            ask(connection)
+        silent.append(False)
+        assert ask(connection) == MetadataResponse()

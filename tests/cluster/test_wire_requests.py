@@ -20,6 +20,7 @@ from cluster.requests import (
     NEVER,
     AlterPartition,
     AlterRefused,
+    ControlledShutdown,
     FetchAnswer,
     FollowerFetch,
     LeaderAndIsr,
@@ -27,7 +28,7 @@ from cluster.requests import (
     StopReplica,
 )
 from cluster.state import State, fault_of
-from cluster.wire import follower_fetches, isr_changes, roles, stops, topic_ids
+from cluster.wire import follower_fetches, isr_changes, roles, shutdowns, stops, topic_ids
 from cluster.wire.roles import Controlling, NamedRole
 from cluster.wire.stops import NamedStop
 
@@ -70,7 +71,7 @@ ROLES = st.builds(
 )  # fmt: skip
 FETCHES = st.builds(
     FollowerFetch, TOPICS, PARTITIONS, st.just(2), st.just(77), INT32, EPOCHS,
-    st.integers(-1, 2**31 - 1),
+    st.integers(-1, 2**31 - 1), is_leaving=st.just(False),
 )  # fmt: skip
 CHANGES = st.builds(
     AlterPartition, TOPICS, PARTITIONS, st.just(2), st.just(77), INT32, INT32,
@@ -264,9 +265,36 @@ def test_fetches_of_followers_come_back(fetches: list[FollowerFetch]) -> None:
     assert sorted(follower_fetches.decode_fetches(message)) == sorted(
         map(without_creation, fetches)
     )
-    consumer = message._replace(replica_state=messages.FetchRequest.ReplicaState(-1, -1))
-    with pytest.raises(BadRequestError):
-        follower_fetches.decode_fetches(consumer)
+    State = messages.FetchRequest.ReplicaState  # noqa: N806 - a class
+    for follower, epoch in ((-1, -1), (-1, 5), (2, -2)):
+        bad = message._replace(replica_state=State(follower, epoch))
+        with pytest.raises(BadRequestError):
+            follower_fetches.decode_fetches(bad)
+
+
+def test_a_shutdown_and_its_answer_come_back() -> None:
+    """A refusal is no list of partitions; a broker without a number is refused."""
+    asked = ControlledShutdown(2, 77)
+    message = there_and_back(shutdowns.encode_shutdown(asked), shutdowns.VERSION)
+    assert shutdowns.decode_shutdown(message) == asked
+    for broker, epoch in ((-1, 5), (2, -1)):
+        bad = messages.ControlledShutdownRequest(broker, epoch)
+        with pytest.raises(BadRequestError):
+            shutdowns.decode_shutdown(bad)
+    for places in ([("orders", 3), ("x", 0)], []):
+        answer = shutdowns.encode_remaining(ErrorCode.NONE, places)
+        assert shutdowns.decode_remaining(there_and_back(answer, shutdowns.VERSION)) == places
+    refused = shutdowns.encode_remaining(ErrorCode.STALE_BROKER_EPOCH, [])
+    assert shutdowns.decode_remaining(there_and_back(refused, shutdowns.VERSION)) is None
+
+
+def test_a_leaving_follower_names_no_registration_epoch() -> None:
+    """So its leader proposes it for no ISR, also if only some of its fetches say so (P21)."""
+    fetches = [FETCH, FETCH._replace(partition=2, is_leaving=True)]
+    message = follower_fetches.encode_fetches(fetches, follower_fetches.FetchLimits())
+    message = there_and_back(message, follower_fetches.VERSION)
+    assert message.replica_state == (2, -1)
+    assert all(one.is_leaving for one in follower_fetches.decode_fetches(message))
 
 
 FETCH = FollowerFetch(TopicIdentity("a" * 21 + "A", 0), 1, 2, 77, 6, 60, 2)

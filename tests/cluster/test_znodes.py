@@ -129,3 +129,38 @@ def test_paths_are_kafkas() -> None:
     assert znodes.topic_path("t") == "/brokers/topics/t"
     assert znodes.config_path("t") == "/config/topics/t"
     assert znodes.state_path("t", 3) == "/brokers/topics/t/partitions/3/state"
+
+
+@given(st.from_regex(r"[A-Za-z0-9._-]{1,30}", fullmatch=True))
+def test_a_notice_of_changed_settings_comes_back(name: str) -> None:
+    """In Kafka's form."""
+    data = znodes.encode_setting_notice(name)
+    assert json.loads(data) == {"version": 2, "entity_path": f"topics/{name}"}
+    assert znodes.parse_setting_notice(data) == name
+
+
+@pytest.mark.parametrize(
+    "entity", [None, 1, "", "topics/", "orders", "users/u", "brokers/1", "topics/a/b", ["topics/a"]]
+)
+def test_a_notice_of_something_else_names_no_topic(entity: object) -> None:
+    """Kafka writes such notices about users and brokers."""
+    data = json.dumps({"version": 2, "entity_path": entity}).encode()
+    assert znodes.parse_setting_notice(data) is None
+
+
+def test_a_notice_that_cannot_be_read_names_no_topic() -> None:
+    """It stops nobody."""
+    for data in (b"", b"{", b"[]", b"\xff", b"[" * 100_000, b'{"version":2}'):
+        assert znodes.parse_setting_notice(data) is None
+
+
+def test_partitions_are_added_to_what_is_there() -> None:
+    """Also beside keys of other programs; and not to something that is no topic."""
+    data = json.dumps({**GOOD["topic"], "theirs": [1]}).encode()
+    before = znodes.parse_topic(data, "/brokers/topics/t", 5).partitions
+    found = znodes.with_partitions(data, "/brokers/topics/t", {90: (2, 1), 91: (1, 2)})
+    after = znodes.parse_topic(found, "/brokers/topics/t", 5).partitions
+    assert after == {**before, 90: (2, 1), 91: (1, 2)} and json.loads(found)["theirs"] == [1]
+    for bad in (b"", b"[]", b"{}", b'{"partitions":[1]}'):
+        with pytest.raises(BadZnodeError):
+            znodes.with_partitions(bad, "/brokers/topics/t", {1: (1,)})

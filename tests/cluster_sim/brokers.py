@@ -78,6 +78,19 @@ class SimBroker:
         self.results = []
         self.world.controllers = [c for c in self.world.controllers if c.host != self.id]
 
+    def stop(self) -> None:
+        """Stop in order: flush, mark the log dirs as stopped cleanly, end the session (P21)."""
+        for number, stored in enumerate(self.stored):
+            self.tell(number, x.RoleEnded())
+            if self.disks[stored.dir_id].is_good:
+                stored.flushed = len(stored.records)
+        for dir_id, disk in self.disks.items():
+            if disk.is_good:
+                disk.entry = self.host.dirs[dir_id].entry(is_stopped_cleanly=True)
+        if self.is_registered and self.id not in self.world.cut:
+            del self.world.registrations[self.id]
+        self.crash()
+
     def register(self) -> None:
         """Register with a new session."""
         self.tell_host(SessionBegan(self.world.next_zxid()))

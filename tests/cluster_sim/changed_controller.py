@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cluster.pure import controller, elect, unclean
+from cluster.pure import controller, elect, operators, unclean
 from cluster.pure.control_exchange import Written
 from cluster.pure.controller import Controller
 from cluster.pure.deletions import Deletions
@@ -17,6 +17,7 @@ from cluster_sim.changed_replica import name_of
 
 _decide, _on_alter, _leads_still = Controller.decide, Controller._on_alter, elect.leads_still
 _standing_of, _next_state = elect.standing_of, elect.next_state
+_let_leave, _hand_over, _change_isr = elect.let_leave, elect.hand_over, elect.change_isr
 
 
 def admissions_of(room: Controller, key: Any) -> dict[int, int]:
@@ -186,3 +187,48 @@ STOP_ONCE: list[Any] = [(elect, "still_removed", lambda state, known: frozenset(
 DELETE_ONCE: list[Any] = [(Deletions, "requests", lambda self, seen: [])]
 DELETION_FORGOTTEN = [(Deletions, "read", lambda self, deletions: None)]
 NO_ELR = [(elect, "settle", forget_below_min)]
+
+
+def down_if_leaving(known: Known, broker: int, admitted: int) -> Standing:
+    return Standing.DOWN if broker in known.leaving else _standing_of(known, broker, admitted)
+
+
+LEAVE_IS_DEATH = [(elect, "standing_of", down_if_leaving)]
+LEAVE_FOR_EVER = [(Controller, "is_session", lambda self, m, epoch: m in self.registrations)]
+
+
+def hand_over_in_epoch(state: State, known: Known, leader: int, removed: dict[int, int]) -> State:
+    after = _hand_over(state, known, leader, removed)
+    return after._replace(leader_epoch=state.leader_epoch)
+
+
+HAND_OVER_IN_EPOCH = [(elect, "hand_over", hand_over_in_epoch)]
+
+
+def unasked(state: State, known: Known) -> list[int]:
+    return [m for m in elect.staying(state.isr, known) if m in known.registrations]
+
+
+LEAD_UNASKED = [(elect, "candidates", unasked)]
+
+
+def leave_for_good(state: State, known: Known, removed: dict[int, int]) -> State:
+    return _let_leave(state, known, {})
+
+
+LEAVE_WITHOUT_ELR = [(elect, "let_leave", leave_for_good)]
+
+
+def change_any_isr(state: State, known: Known, asked: AlterPartition) -> State | None:
+    return _change_isr(state, known._replace(leaving=frozenset()), asked)
+
+
+ADMIT_LEAVING = [(elect, "change_isr", change_any_isr)]
+
+
+def any_leader(state: State, known: Known, broker: int) -> str:
+    is_possible = broker != state.leader and broker in known.registrations
+    return "" if is_possible else operators.NO_CANDIDATE
+
+
+ELECT_ANY = [(operators, "fault_of_leader", any_leader)]

@@ -296,3 +296,4 @@ def keep_older(replica: Replica, topic: TopicIdentity) -> bool:
 
 ADOPT_UNWRITTEN = [(partition, "adopt", lambda replica, topic: None)]
 OTHER_ID_IGNORED = [(partition, "accept_topic", keep_older)]
+LEAVING_JOINS = [(leader, "may_be_proposed", lambda fetch: True)]

@@ -11,6 +11,7 @@ I5  A replica is never created while its log dir is bad.
 I6  No record is twice in a leader's log.
 I7  A follower cuts below its high watermark only after an election that is marked as unclean, and
     keeps what it cuts.
+O   A broker that stops in order leads until it is gone, unless another one can lead.
 R   A loss is reported only after a physical fault of a replica, or an unclean election.
 S   After all faults have ended, no replica is left that should have been deleted.
 P2  A state never replaces the state of a newer topic.
@@ -18,10 +19,12 @@ P2  A state never replaces the state of a newer topic.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from cluster.pure.replica import Replica, Role
-from cluster.registration import TopicIdentity
+from cluster.registration import NO_BROKER, Registration, TopicIdentity
+from cluster.state import State
 
 if TYPE_CHECKING:
     from cluster_sim.disks import StoredReplica
@@ -141,6 +144,20 @@ class Checker:
         if (is_too_early or is_kept) and self.unclean_epoch == -1:
             raise Violation(f"I1 faults on {sorted(self.lossy)} took offsets {sorted(gone)}")
         self.excuse(gone)
+
+    def on_write(self, seen: Mapping[int, Registration], before: State, after: State) -> None:
+        """Judge a new state that takes the lead from a leaving broker.
+
+        Args:
+            seen: the brokers that live, as far as the controller knows.
+        """
+        leader, epoch = before.leader, before.leader_registration_epoch
+        if leader == NO_BROKER or after.leader != NO_BROKER or leader not in seen:
+            return
+        broker = self.world.brokers[leader]
+        is_same = broker.host.registration_epoch == seen[leader].registration_epoch == epoch
+        if is_same and broker.host.is_leaving and broker.leads(self.number):
+            raise Violation(f"O broker {leader} leaves, and nobody leads in its place")
 
     def on_report(self, reason: str) -> None:
         """Judge a report that acknowledged records may be lost."""

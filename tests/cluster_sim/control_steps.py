@@ -221,6 +221,16 @@ class ControlSteps(StepsBase):
             self.world.tell(controller, ce.ElectUncleanly(self.world.parts[part].key))
             self.world.is_unclean_step = False
 
+    def find_prefer(self) -> Iterator[Step]:
+        if self._current() is not None:
+            for part in self.world.parts:
+                yield from ((part.number, m) for m in (None, *part.state.replicas))
+
+    def do_prefer(self, part: int, broker: int | None) -> None:
+        """Let an operator ask that a broker leads, or the preferred one."""
+        if (controller := self._current()) is not None:
+            self.world.tell(controller, ce.ElectLeader(self.world.parts[part].key, broker))
+
     def find_reassign(self) -> Iterator[Step]:
         if self._current() is None:
             return

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cluster.pure import exchange as x
-from cluster.pure.attest import DirFailed, DirReturned, FailureRecord
+from cluster.pure.attest import DirFailed, DirReturned, FailureRecord, LeaveBegan
 from cluster.pure.replica import Role
-from cluster_sim.brokers import SimBroker
+from cluster.requests import ControlledShutdown
+from cluster_sim.brokers import CONTROLLER, SimBroker
 from cluster_sim.checker import Violation
 from cluster_sim.disks import DIR_IDS, other_dir
 from cluster_sim.steps_base import Step, StepsBase
@@ -26,6 +27,28 @@ class FaultSteps(StepsBase):
 
     def do_crash(self, m: int) -> None:
         self.world.brokers[m].crash()
+
+    def find_leave(self) -> Iterator[Step]:
+        return self._live_sessions()
+
+    def do_leave(self, m: int) -> None:
+        """Let a broker say that it will stop; it asks again, because controllers forget it."""
+        broker = self.world.brokers[m]
+        if self._lives(broker):
+            broker.tell_host(LeaveBegan())
+            asked = ControlledShutdown(m, broker.host.broker_epoch)
+            self.world.send(m, CONTROLLER, 0, asked)
+
+    def find_stop(self) -> Iterator[Step]:
+        return ((m,) for m, broker in self.world.brokers.items() if self._is_leaving(broker))
+
+    def _is_leaving(self, broker: SimBroker) -> bool:
+        return broker.is_up and broker.host.is_leaving
+
+    def do_stop(self, m: int) -> None:
+        """Let a leaving broker stop in order, perhaps before a controller heard of it."""
+        if self._is_leaving(self.world.brokers[m]):
+            self.world.brokers[m].stop()
 
     def find_start(self) -> Iterator[Step]:
         return self._near(is_up=False)

@@ -15,7 +15,7 @@ WEIGHTS = {
     "deliver": 10, "decide": 2, "ask": 1, "refresh": 5, "fetch": 7, "produce": 4, "read": 1,
     "checkpoint": 1, "flush": 1, "start": 3, "rejoin": 2, "return": 2, "heal": 1, "expire": 2,
     "again": 1, "succeed": 2, "refused": 1, "accepted": 2, "mend": 1, "hear": 3,
-    "finish": 3, "stops": 1, "hear_read": 1,
+    "finish": 3, "stops": 1, "hear_read": 1, "stop": 1,
 }  # fmt: skip
 TURNS_MAX = 60
 
@@ -189,6 +189,7 @@ def end_faults(steps: Steps) -> None:
     for m, broker in world.brokers.items():
         while broker.results:
             steps.take(("finish", m))
+        steps.take(("stop", m))
         if not broker.is_up:
             steps.take(("start", m))
         if not broker.is_registered:

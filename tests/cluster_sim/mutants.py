@@ -222,6 +222,54 @@ _ALL = (
         c.BACK_TOO_EARLY,
         brokers=4,
     ),
+    Mutant(
+        "leave_is_death",
+        "a broker that leaves counts as gone at once",
+        c.LEAVE_IS_DEATH,
+        ("leave",),
+    ),
+    Mutant(
+        "leave_for_ever",
+        "a broker that left and came back counts as leaving",
+        c.LEAVE_FOR_EVER,
+        ("leave",),
+    ),
+    Mutant(
+        "hand_over_in_epoch",
+        "a leader that leaves is replaced in its own leader epoch",
+        c.HAND_OVER_IN_EPOCH,
+        ("leave", "prefer"),
+    ),
+    Mutant(
+        "lead_unasked",
+        "the lead moves to a member that may have lost records",
+        c.LEAD_UNASKED,
+        ("leave", "prefer"),
+    ),
+    Mutant(
+        "leave_without_elr",
+        "a leaving broker leaves an ISR below min and is forgotten",
+        c.LEAVE_WITHOUT_ELR,
+        ("leave",),
+    ),
+    Mutant(
+        "admit_leaving",
+        "a leaving broker is admitted to an ISR",
+        c.ADMIT_LEAVING,
+        ("leave",),
+    ),
+    Mutant(
+        "leaving_joins",
+        "a leaving follower is proposed for the ISR",
+        r.LEAVING_JOINS,
+        ("leave",),
+    ),
+    Mutant(
+        "elect_any",
+        "an operator may let any replica lead",
+        c.ELECT_ANY,
+        ("prefer",),
+    ),
     Mutant("no_elr", "members that leave an ISR below min are forgotten", c.NO_ELR),
 )
 

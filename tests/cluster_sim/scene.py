@@ -155,3 +155,22 @@ def end_of(scene: Scene, *brokers: int) -> None:
         scene.do("crash", m)
         scene.do("refused", 0, m)
         scene.decide()
+
+
+def out_of_sync(scene: Scene) -> list[Any]:
+    """Let follower 3 leave the ISR, and give the leader's proposal to admit it again."""
+    shrink_to(scene, 1, 2)
+    scene.do("fetch", 0, 3)
+    scene.hand(FollowerFetch)
+    proposal = scene.take(AlterPartition)
+    scene.drop()
+    need(len(proposal) == 1, "there should be a proposal")
+    return proposal
+
+
+def acknowledge_without(scene: Scene) -> None:
+    """Let brokers 1 and 2 acknowledge a record that broker 3 does not have."""
+    record = scene.produce(1)
+    fetch(scene, 2)
+    need(scene.is_acked(record), "the record should be acknowledged")
+    scene.drop()

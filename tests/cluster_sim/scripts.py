@@ -20,17 +20,20 @@ from cluster.requests import (
 from cluster_sim import disk_scripts as disks
 from cluster_sim import late_scripts as late
 from cluster_sim import lease_scripts as leases
+from cluster_sim import leave_scripts as leaves
 from cluster_sim import stop_scripts as stops
 from cluster_sim.checker import Violation
 from cluster_sim.scene import (
     ROLES,
     Scene,
+    acknowledge_without,
     depose,
     end_of,
     fetch,
     join,
     lose_dir,
     need,
+    out_of_sync,
     shrink_to,
 )
 
@@ -211,25 +214,6 @@ def a_late_deletion(scene: Scene) -> None:
     end_of(scene, 1, 2)
 
 
-def out_of_sync(scene: Scene) -> list[Any]:
-    """Let follower 3 leave the ISR, and give the leader's proposal to admit it again."""
-    shrink_to(scene, 1, 2)
-    scene.do("fetch", 0, 3)
-    scene.hand(FollowerFetch)
-    proposal = scene.take(AlterPartition)
-    scene.drop()
-    need(len(proposal) == 1, "there should be a proposal")
-    return proposal
-
-
-def acknowledge_without(scene: Scene) -> None:
-    """Let brokers 1 and 2 acknowledge a record that broker 3 does not have."""
-    record = scene.produce(1)
-    fetch(scene, 2)
-    need(scene.is_acked(record), "the record should be acknowledged")
-    scene.drop()
-
-
 def a_doubled_proposal(scene: Scene) -> None:
     """A proposal arrives again after the member that it adds was removed again (P2, P10)."""
     proposal = out_of_sync(scene)
@@ -373,5 +357,14 @@ SCRIPTS = (
     Script(stops.a_min_above_the_number_of_replicas, {"brokers": 4, "spare": 1}, ()),
     Script(stops.a_lost_deletion, {"brokers": 4}, ("delete_once",)),
     Script(stops.a_deletion_without_a_controller, {"brokers": 4}, ("deletion_forgotten",)),
+    Script(leaves.a_leader_that_leaves, {}, ("leave_is_death",)),
+    Script(leaves.a_broker_that_comes_back, {}, ("leave_for_ever",)),
+    Script(leaves.a_leader_that_is_replaced_alive, {}, ("hand_over_in_epoch",)),
+    Script(leaves.a_member_that_lost_its_records, {}, ("lead_unasked",)),
+    Script(leaves.a_member_that_leaves_below_min, {}, ("leave_without_elr",)),
+    Script(leaves.a_proposal_of_a_leaving_member, {}, ("admit_leaving",)),
+    Script(leaves.a_leaving_member_that_fetches, {}, ("leaving_joins",)),
+    Script(leaves.a_leader_that_lacks_records, {}, ("elect_any",)),
+    Script(leaves.a_preferred_leader, {}, ()),
     Script(a_proposal_of_the_old_topic, {}, ("requests_by_name",)),
 )

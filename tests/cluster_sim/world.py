@@ -208,13 +208,16 @@ class World:
         part = next(p for p in self.parts if p.key == write.key)
         if write.controller_epoch not in (None, self.controller_epoch):
             self.tell(controller, ce.Deposed())
-            self.controllers.remove(controller)
+            if controller in self.controllers:  # it may have had several writes to do
+                self.controllers.remove(controller)
             return
         if write.version not in (None, part.version):
             self._answer(controller, ce.WriteFailed(write.key, write.number))
             return
         if write.topic != part.topic:
             raise Violation("P2 the state of an older topic replaces the state of a newer one")
+        if part.version != NO_VERSION:
+            part.checker.on_write(controller.room.seen, part.state, write.state)
         part.state, part.version = write.state, part.version + 1
         if self.is_unclean_step:
             part.checker.on_unclean_election(write.state.leader_epoch, write.state.leader)

@@ -8,12 +8,15 @@ from pathlib import Path
 
 from broker.config import BrokerConfig
 from broker.coordination.embedded import EmbeddedStore
+from broker.coordination.errors import NoNodeError
 from broker.coordination.verbs import Store
 from broker.machines.exchange import Answer, Client, Pending
 from broker.net.server import Server
 from broker.wire.frames import parse_request
 from broker.wire.versions import ApiVersions
 from cluster import znodes
+from cluster.admin.settings_sync import SettingsSync
+from cluster.admin.topic_changes import TopicChanges
 from cluster.pure import exchange as x
 from cluster.pure.replica import Role
 from cluster.run.hosted_replica import HostedReplica
@@ -38,12 +41,15 @@ class Member:
         self.session = LastingSession(cluster.store_of(broker).connect, 0.05)
         settings = MemberSettings(
             broker, str(cluster.root / f"records-{broker}"), lag_seconds_max=3.0, look_seconds=0.3,
-            session_seconds=cluster.session_seconds,
+            session_seconds=cluster.session_seconds, unknown_seconds=cluster.unknown_seconds,
         )  # fmt: skip
-        self.member = ClusterMember(settings, self.store, self.session, lambda _: KAFKA)
+        self.sync = SettingsSync(self.session, self.store, KAFKA)
+        self.member = ClusterMember(settings, self.store, self.session, self.sync.config_of)
+        self.changes = TopicChanges(self.session, self.member.metadata, BrokerConfig.of(None))
         self.server = Server(BrokerConfig.of(None), self.handle)
         self.server.start()
         self.member.start([self.server.listeners[0].endpoint])
+        self.sync.start()
         self.is_up = True
 
     def handle(self, frame: memoryview, client: Client) -> Answer | Pending:
@@ -56,6 +62,7 @@ class Member:
         """Die: sockets, threads and session end; the page cache keeps what was written."""
         self.is_up = False
         self.server.stop(0.0)
+        self.sync.close()
         self.member.abandon()
         self.session.close()
         abandon(self.store)
@@ -64,6 +71,7 @@ class Member:
         """Leave in order."""
         if self.is_up:
             self.is_up = False
+            self.sync.close()
             self.member.close()
             self.server.stop(1.0)
             self.session.close()
@@ -80,6 +88,7 @@ class Members:
         dirs: int = 1,
         store_of: Callable[[int], Store] | None = None,
         session_seconds: float | None = None,
+        unknown_seconds: float = 30.0,
     ) -> None:
         """Start the brokers.
 
@@ -88,6 +97,7 @@ class Members:
                 who is broker 0. By default, there is an embedded store.
         """
         self.root, self.dirs, self.session_seconds = root, dirs, session_seconds
+        self.unknown_seconds = unknown_seconds
         self.embedded: EmbeddedStore | None = None
         if store_of is None:
             (root / "coordination").mkdir(parents=True)
@@ -128,6 +138,14 @@ class Members:
             self.admin.delete(f"{parent}/{number}")
         for path in (parent, znodes.topic_path(name), znodes.config_path(name)):
             self.admin.delete(path)
+
+    def controller(self) -> int:
+        """Find the broker that is the controller; -1 if there is none now."""
+        try:
+            found = znodes.parse_controller(self.admin.get(znodes.CONTROLLER).data)
+        except NoNodeError:
+            return -1
+        return -1 if found is None else found
 
     def leader(self, name: str, number: int = 0, other_than: int = -1) -> Member | None:
         """Find the member that leads a partition now, as far as it knows itself."""

@@ -1,33 +1,173 @@
-"""Report leaders, replicas and leader epochs for a broker that runs without a cluster.
+"""Report brokers, leaders, replicas and leader epochs to the handlers of requests.
 
-For a broker of a cluster, a class with the same methods would ask the controller. The handlers of
-requests need to know nothing else about other brokers.
+    SoleBroker           a broker without a cluster: it leads every partition
+    cluster.serve        a broker of a cluster
+
+The handlers of requests use only `Leadership`, and know nothing else about other brokers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from broker.catalog.served_topics import ServedTopics
+from broker.config import Endpoint
 from broker.wire.error_codes import ErrorCode
-from logstore import Log
+from logstore import Log, LogStoreError
 
 NO_EPOCH = -1
+NO_LEADER = -1
+
+
+class NotServedError(LogStoreError):
+    """Report that this broker does not serve a partition now; `code` tells the client what to do.
+
+    After these codes, the client finds the leader, or tries again.
+    """
+
+    code: ErrorCode
+    reason: str
+    _template = "{reason}"
+
+
+class Node(NamedTuple):
+    """A broker, and the address at which the client reaches it."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+class Leader(NamedTuple):
+    """The broker that leads a partition, and its leader epoch; -1 if it is not known."""
+
+    id: int = NO_LEADER
+    epoch: int = NO_EPOCH
+
+
+class PartitionFacts(NamedTuple):
+    """Who has replicas of a partition.
+
+    Attributes:
+        offline: the replicas that do not serve: their broker or their log dir is away.
+    """
+
+    error: ErrorCode
+    leader: Leader
+    replicas: tuple[int, ...] = ()
+    isr: tuple[int, ...] = ()
+    offline: tuple[int, ...] = ()
+
+
+class Watch(Protocol):
+    """A callback that was registered."""
+
+    def close(self) -> None:
+        """Call back no more; a second close is allowed."""
+
+
+class Leadership(Protocol):
+    """What a broker knows of its cluster. Any thread may call any method; none waits."""
+
+    @property
+    def broker_id(self) -> int:
+        """The id of this broker."""
+
+    @property
+    def cluster_id(self) -> str:
+        """The id of the cluster."""
+
+    @property
+    def controller_id(self) -> int:
+        """The id of the controller, which is one of `nodes`; -1 if none is known."""
+
+    def nodes(self, endpoint: Endpoint) -> list[Node]:
+        """List the brokers that live, with the addresses of the listener that the client uses."""
+
+    def facts_of(self, name: str, partition: int) -> PartitionFacts:
+        """Describe a partition of a known topic."""
+
+    def leader_of(self, name: str, partition: int) -> Leader:
+        """Find the leader of a partition, for a client that asked another broker (KIP-951)."""
+
+    def log(self, name: str, partition: int, epoch: int = NO_EPOCH) -> Log:
+        """Find the log from which a client reads.
+
+        Args:
+            epoch: the leader epoch that the client knows; -1 for none.
+
+        Raises:
+            NotServedError: this broker does not lead the partition, or leads another epoch.
+            LogStoreError: there is no such partition, or no log dir that serves has it.
+        """
+
+    def fault_of_end(self, name: str, partition: int) -> ErrorCode:
+        """Return an error if a new leader does not know yet how far the log is replicated."""
+
+    def watch(self, name: str, partition: int, wake: Callable[[], None]) -> Watch:
+        """Call `wake` after each change of a log, and when this broker no longer leads it.
+
+        Raises:
+            LogStoreError: the log does not serve.
+        """
 
 
 class SoleBroker:
     """Describe a broker without a cluster: it leads every partition and has the only replica."""
 
-    def __init__(self, broker_id: int, cluster_id: str) -> None:
-        self.broker_id = broker_id
+    controller_id: int
+    broker_id: int
+    cluster_id: str
+
+    def __init__(self, broker_id: int, cluster_id: str, topics: ServedTopics) -> None:
+        self.broker_id = self.controller_id = broker_id
         self.cluster_id = cluster_id
+        self._topics = topics
 
-    @property
-    def replica_ids(self) -> tuple[int, ...]:
-        """The ids of the brokers that have a replica of each partition."""
-        return (self.broker_id,)
+    def nodes(self, endpoint: Endpoint) -> list[Node]:
+        """Give this broker, at the address that the client uses."""
+        return [Node(self.broker_id, endpoint.host, endpoint.port)]
 
-    def fault_of_epoch(self, log: Log, epoch: int) -> ErrorCode:
-        """Return an error if a client's leader epoch is not the log's epoch; -1 is no error."""
-        if epoch == NO_EPOCH or epoch == (current := log.leader_epoch):
-            return ErrorCode.NONE
-        if epoch < current:
-            return ErrorCode.FENCED_LEADER_EPOCH
-        return ErrorCode.UNKNOWN_LEADER_EPOCH
+    def facts_of(self, name: str, partition: int) -> PartitionFacts:
+        """Describe a partition; nobody leads it if its log dir does not serve."""
+        replicas = (self.broker_id,)
+        try:
+            epoch = self._topics.log(name, partition).leader_epoch
+        except LogStoreError:
+            return PartitionFacts(
+                ErrorCode.LEADER_NOT_AVAILABLE, Leader(), replicas, offline=replicas
+            )
+        return PartitionFacts(ErrorCode.NONE, Leader(self.broker_id, epoch), replicas, replicas)
+
+    def leader_of(self, name: str, partition: int) -> Leader:
+        """Return this broker; a client that asks this broker again finds the partition."""
+        return Leader(self.broker_id)
+
+    def log(self, name: str, partition: int, epoch: int = NO_EPOCH) -> Log:
+        """Find a log; raise NotServedError if the client's leader epoch is not the log's."""
+        log = self._topics.log(name, partition)
+        if epoch != NO_EPOCH:
+            check_epoch(epoch, log.leader_epoch)
+        return log
+
+    def fault_of_end(self, name: str, partition: int) -> ErrorCode:
+        """Return NONE: there are no other replicas."""
+        return ErrorCode.NONE
+
+    def watch(self, name: str, partition: int, wake: Callable[[], None]) -> Watch:
+        """Call `wake` after each change of a log."""
+        return self._topics.log(name, partition).subscribe(lambda _: wake())
+
+
+def check_epoch(known: int, present: int) -> None:
+    """Compare the leader epoch that a client knows with the present one.
+
+    Raises:
+        NotServedError: they differ, so the client or this broker has to learn of the newer one.
+    """
+    if known in (NO_EPOCH, present):
+        return
+    code = ErrorCode.FENCED_LEADER_EPOCH if known < present else ErrorCode.UNKNOWN_LEADER_EPOCH
+    raise NotServedError(code=code, reason=f"the leader epoch is {present}, not {known}")

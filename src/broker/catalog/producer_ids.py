@@ -11,6 +11,7 @@ start. Programs that append to the store without this broker use the ids that ar
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from broker.catalog import dir_facts
 from logstore import LogStore, LogStoreError, StoreEvent, StoreEventKind
@@ -27,8 +28,15 @@ class ProducerIds:
     that hangs delays this write by two seconds at most.
     """
 
-    def __init__(self, store: LogStore) -> None:
+    def __init__(self, store: LogStore, claim: Callable[[int], range] | None = None) -> None:
+        """Give no id yet.
+
+        Args:
+            claim: takes the next block, of ids that are not below the given one. By default, the
+                log dirs remember what was given; in a cluster, the coordination store does.
+        """
         self._store = store
+        self._claim = claim or self._claim_from_dirs
         self._lock = threading.Lock()
         self._next = self._end = 0
         self._is_known = False  # if False, the largest id in the logs must be read first
@@ -51,10 +59,14 @@ class ProducerIds:
                 if floor > self._end:  # otherwise `_next` continues in the present block
                     self._next = self._end = floor
             if self._next >= self._end:
-                dir_facts.remember(self._store, FACT, self._next + BLOCK_IDS)
-                self._end = self._next + BLOCK_IDS
+                block = self._claim(self._next)
+                self._next, self._end = block.start, block.stop
             self._next += 1
             return self._next - 1
+
+    def _claim_from_dirs(self, first: int) -> range:
+        dir_facts.remember(self._store, FACT, first + BLOCK_IDS)
+        return range(first, first + BLOCK_IDS)
 
     def _floor(self) -> int:
         """Return the smallest number that is above every known id."""

@@ -66,7 +66,7 @@ def altered(changes: Iterable[Change], config: LogConfig, defaults: LogConfig) -
                 fields[field_of(key)] = value_of(key, text.strip())
         else:
             old = str(fields.get(field_of(key), getattr(config, field_of(key), "")))
-            fields[field_of(key)] = value_of(key, _joined(key, operation, old, text))
+            fields[field_of(key)] = value_of(key, joined(key, operation, old, text))
     try:
         config.replace(**fields)
     except (TypeError, ValueError) as error:
@@ -79,7 +79,7 @@ def check_known(key: str, defaults: LogConfig, text: str | None = None) -> None:
     config_of([(key, text)], defaults)
 
 
-def _joined(key: str, operation: int, old: str, text: str) -> str:
+def joined(key: str, operation: int, old: str, text: str) -> str:
     """Return the value of a list setting after elements were added or removed."""
     if key not in KEYS or KEYS[key].type != LIST:
         raise InvalidSettingError(f"{key} is not a list, so elements cannot be added or removed")

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from broker.catalog.topics import TopicCatalog
+from broker.catalog.served_topics import ServedTopics
 from broker.coordinator.errors import CoordinatorError
 from broker.coordinator.hosted import Hosted
 from broker.coordinator.offsets_topic import OffsetsTopic, partition_of
@@ -51,7 +51,7 @@ class GroupCoordinator:
 
     def __init__(
         self,
-        topics: TopicCatalog,
+        topics: ServedTopics,
         settings: GroupSettings,
         *,
         partitions: int,

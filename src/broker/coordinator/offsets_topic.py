@@ -9,7 +9,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from broker.catalog import dir_facts
-from broker.catalog.topics import Topic, TopicCatalog
+from broker.catalog.served_topics import ServedTopics
+from broker.catalog.topics import Topic
 from logstore import Log, LogConfig, LogStoreError
 
 NAME = "__consumer_offsets"
@@ -52,7 +53,7 @@ class OffsetsTopic:
     """
 
     def __init__(
-        self, topics: TopicCatalog, partitions: int, clock: Callable[[], float] = time.monotonic
+        self, topics: ServedTopics, partitions: int, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._topics = topics
         self._partitions = partitions

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
+from broker.catalog.admin.topic_admin import SettingRow, TopicRefusedError
 from broker.catalog.dynamic_settings import CORDONED, DYNAMIC_DEFAULTS
 from broker.catalog.settings import (
     BOOLEAN,
     DEFAULT_SOURCE,
     DYNAMIC_SOURCE,
-    FIXED,
     INT,
     KEYS,
     LIST,
@@ -19,7 +19,6 @@ from broker.catalog.settings import (
     STRING,
     Synonym,
     source_of,
-    synonyms_of,
     text_of,
 )
 from broker.config import KAFKA_LOG_CONFIG, BrokerConfig
@@ -28,7 +27,7 @@ from broker.requests.failures import code_of
 from broker.requests.services import Call, Services
 from broker.wire.error_codes import ErrorCode
 from broker.wire.messages import DescribeConfigsResponse
-from logstore import LogStoreError, UnknownPartitionError
+from logstore import LogStoreError
 
 TOPIC, BROKER = 2, 4  # types of resources
 
@@ -57,14 +56,6 @@ CONFIG_KEYS = {
 }
 
 
-class _Row(NamedTuple):
-    key: str
-    value: str
-    type: int
-    synonyms: list[Synonym]
-    is_read_only: bool
-
-
 def answer(call: Call) -> Answer:
     """Describe the resources that the client names."""
     asked = call.request.message()
@@ -77,6 +68,8 @@ def _describe(services: Services, asked: Any, has_synonyms: bool) -> Any:
     kind, name = asked.resource_type, asked.resource_name
     try:
         rows = list(_rows_of(services, kind, name))
+    except TopicRefusedError as refusal:
+        return Result(refusal.code, str(refusal), kind, name)
     except LogStoreError as error:
         return Result(code_of(error), str(error), kind, name)
     except ValueError as error:
@@ -86,18 +79,18 @@ def _describe(services: Services, asked: Any, has_synonyms: bool) -> Any:
     return Result(ErrorCode.NONE, None, kind, name, [_encoded(row, has_synonyms) for row in wanted])
 
 
-def _encoded(row: _Row, has_synonyms: bool) -> Any:
+def _encoded(row: SettingRow, has_synonyms: bool) -> Any:
     Response = DescribeConfigsResponse  # noqa: N806 - a class
     synonyms = [Response.DescribeConfigsSynonym(*one) for one in row.synonyms]
     return Response.DescribeConfigsResourceResult(
-        row.key, row.value, row.is_read_only, source_of(row.synonyms),
+        row.key, row.text, row.is_read_only, source_of(row.synonyms),
         synonyms=synonyms if has_synonyms else (), config_type=row.type, documentation=None,
     )  # fmt: skip
 
 
-def _rows_of(services: Services, kind: int, name: str) -> Iterator[_Row]:
+def _rows_of(services: Services, kind: int, name: str) -> Iterator[SettingRow]:
     if kind == TOPIC:
-        return _topic_rows(services, name)
+        return iter(services.topic_admin.settings_of(name))
     if kind != BROKER:
         raise ValueError(f"resources of type {kind} have no settings here")
     if name not in ("", str(services.leadership.broker_id)):
@@ -107,20 +100,7 @@ def _rows_of(services: Services, kind: int, name: str) -> Iterator[_Row]:
     return _broker_rows(services) if name else iter(())
 
 
-def _topic_rows(services: Services, name: str) -> Iterator[_Row]:
-    topic = services.topics.get(name)
-    if topic is None:
-        raise UnknownPartitionError(topic=name, partition=0)
-    config = services.topics.config_of(topic)
-    defaults = services.config.log_config
-    for key, setting in KEYS.items():
-        synonyms = synonyms_of(key, config, defaults)
-        yield _Row(key, text_of(key, config), setting.type, synonyms, False)
-    for key, (kind, text) in FIXED.items():
-        yield _Row(key, text, kind, synonyms_of(key, config, defaults), True)
-
-
-def _broker_rows(services: Services) -> Iterator[_Row]:
+def _broker_rows(services: Services) -> Iterator[SettingRow]:
     config, log_config = services.config, services.config.log_config
     own: dict[str, tuple[int, object]] = {
         "advertised.listeners": (STRING, config.advertised_listeners or config.listeners),
@@ -136,18 +116,20 @@ def _broker_rows(services: Services) -> Iterator[_Row]:
     for key, kind in CONFIG_KEYS.items():
         field = key.replace(".", "_")
         yield _static(key, kind, getattr(config, field), getattr(BrokerConfig, field))
-    yield _static("default.replication.factor", INT, 1, 1)
+    yield _static("default.replication.factor", INT, config.default_replication_factor, 1)
+    if config.min_insync_replicas:  # otherwise each topic has a majority of its replicas
+        yield _static("min.insync.replicas", INT, config.min_insync_replicas, None)
     for key, text in services.settings.values().items():
         is_set = text != DYNAMIC_DEFAULTS[key]
         source = DYNAMIC_SOURCE if is_set else DEFAULT_SOURCE
         kind = LIST if key == CORDONED else LONG
-        yield _Row(key, text, kind, [Synonym(key, text, source)], False)
+        yield SettingRow(key, text, kind, [Synonym(key, text, source)], False)
 
 
-def _static(key: str, kind: int, value: object, default: object) -> _Row:
+def _static(key: str, kind: int, value: object, default: object) -> SettingRow:
     """Describe a setting that only a restart can change; `default` is None if it has no default."""
     text, usual = (str(one).lower() if kind == BOOLEAN else str(one) for one in (value, default))
     synonyms = [] if text == usual else [Synonym(key, text, STATIC_SOURCE)]
     if default is not None:
         synonyms.append(Synonym(key, usual, DEFAULT_SOURCE))
-    return _Row(key, text, kind, synonyms, True)
+    return SettingRow(key, text, kind, synonyms, True)

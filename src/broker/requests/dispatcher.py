@@ -75,4 +75,6 @@ class Dispatcher:
                 must be closed.
         """
         request = parse_request(frame, self.services.apis)
+        if request.key in self.services.peer_handlers:
+            return self.services.peer_handlers[request.key](request)
         return HANDLERS[request.key](Call(self.services, request, client))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 
+from broker.catalog.leadership import NotServedError
 from broker.catalog.topic_store import TopicLimitError
 from broker.wire.error_codes import ErrorCode
 from logstore import (
@@ -57,6 +58,8 @@ CODES: tuple[tuple[type[Exception], ErrorCode], ...] = (
 
 def code_of(error: Exception) -> ErrorCode:
     """Return the code for an error; an unexpected error is logged, and its code is -1."""
+    if isinstance(error, NotServedError):
+        return error.code
     for kind, code in CODES:
         if isinstance(error, kind):
             return code

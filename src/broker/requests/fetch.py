@@ -16,23 +16,28 @@ from contextlib import suppress
 from itertools import groupby
 from typing import Any
 
+from broker.catalog.client_appends import check_format
+from broker.catalog.leadership import NotServedError, Watch
 from broker.machines.exchange import Answer, Pending, Piece
 from broker.machines.fetch_sessions import Key, Opened, Result, Wanted, size_of
 from broker.requests.failures import code_of
-from broker.requests.services import Call, Services
+from broker.requests.services import Call
 from broker.wire.error_codes import ErrorCode
 from broker.wire.fetch import FileRange, decode_fetch, split_response
 from broker.wire.messages import FetchResponse
 from logstore import FileRange as LogRange
-from logstore import Log, LogStoreError, Subscription
+from logstore import Log, LogStoreError
 
 BY_ID = 13  # the first version that names topics by their ids
 STORAGE_ERROR_FROM = 6  # earlier versions do not know error 56
 READ_COMMITTED = 1
 LEVELS = {0: "read_replicated", READ_COMMITTED: "read_committed"}
 NO_EPOCH = -1
+LEADERS_FROM = 16  # the first version whose answer names other leaders
+ELSEWHERE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 Data = FetchResponse.PartitionData
+Leader = FetchResponse.LeaderIdAndEpoch
 Aborted = FetchResponse.AbortedTransaction
 
 
@@ -40,6 +45,8 @@ def answer(call: Call) -> Answer | Pending:
     """Read the partitions of a request."""
     services, version = call.services, call.request.version
     asked = decode_fetch(call.request.body, version)
+    if services.answer_follower is not None and is_follower(asked):
+        return services.answer_follower(call.request, asked)
     is_by_id = version >= BY_ID
     wanted: list[Wanted] = [
         ((topic.topic_id if is_by_id else topic.topic, one.partition), one)
@@ -65,6 +72,11 @@ def answer(call: Call) -> Answer | Pending:
     return _WaitingFetch(fetch, services.clock() + asked.max_wait_ms / 1000)
 
 
+def is_follower(asked: Any) -> bool:
+    """Report whether the request is of a broker that replicates; its id is not negative."""
+    return bool(asked.replica_id >= 0 or asked.replica_state.replica_id >= 0)
+
+
 class _Fetch:
     """One Fetch request, and the results of its last reading.
 
@@ -79,16 +91,19 @@ class _Fetch:
         self._opened = opened
         self.results: list[Result] = []
         self.is_complete = False
+        self._leaders: set[int] = set()  # the leaders that the answer names
 
-    def logs(self) -> list[Log]:
-        """Find the logs that the request waits for; leave out logs that do not serve."""
-        found = []
+    def watch(self, wake: Callable[[], None]) -> list[Watch]:
+        """Call `wake` after each change of the logs that the request waits for."""
+        watches = []
         for key, _ in self._opened.partitions:
-            try:
-                found.append(self._log_of(key))
-            except LogStoreError:
-                continue
-        return [log for log in found if log is not None]
+            name = self._name_of(key[0])
+            if name is not None:
+                try:
+                    watches.append(self._call.services.leadership.watch(name, key[1], wake))
+                except LogStoreError:  # its log dir failed: the next reading notices it
+                    wake()
+        return watches
 
     def read(self) -> None:
         """Read all partitions, and decide whether to answer."""
@@ -127,18 +142,20 @@ class _Fetch:
             partitions = [data for _, data in rows]
             named = {"topic_id" if is_by_id else "topic": name}
             topics.append(Topic(**named, partitions=partitions))
-        response = FetchResponse(0, ErrorCode.NONE, session_id, topics)
+        nodes = [
+            FetchResponse.NodeEndpoint(*node)
+            for node in (
+                services.leadership.nodes(self._call.client.endpoint) if self._leaders else ()
+            )
+            if node.id in self._leaders
+        ]
+        response = FetchResponse(0, ErrorCode.NONE, session_id, topics, node_endpoints=nodes)
         pieces: Sequence[Piece] = split_response(request.version, request.correlation_id, response)
         return list(pieces)
 
     def forget(self) -> None:
         """Release the files of the last reading."""
         self.results = []
-
-    def _log_of(self, key: Key) -> Log | None:
-        """Find a log, or raise LogStoreError; return None if no topic has the id."""
-        name = self._name_of(key[0])
-        return None if name is None else self._call.services.topics.log(name, key[1])
 
     def _name_of(self, topic: str | bytes) -> str | None:
         """Find the name of a topic; return None if no topic has the id."""
@@ -148,24 +165,35 @@ class _Fetch:
 
     def _read_one(self, key: Key, wanted: Any, left: int, *, is_first: bool) -> Any:
         """Read one partition; an error is part of the result."""
+        name = self._name_of(key[0])
+        if name is None:
+            return _failed(key, ErrorCode.UNKNOWN_TOPIC_ID)
+        services = self._call.services
         try:
-            log = self._log_of(key)
-            if log is None:
-                return _failed(key, ErrorCode.UNKNOWN_TOPIC_ID)
+            log = services.leadership.log(name, key[1], wanted.current_leader_epoch)
+            check_format(log)
             return self._read_log(log, wanted, left, is_first=is_first)
+        except NotServedError as error:
+            return self._not_served(key, name, error)
         except LogStoreError as error:
             code = code_of(error)
-            self._call.services.traffic.refused(self._name_of(key[0]), is_fetch=True)
+            services.traffic.refused(name, is_fetch=True)
             old = self._call.request.version < STORAGE_ERROR_FROM
             if code is ErrorCode.KAFKA_STORAGE_ERROR and old:
                 code = ErrorCode.NOT_LEADER_OR_FOLLOWER
             return _failed(key, code)
 
+    def _not_served(self, key: Key, name: str, error: NotServedError) -> Any:
+        """Refuse a partition; the client learns who leads it, if another broker does (KIP-951)."""
+        data = _failed(key, error.code)
+        if error.code not in ELSEWHERE or self._call.request.version < LEADERS_FROM:
+            return data
+        leader = self._call.services.leadership.leader_of(name, key[1])
+        self._leaders.add(leader.id)
+        return data._replace(current_leader=Leader(*leader))
+
     def _read_log(self, log: Log, wanted: Any, left: int, *, is_first: bool) -> Any:
-        services, number = self._call.services, wanted.partition
-        fault = fault_of_log(services, log, wanted.current_leader_epoch)
-        if fault:
-            return _failed((b"", number), fault)
+        number = wanted.partition
         diverging = _diverging_epoch(log, wanted)
         is_committed = self._asked.isolation_level == READ_COMMITTED
         data = Data(
@@ -216,13 +244,6 @@ def _diverging_epoch(log: Log, wanted: Any) -> Any:
     return FetchResponse.EpochEndOffset(epoch, end_offset)
 
 
-def fault_of_log(services: Services, log: Log, epoch: int) -> ErrorCode:
-    """Return an error if clients cannot read a log, or a client's leader epoch is wrong."""
-    if log.config.record_format != "kafka":
-        return ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
-    return services.leadership.fault_of_epoch(log, epoch)
-
-
 def _failed(key: tuple[Any, int], code: ErrorCode) -> Any:
     return Data(key[1], code, -1, -1, -1, records=b"", aborted_transactions=None)
 
@@ -233,20 +254,12 @@ class _WaitingFetch(Pending):
     def __init__(self, fetch: _Fetch, deadline: float) -> None:
         super().__init__(deadline)
         self._fetch = fetch
-        self._subscriptions: list[Subscription] = []
+        self._watches: list[Watch] = []
         fetch.forget()
 
     def watch(self, wake: Callable[[], None]) -> None:
-        """Call `wake` when one of the logs changes."""
-
-        def on_event(_: object) -> None:
-            wake()
-
-        for log in self._fetch.logs():
-            try:
-                self._subscriptions.append(log.subscribe(on_event))
-            except LogStoreError:  # its log dir failed just now: `look` notices the failure
-                wake()
+        """Call `wake` when one of the logs changes, or this broker no longer leads it."""
+        self._watches = self._fetch.watch(wake)
 
     def look(self, *, is_last: bool) -> Answer | None:
         """Read again; answer if there are enough records, or if the time is over."""
@@ -258,6 +271,6 @@ class _WaitingFetch(Pending):
 
     def close(self) -> None:
         """Stop watching."""
-        for subscription in self._subscriptions:
-            subscription.close()
-        self._subscriptions.clear()
+        for watch in self._watches:
+            watch.close()
+        self._watches = []

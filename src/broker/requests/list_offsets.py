@@ -5,9 +5,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import Any
 
+from broker.catalog.client_appends import check_format
 from broker.machines.exchange import Answer
 from broker.requests.failures import code_of
-from broker.requests.fetch import READ_COMMITTED, fault_of_log
+from broker.requests.fetch import READ_COMMITTED
 from broker.requests.services import Call
 from broker.wire.error_codes import ErrorCode
 from broker.wire.messages import ListOffsetsResponse, OffsetForLeaderEpochResponse
@@ -16,6 +17,7 @@ from logstore import Log, LogStoreError, OffsetOutOfRangeError
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 # The first version of ListOffsets that knows each of these special timestamps.
 KNOWN_FROM = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+UNKNOWN_END_FROM = 5  # the first version that knows the error OFFSET_NOT_AVAILABLE
 NOTHING = (-1, -1)
 
 Row = ListOffsetsResponse.ListOffsetsPartitionResponse
@@ -37,14 +39,18 @@ def _row(call: Call, name: str, asked: Any, isolation_level: int) -> Any:
     number, wanted = asked.partition_index, asked.timestamp
     if wanted < LATEST_TIERED or call.request.version < KNOWN_FROM.get(wanted, 0):
         return Row(number, ErrorCode.UNSUPPORTED_VERSION)
+    leadership = call.services.leadership
     try:
-        log = call.services.topics.log(name, number)
-        fault = fault_of_log(call.services, log, asked.current_leader_epoch)
-        if fault:
-            return Row(number, fault)
+        log = leadership.log(name, number, asked.current_leader_epoch)
+        check_format(log)
         is_committed = isolation_level == READ_COMMITTED
         end = log.last_stable_offset if is_committed else log.high_watermark
         timestamp, offset = offset_of(log, wanted, end)
+        if wanted == LATEST or (offset < 0 and wanted != LATEST_TIERED):
+            fault = leadership.fault_of_end(name, number)
+            if fault:
+                is_old = call.request.version < UNKNOWN_END_FROM
+                return Row(number, ErrorCode.LEADER_NOT_AVAILABLE if is_old else fault)
     except LogStoreError as error:
         return Row(number, code_of(error))
     epoch = log.leader_epoch if wanted == LATEST else epoch_of(log, offset)
@@ -96,10 +102,7 @@ def answer_epochs(call: Call) -> Answer:
 
 def _epoch_row(call: Call, name: str, asked: Any) -> Any:
     try:
-        log = call.services.topics.log(name, asked.partition)
-        fault = call.services.leadership.fault_of_epoch(log, asked.current_leader_epoch)
-        if fault:
-            return EpochRow(fault, asked.partition)
+        log = call.services.leadership.log(name, asked.partition, asked.current_leader_epoch)
         epoch, end_offset = log.end_offset_for_epoch(max(asked.leader_epoch, -1))
     except LogStoreError as error:
         return EpochRow(code_of(error), asked.partition)

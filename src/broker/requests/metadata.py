@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from broker.catalog.topics import NO_ID, Topic
 from broker.machines.exchange import Answer
@@ -14,20 +14,10 @@ from broker.wire.messages import (
     DescribeTopicPartitionsResponse,
     MetadataResponse,
 )
-from logstore import LogStoreError
 
 NULL_MEANS_ALL = 1  # the first version of Metadata in which an empty list names no topic
 NULL_NAMES = 12  # the first version of Metadata whose answer may have topics without a name
-NO_LEADER = -1
 PARTITIONS_MAX = 2000  # the largest number of partitions in an answer to DescribeTopicPartitions
-
-
-class _PartitionFacts(NamedTuple):
-    error: ErrorCode
-    leader_id: int
-    leader_epoch: int
-    isr: tuple[int, ...]
-    offline: tuple[int, ...]
 
 
 def answer(call: Call) -> Answer:
@@ -39,15 +29,16 @@ def answer(call: Call) -> Answer:
         rows = [_topic_row(services, topic) for topic in topics.values()]
     else:
         rows = [_asked_row(call, one, asked.allow_auto_topic_creation) for one in asked.topics]
-    leadership, endpoint = services.leadership, call.client.endpoint
-    broker = MetadataResponse.MetadataResponseBroker(
-        leadership.broker_id, endpoint.host, endpoint.port
-    )
+    leadership = services.leadership
+    brokers = [
+        MetadataResponse.MetadataResponseBroker(*node)
+        for node in leadership.nodes(call.client.endpoint)
+    ]
     return call.answer(
         MetadataResponse(
-            brokers=[broker],
+            brokers=brokers,
             cluster_id=leadership.cluster_id,
-            controller_id=leadership.broker_id,
+            controller_id=leadership.controller_id,
             topics=rows,
         )
     )
@@ -75,34 +66,18 @@ def _asked_row(call: Call, asked: Any, may_create: bool) -> Any:
 
 def _topic_row(services: Services, topic: Topic) -> Any:
     Partition = MetadataResponse.MetadataResponsePartition  # noqa: N806 - a class
-    replicas = services.leadership.replica_ids
     rows = []
     for number in topic.partitions:
-        facts = _facts_of(services, topic.name, number)
-        rows.append(
-            Partition(
-                facts.error, number, facts.leader_id, facts.leader_epoch,
-                replicas, facts.isr, facts.offline,
-            )
-        )  # fmt: skip
+        error, leader, replicas, isr, offline = services.leadership.facts_of(topic.name, number)
+        rows.append(Partition(error, number, leader.id, leader.epoch, replicas, isr, offline))
     return MetadataResponse.MetadataResponseTopic(
         ErrorCode.NONE, topic.name, topic.id, topic.is_internal, rows
     )
 
 
-def _facts_of(services: Services, name: str, partition: int) -> _PartitionFacts:
-    """Return a partition's leader and replicas; the leader is -1 if its log dir does not serve."""
-    replicas = services.leadership.replica_ids
-    try:
-        epoch = services.topics.log(name, partition).leader_epoch
-    except LogStoreError:
-        return _PartitionFacts(ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER, -1, (), replicas)
-    return _PartitionFacts(ErrorCode.NONE, services.leadership.broker_id, epoch, replicas, ())
-
-
 def answer_cluster(call: Call) -> Answer:
     """Describe the brokers."""
-    leadership, endpoint = call.services.leadership, call.client.endpoint
+    leadership = call.services.leadership
     asked = call.request.message()
     if asked.endpoint_type != 1:
         return call.answer(
@@ -112,12 +87,15 @@ def answer_cluster(call: Call) -> Answer:
                 endpoint_type=asked.endpoint_type,
             )
         )
-    broker = DescribeClusterResponse.DescribeClusterBroker(
-        leadership.broker_id, endpoint.host, endpoint.port
-    )
+    brokers = [
+        DescribeClusterResponse.DescribeClusterBroker(*node)
+        for node in leadership.nodes(call.client.endpoint)
+    ]
     return call.answer(
         DescribeClusterResponse(
-            cluster_id=leadership.cluster_id, controller_id=leadership.broker_id, brokers=[broker]
+            cluster_id=leadership.cluster_id,
+            controller_id=leadership.controller_id,
+            brokers=brokers,
         )
     )
 
@@ -159,8 +137,8 @@ def answer_topic_partitions(call: Call) -> Answer:
 
 
 def _described(services: Services, name: str, number: int) -> Any:
-    facts, replicas = _facts_of(services, name, number), services.leadership.replica_ids
+    error, leader, replicas, isr, offline = services.leadership.facts_of(name, number)
     return DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition(
-        facts.error, number, facts.leader_id, facts.leader_epoch, replicas, facts.isr,
-        (), (), facts.offline,  # Java's admin client fails if one of the two lists is null
+        error, number, leader.id, leader.epoch, replicas, isr,
+        (), (), offline,  # Java's admin client fails if one of the two lists is null
     )  # fmt: skip

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 from crc32c import crc32c
 
+from broker.catalog.client_appends import ALL_ACKS, LEADER_ACKS, NO_ACKS, Wait
+from broker.catalog.leadership import NotServedError
 from broker.catalog.topics import INTERNAL_TOPICS
 from broker.machines.exchange import Answer, CloseConnectionError, Pending
 from broker.requests.failures import code_of
@@ -19,11 +21,10 @@ from broker.requests.services import Call, Services
 from broker.wire.error_codes import ErrorCode
 from broker.wire.messages import ProduceResponse
 from broker.wire.produce import decode_produce
-from logstore import Log, LogStoreError, MissingKeyError, Subscription
+from logstore import LogStoreError, MissingKeyError
 
 BY_ID = 13  # the first version that names topics by their ids
 ZSTD_FROM = 7  # the first version in which batches are allowed to use zstd
-NO_ACKS, LEADER_ACKS, ALL_ACKS = 0, 1, -1
 # This struct reads the header of a record batch after its base offset: length, leader epoch, magic,
 # checksum and attributes.
 HEADER = struct.Struct(">8xiiBIH")
@@ -36,11 +37,22 @@ Leader = ProduceResponse.LeaderIdAndEpoch
 
 
 class _Appended(NamedTuple):
-    """Hold the result of one append: the answer's row, and the end offset of the records."""
+    """Hold the result of one append: the answer's row; and a wait for other replicas."""
 
     row: Any
-    log: Log | None = None
-    end_offset: int = 0
+    wait: Wait | None = None
+
+
+class _Topic(NamedTuple):
+    """Hold the results of one topic, with its name or id in the request, and its name.
+
+    This object does not refer to the records: a request that waits must not keep its frame.
+    """
+
+    asked_name: str
+    asked_id: bytes
+    name: str | None
+    rows: list[_Appended]
 
 
 def answer(call: Call) -> Answer | Pending:
@@ -54,11 +66,11 @@ def answer(call: Call) -> Answer | Pending:
             _append(services, name, one.index, one.records, asked, version)
             for one in topic.partition_data
         ]
-        topics.append((topic, rows))
+        topics.append(_Topic(topic.name, topic.topic_id, name, rows))
     if asked.acks == NO_ACKS:
         _check_all_written(topics)
         return []
-    if asked.acks == ALL_ACKS and any(map(_is_early, _rows_of(topics))):
+    if asked.acks == ALL_ACKS and any(one.wait is not None for one in _rows_of(topics)):
         deadline = services.clock() + max(asked.timeout_ms, 0) / 1000
         return _WaitingProduce(call, topics, deadline)
     return _encode(call, topics)
@@ -74,16 +86,15 @@ def _append(
     if fault is not None or name is None:
         return _failed(index, *(fault or UNKNOWN_ID))
     try:
-        log = services.topics.log(name, index)
-        if log.config.record_format != "kafka":
-            return _failed(index, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, COLUMNAR)
-        info = log.append_encoded(records)
+        info, wait = services.appends.append(name, index, records, asked.acks)
+    except NotServedError as error:
+        return _failed(index, error.code, str(error))
     except (LogStoreError, ValueError) as error:
         services.traffic.refused(name, is_fetch=False)
         return _refused(index, records, error)
     services.traffic.appended(name, len(records), len(info))
     row = Result(index, 0, info.base_offset, info.log_append_time, info.log_start_offset)
-    return _Appended(row, log, info.last_offset + 1)
+    return _Appended(row, wait)
 
 
 def _fault_of_request(name: str | None, acks: int) -> tuple[ErrorCode, str] | None:
@@ -108,10 +119,6 @@ def _refused(index: int, records: Any, error: Exception) -> _Appended:
 
 
 UNKNOWN_ID = (ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
-COLUMNAR = (
-    "the partition keeps its records in columns (record_format=columnar), which clients of Kafka "
-    "cannot read; set record_format=kafka"
-)
 
 
 def fault_of_batch(
@@ -146,17 +153,11 @@ def _failed(index: int, code: ErrorCode, message: str, rows: Any = ()) -> _Appen
     return _Appended(Result(index, code, -1, record_errors=rows, error_message=message))
 
 
-def _rows_of(topics: list[tuple[Any, list[_Appended]]]) -> list[_Appended]:
-    return [row for _, rows in topics for row in rows]
+def _rows_of(topics: list[_Topic]) -> list[_Appended]:
+    return [row for topic in topics for row in topic.rows]
 
 
-def _is_early(appended: _Appended) -> bool:
-    """Report whether some in-sync replicas do not have the records yet."""
-    log = appended.log
-    return log is not None and log.high_watermark < appended.end_offset
-
-
-def _check_all_written(topics: list[tuple[Any, list[_Appended]]]) -> None:
+def _check_all_written(topics: list[_Topic]) -> None:
     """Raise CloseConnectionError if an append failed: no answer can report the failure."""
     for appended in _rows_of(topics):
         if appended.row.error_code:
@@ -166,42 +167,44 @@ def _check_all_written(topics: list[tuple[Any, list[_Appended]]]) -> None:
             )
 
 
-def _encode(call: Call, topics: list[tuple[Any, list[_Appended]]]) -> Answer:
-    leadership, endpoint = call.services.leadership, call.client.endpoint
-    is_elsewhere = False
+def _encode(call: Call, topics: list[_Topic]) -> Answer:
+    """Encode the answer; the client learns who leads the partitions that others lead (KIP-951)."""
+    leadership = call.services.leadership
+    leaders: set[int] = set()
     responses = []
-    for topic, appended in topics:
+    for asked_name, asked_id, name, appended in topics:
         rows = []
         for one in appended:
             row = one.row
-            if row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                is_elsewhere = True
-                row = row._replace(current_leader=Leader(leadership.broker_id, -1))
+            if row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER and name is not None:
+                leader = leadership.leader_of(name, row.index)
+                leaders.add(leader.id)
+                row = row._replace(current_leader=Leader(*leader))
             rows.append(row)
-        responses.append(ProduceResponse.TopicProduceResponse(topic.name, topic.topic_id, rows))
-    nodes = [ProduceResponse.NodeEndpoint(leadership.broker_id, endpoint.host, endpoint.port)]
-    return call.answer(ProduceResponse(responses, node_endpoints=nodes if is_elsewhere else ()))
+        responses.append(ProduceResponse.TopicProduceResponse(asked_name, asked_id, rows))
+    nodes = [
+        ProduceResponse.NodeEndpoint(*node)
+        for node in (leadership.nodes(call.client.endpoint) if leaders else ())
+        if node.id in leaders
+    ]
+    return call.answer(ProduceResponse(responses, node_endpoints=nodes))
 
 
 class _WaitingProduce(Pending):
     """A Produce request with acks=all: it waits until all in-sync replicas have its records."""
 
-    def __init__(
-        self, call: Call, topics: list[tuple[Any, list[_Appended]]], deadline: float
-    ) -> None:
+    def __init__(self, call: Call, topics: list[_Topic], deadline: float) -> None:
         super().__init__(deadline)
-        self._call = call
+        self._call = call._replace(request=call.request._replace(body=memoryview(b"")))
         self._topics = topics
-        self._subscriptions: list[Subscription] = []
 
     def watch(self, wake: Callable[[], None]) -> None:
-        """Call `wake` when the high watermark of a partition rises."""
-        for appended in _rows_of(self._topics):
-            if appended.log is not None and _is_early(appended):
-                try:
-                    self._subscriptions.append(appended.log.subscribe(lambda _: wake()))
-                except LogStoreError:  # its log dir failed: `look` notices the failure
-                    wake()
+        """Call `wake` when the records of a partition are acknowledged, or are refused."""
+        for wait in self._waits():
+            wait.watch(wake)
+
+    def _waits(self) -> list[Wait]:
+        return [one.wait for one in _rows_of(self._topics) if one.wait is not None]
 
     def look(self, *, is_last: bool) -> Answer | None:
         """Answer if all in-sync replicas have the records.
@@ -209,26 +212,24 @@ class _WaitingProduce(Pending):
         If an in-sync replica lacks the records of a partition at the deadline, this partition gets
         the error REQUEST_TIMED_OUT (7).
         """
-        early = [one for one in _rows_of(self._topics) if _is_early(one)]
-        if early and not is_last:
+        unfinished = [wait for wait in self._waits() if not wait.is_over]
+        if unfinished and not is_last:
             return None
-        text = "not all replicas have the records yet"
-        topics = [
-            (
-                topic,
-                [
-                    _failed(one.row.index, ErrorCode.REQUEST_TIMED_OUT, text)
-                    if one in early
-                    else one
-                    for one in rows
-                ],
-            )
-            for topic, rows in self._topics
-        ]
-        return _encode(self._call, topics)
+        for wait in unfinished:
+            wait.give_up()
+        return _encode(self._call, [one._replace(rows=_settled(one.rows)) for one in self._topics])
 
     def close(self) -> None:
         """Stop watching."""
-        for subscription in self._subscriptions:
-            subscription.close()
-        self._subscriptions.clear()
+        for wait in self._waits():
+            wait.close()
+
+
+def _settled(rows: list[_Appended]) -> list[_Appended]:
+    """Replace the rows of records that were not acknowledged."""
+    return [
+        _failed(one.row.index, one.wait.error.code, str(one.wait.error))
+        if one.wait is not None and one.wait.error is not None
+        else one
+        for one in rows
+    ]

@@ -5,18 +5,23 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from broker.catalog.admin.sole_topic_admin import SoleTopicAdmin
+from broker.catalog.admin.topic_admin import TopicAdmin
+from broker.catalog.client_appends import Appends, LogAppends
 from broker.catalog.dynamic_settings import DynamicSettings
-from broker.catalog.leadership import SoleBroker
+from broker.catalog.leadership import Leadership, SoleBroker
 from broker.catalog.producer_ids import ProducerIds
+from broker.catalog.replica_changes import ReplicaChanges, SoleReplicas
+from broker.catalog.served_topics import ServedTopics
 from broker.catalog.topics import TopicCatalog
 from broker.config import BrokerConfig
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.upkeep import OffsetUpkeep
 from broker.groups.group import GroupSettings
-from broker.machines.exchange import Answer, Client, Scheduler
+from broker.machines.exchange import Answer, Client, Pending, Scheduler
 from broker.machines.fetch_sessions import FetchSessions
 from broker.machines.traffic import Traffic
 from broker.wire.frames import Request, encode_response
@@ -24,7 +29,62 @@ from broker.wire.versions import ApiVersions
 from logstore import LogStore
 
 MILESTONES = ("base", "groups", "admin")
+PEERS = "cluster"  # the APIs of requests between brokers
 MS = 1000
+
+
+class Parts(NamedTuple):
+    """The parts of a broker that differ between a broker without a cluster and one of a cluster.
+
+    Attributes:
+        answer_follower: answers the Fetch of another broker, which gets the decoded message.
+        peer_handlers: answer the requests that only brokers send. Clients do not learn of them.
+    """
+
+    topics: ServedTopics
+    replica_changes: ReplicaChanges
+    topic_admin: TopicAdmin
+    leadership: Leadership
+    appends: Appends
+    producer_ids: ProducerIds
+    groups: GroupCoordinator
+    answer_follower: Callable[[Request, Any], Answer | Pending] | None = None
+    peer_handlers: Mapping[int, Callable[[Request], Answer | Pending]] = {}
+
+
+def coordinator_of(
+    topics: ServedTopics,
+    config: BrokerConfig,
+    clock: Callable[[], float] = time.monotonic,
+    kind: type[GroupCoordinator] = GroupCoordinator,
+) -> GroupCoordinator:
+    """Make the coordinator of the groups."""
+    return kind(
+        topics,
+        GroupSettings(config.group_initial_rebalance_delay_ms / MS, config.group_max_size),
+        partitions=config.offsets_topic_num_partitions,
+        groups_max=config.max_groups_per_partition,
+        clock=clock,
+    )
+
+
+def sole_parts(store: LogStore, config: BrokerConfig, clock: Callable[[], float]) -> Parts:
+    """Make the parts of a broker without a cluster."""
+    topics = TopicCatalog(store)
+
+    def is_known(name: str, partition: int) -> bool:
+        topic = topics.get(name)
+        return topic is not None and partition in topic.partitions
+
+    return Parts(
+        topics,
+        SoleReplicas(store.broker_id, is_known),
+        SoleTopicAdmin(topics, config, store.broker_id),
+        SoleBroker(store.broker_id, store.cluster_id, topics),
+        LogAppends(topics),
+        ProducerIds(store),
+        coordinator_of(topics, config, clock),
+    )
 
 
 class Services:
@@ -38,23 +98,25 @@ class Services:
         store: LogStore,
         config: BrokerConfig,
         clock: Callable[[], float] = time.monotonic,
+        parts: Parts | None = None,
     ) -> None:
+        """Hold the parts; by default, make those of a broker without a cluster."""
+        parts = parts or sole_parts(store, config, clock)
         self.store = store
         self.config = config
         self.clock = clock
-        self.apis = ApiVersions(MILESTONES)
-        self.leadership = SoleBroker(store.broker_id, store.cluster_id)
-        self.topics = TopicCatalog(store)
-        self.producer_ids = ProducerIds(store)
+        self.apis = ApiVersions(MILESTONES, silent=(PEERS,) if parts.peer_handlers else ())
+        self.leadership = parts.leadership
+        self.topics = parts.topics
+        self.topic_admin = parts.topic_admin
+        self.appends = parts.appends
+        self.producer_ids = parts.producer_ids
+        self.replica_changes = parts.replica_changes
+        self.answer_follower = parts.answer_follower
+        self.peer_handlers = parts.peer_handlers
         self.traffic = Traffic()
         self.settings = DynamicSettings(store, config.num_replica_alter_log_dirs_threads)
-        self.groups = GroupCoordinator(
-            self.topics,
-            GroupSettings(config.group_initial_rebalance_delay_ms / MS, config.group_max_size),
-            partitions=config.offsets_topic_num_partitions,
-            groups_max=config.max_groups_per_partition,
-            clock=clock,
-        )
+        self.groups = parts.groups
         self.upkeep = OffsetUpkeep(
             self.groups,
             config.offsets_retention_minutes * 60.0,

@@ -56,6 +56,11 @@ OWN_FIELDS: dict[str, dict[str, list[dict[str, Any]]]] = {
         ),
         "StopReplicaPartitionState": _rows("4+", {"PartitionEpoch": ("int32", -1)}),
     },
+    "UpdateMetadataRequest": {
+        "UpdateMetadataRequest": _rows(
+            "8+", {"ChangesAfter": ("int64", -1), "LastChange": ("int64", -1)}
+        ),
+    },
 }
 
 

@@ -63,9 +63,15 @@ ACCEPTED_FROM = {PRODUCE: 3}
 class ApiVersions:
     """Hold the APIs of one listener: responses list `announced`, and `accepts` checks requests."""
 
-    def __init__(self, milestones: Iterable[str]) -> None:
+    def __init__(self, milestones: Iterable[str], silent: Iterable[str] = ()) -> None:
+        """Hold the APIs of milestones.
+
+        Args:
+            silent: milestones whose requests are accepted, but not announced to clients.
+        """
         rows = [row for milestone in milestones for row in MILESTONES[milestone]]
         self.announced = tuple(sorted(rows))
+        rows += [row for milestone in silent for row in MILESTONES[milestone]]
         self._accepted = {
             row.key: range(max(row.first, ACCEPTED_FROM.get(row.key, 0)), row.last + 1)
             for row in rows

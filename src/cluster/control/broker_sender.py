@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from broker.wire.byte_cursor import WireError
@@ -25,7 +25,7 @@ ANSWER_SECONDS = 10.0
 BACKOFF_SECONDS = 0.2
 BATCH_MAX = 1000  # partitions in one message
 
-Place = tuple[str, int]  # topic name and partition
+Place = tuple[str, int]  # topic name or id, and partition
 Addresses = Mapping[int, tuple[str, int]]
 
 
@@ -53,6 +53,7 @@ class BrokerSender:
         self._connection, self._addresses, self._post = connection, addresses, post
         self._changed = threading.Condition()  # guards the next three
         self._roles: dict[Place, NamedRole] = {}
+        # By topic id, because a name may have several deleted topics.
         self._stops: dict[Place, NamedStop] = {}
         self._is_ended = False
         self._is_refused = False  # only the thread uses it
@@ -61,11 +62,11 @@ class BrokerSender:
 
     def send(self, name: str, request: LeaderAndIsr | StopReplica) -> None:
         """Send a request soon, in place of an earlier one about the same partition."""
-        place = name, request.partition
         with self._changed:
             if isinstance(request, LeaderAndIsr):
-                self._roles[place] = NamedRole(name, request)
+                self._roles[name, request.partition] = NamedRole(name, request)
             else:
+                place = request.topic.topic_id, request.partition
                 self._stops[place] = NamedStop(name, request)
             self._changed.notify_all()
 
@@ -110,8 +111,9 @@ class BrokerSender:
             waiting = [*self._roles.values()][:BATCH_MAX]
             for one in waiting:
                 del self._roles[one.name, one.role.partition]
-            stopping = [*self._stops.values()]
-            self._stops.clear()
+            stopping = _oldest(self._stops.values())
+            for stop in stopping:
+                del self._stops[stop.stop.topic.topic_id, stop.stop.partition]
         epochs = [one.role.broker_epoch for one in waiting]
         epochs += [one.stop.broker_epoch for one in stopping]
         newest = max(epochs)  # an older incarnation of the broker obeys nothing any more
@@ -134,3 +136,15 @@ class BrokerSender:
             answer = self._connection.ask(stops.API, stops.VERSION, message, ANSWER_SECONDS)
             for one in stops.decode_stop_answers(answer, stopping, self._broker):
                 self._post(one)
+
+
+def _oldest(stops: Iterable[NamedStop]) -> list[NamedStop]:
+    """Give the deletion of the oldest topic of each name, for one message.
+
+    Its answer has only names. And while a broker has a replica of an older topic, it does not know
+    whether there is nothing left of a newer one.
+    """
+    chosen: dict[Place, NamedStop] = {}
+    for one in sorted(stops, key=lambda one: one.stop.topic.created):
+        chosen.setdefault((one.name, one.stop.partition), one)
+    return [*chosen.values()]

@@ -10,25 +10,26 @@ the store, the answer of a broker, a proposal of a leader, a request of an opera
 
 from __future__ import annotations
 
-import enum
 import logging
 import queue
 import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import Future
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 from broker.coordination.errors import CoordinationError, NoNodeError
 from cluster import znodes
+from cluster.control.announcer import Announcer
 from cluster.control.broker_sender import BrokerSender
 from cluster.control.controller_store import ControllerStore, Reign
-from cluster.control.topic_rules import rules_of
+from cluster.control.topic_rules import factor_of, rules_of
+from cluster.control.watches import Changed, TopicChanged, Watches
+from cluster.control.work import Work
 from cluster.errors import BadZnodeError
 from cluster.pure import control_exchange as ce
 from cluster.pure.controller import Controller
 from cluster.registration import NO_BROKER
-from cluster.requests import AlterPartition, AlterRefused, LeaderAndIsr, StopReplica
+from cluster.requests import AlterPartition, AlterRefused, LeaderAndIsr, RoleAnswer, StopReplica
 from cluster.run.peer_connection import PeerConnection
 from cluster.wire.roles import Controlling
 from cluster.znodes import BrokerNode, TopicNode
@@ -37,27 +38,13 @@ LOG = logging.getLogger("cluster")
 LOOK_SECONDS = 1.0  # how often the controller looks at each partition, and asks again
 RETRY_SECONDS = 0.5
 
-
-class _Changed(enum.Enum):
-    """A watch of the store saw a change."""
-
-    BROKERS = "a registration, or the controller"
-    TOPICS = "a topic, or its settings"
-    LOG_DIRS = "a log dir failed or returned"
-    SESSION = "this broker's session has ended, and with it a reign"
-
-
-class _Alter(NamedTuple):
-    """A leader proposes ISRs, and waits for the refusals."""
-
-    changes: list[AlterPartition]
-    refused: Future[list[AlterRefused]]
+Result = TypeVar("Result")
 
 
 class ControllerHost:
     """A candidate for the role of the controller, on one broker.
 
-    Threads: any thread may call the public methods.
+    Threads: any thread may call the public methods; only functions of `run` use `room` and `tell`.
     """
 
     def __init__(
@@ -78,15 +65,16 @@ class ControllerHost:
         self._connect, self._on_loss, self._look_seconds = connect, on_loss, look_seconds
         self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._is_closed = False
-        self._armed: set[str] = set()
-        self._armed_lock = threading.Lock()
+        self._watches = Watches(store.session, self._events.put)
         self._reign: Reign | None = None
-        self._room = Controller(0)
+        self.room = Controller(0)
+        self._announcer = self._new_announcer()
         self.brokers: dict[int, BrokerNode] = {}
         self.topics: dict[str, TopicNode] = {}
         self._names: dict[str, str] = {}  # of topics, by id; also of deleted ones
         self._senders: dict[int, BrokerSender] = {}
         self._refused: list[AlterRefused] = []
+        self._rejection = ""  # why the last wish of an operator was rejected
         self._thread = threading.Thread(target=self._run, name="controller", daemon=True)
         self._thread.start()
 
@@ -104,18 +92,27 @@ class ControllerHost:
 
     def alter(self, changes: list[AlterPartition], seconds: float) -> list[AlterRefused] | None:
         """Give the refusals of a leader's proposals; None if this broker is not the controller."""
-        if self._reign is None:
-            return None
-        refused: Future[list[AlterRefused]] = Future()
-        self._events.put(_Alter(changes, refused))
         try:
-            return refused.result(seconds)
+            return self.run(lambda: self._alter(changes), seconds)
         except (TimeoutError, CoordinationError):
             return None
 
     def session_ended(self) -> None:
         """End the reign, because its znode went with the session; stand again in the new one."""
-        self._events.put(_Changed.SESSION)
+        self._events.put(Changed.SESSION)
+
+    def run(self, do: Callable[[], Result], seconds: float) -> Result | None:
+        """Call a function in the controller's thread; None if this broker is not the controller.
+
+        Raises:
+            TimeoutError: the function has not returned; if it was not called, it never will be.
+            CoordinationError: the function did not reach the store, so the reign ends.
+        """
+        if self._reign is None:
+            return None
+        work = Work(do)
+        self._events.put(work)
+        return work.wait(seconds)
 
     def close(self, timeout: float | None = None) -> None:
         """End the reign, if there is one, and the thread."""
@@ -130,7 +127,8 @@ class ControllerHost:
             try:
                 self._reign = self._store.stand(time.time_ns() // 1_000_000)
                 if self._reign is None:
-                    self._wait_for_vacancy()
+                    self._watches.arm(znodes.CONTROLLER, Changed.BROKERS)
+                    self._wait(self._look_seconds)
                 else:
                     LOG.info("broker %d is the controller, %s", self._broker, self._reign)
                     self._serve(self._reign)
@@ -143,11 +141,6 @@ class ControllerHost:
             finally:
                 self._abdicate()
 
-    def _wait_for_vacancy(self) -> None:
-        """Wait until the controller's znode changes."""
-        self._arm(znodes.CONTROLLER, _Changed.BROKERS)
-        self._wait(self._look_seconds)
-
     def _wait(self, seconds: float) -> None:
         """Wait for any event, and drop it: this broker is not the controller."""
         try:
@@ -156,11 +149,10 @@ class ControllerHost:
             return
 
     def _drop(self, event: Any) -> None:
-        if isinstance(event, _Alter):
-            event.refused.set_result([])
-        elif event is _Changed.SESSION:
-            with self._armed_lock:
-                self._armed.clear()  # its watches went with the session
+        if isinstance(event, Work):
+            event.drop()
+        elif event is Changed.SESSION:
+            self._watches.clear()  # they went with the session
 
     def _abdicate(self) -> None:
         """End a reign: give up the znode if it is this broker's, so that another one can stand."""
@@ -168,27 +160,30 @@ class ControllerHost:
         senders, self._senders = self._senders, {}
         for sender in senders.values():
             sender.end()
+        self._announcer.close()
         if was is not None:
-            try:
-                znode = self._store.session.get(znodes.CONTROLLER)
-                if znode.ephemeral_owner == self._store.session.key.session_id:
-                    self._store.session.delete(znodes.CONTROLLER, version=znode.version)
-            except CoordinationError as error:
-                LOG.info("the end of a reign: %s", error)
+            self._store.resign()
+
+    def _new_announcer(self) -> Announcer:
+        sender = Controlling(self._broker, self.room.controller_epoch)
+        return Announcer(sender, self.room, self._connect, self._events.put)
 
     def _serve(self, reign: Reign) -> None:
         """Decide until the reign ends."""
-        self._room = Controller(reign.epoch)
-        with self._armed_lock:
-            self._armed.clear()
+        self.room = Controller(reign.epoch)
+        self._announcer = self._new_announcer()
+        self._watches.clear()
+        self.topics.clear()
         self._read_brokers()
         self._read_deletions()
         self._read_topics()
+        self._read_deletions()  # a topic may have been deleted between the two reads
         self._read_log_dir_events()
-        for key in [*self._room.entries]:
+        self._announcer.open()
+        for key in [*self.room.entries]:
             self._tell(ce.AskAll(key))
         look_at = 0.0
-        while not self._is_closed and not self._room.is_deposed:
+        while not self._is_closed and not self.room.is_deposed:
             now = time.monotonic()
             if now >= look_at:
                 look_at = now + self._look_seconds
@@ -203,40 +198,65 @@ class ControllerHost:
         match event:
             case None:
                 return
-            case _Changed():
+            case Changed():
                 self._read_changed(event)
                 self._look()
-            case _Alter(changes, refused):
-                self._refused = []
-                for change in changes:
-                    self._tell(change)
-                refused.set_result(self._refused)
+            case TopicChanged(name):
+                self._look([(name, number) for number in self._read_topic(name)])
+            case Work():
+                event.perform()
+            case ce.ConnectionRefused() | ce.ConnectionAccepted():
+                before = dict(self.room.gone)
+                self._tell(event)
+                if self.room.gone != before:  # a broker that is gone is tried again and again
+                    self._look()
+            case RoleAnswer():
+                self._tell(event)
+                self._look_if_offline(event)
             case _:
                 self._tell(event)
-                if isinstance(event, ce.ConnectionRefused | ce.ConnectionAccepted):
-                    self._look()
 
-    def _read_changed(self, what: _Changed) -> None:
-        if what is _Changed.SESSION:
+    def _alter(self, changes: list[AlterPartition]) -> list[AlterRefused]:
+        self._refused = []
+        for change in changes:
+            self._tell(change)
+        return self._refused
+
+    def tell(self, event: Any) -> str:
+        """Carry out an event, and return why it was rejected."""
+        self._rejection = ""
+        self._tell(event)
+        return self._rejection
+
+    def _look_if_offline(self, answer: RoleAnswer) -> None:
+        """Elect at once if a member of the ISR answers that its log dir is gone (P14)."""
+        found = self.room.find(answer.topic, answer.partition)
+        if answer.is_offline and found is not None and answer.broker in found[1].state.isr:
+            self._tell(ce.Look(found[0]))
+
+    def _read_changed(self, what: Changed) -> None:
+        if what is Changed.SESSION:
             self._tell(ce.Deposed())
-        elif what is _Changed.BROKERS:
+        elif what is Changed.BROKERS:
             self._read_brokers()
             self._create_missing()
-        elif what is _Changed.TOPICS:
+        elif what is Changed.TOPICS:
             self._read_topics()
         else:
             self._read_log_dir_events()
 
-    def _look(self) -> None:
-        for key, entry in [*self._room.entries.items()]:
+    def _look(self, keys: Iterable[ce.PartitionKey] | None = None) -> None:
+        """Decide about partitions, or about all of them."""
+        for key in [*self.room.entries] if keys is None else keys:
+            entry = self.room.entries.get(key)
             self._tell(ce.Look(key))
-            if entry.state.leader == NO_BROKER and entry.state.is_unclean_allowed:
+            if entry and entry.state.leader == NO_BROKER and entry.state.is_unclean_allowed:
                 self._tell(ce.ElectUncleanly(key))
         self._tell(ce.StopsDue())
 
     def _tell(self, event: Any) -> None:
         """Let the rules decide about an event, and carry out what they say."""
-        for effect in self._room.handle(event, time.monotonic()):
+        for effect in self.room.handle(event, time.monotonic()):
             match effect:
                 case ce.WriteState():
                     assert self._reign is not None
@@ -257,9 +277,13 @@ class ControllerHost:
                     LOG.error("%s-%d may have lost acknowledged records: %s", *key, reason)
                     self._on_loss(*key, reason)
                 case ce.Reject(_, reason):
-                    LOG.warning("refused: %s: %s", event, reason)
+                    self._rejection = reason
+                    is_answered = isinstance(event, ce.Wish)  # the operator learns of it
+                    level = logging.INFO if is_answered else logging.WARNING
+                    LOG.log(level, "refused: %s: %s", event, reason)
                 case _:
                     raise AssertionError(effect)
+        self._announcer.note(event)
 
     def _send(self, broker: int, request: LeaderAndIsr | StopReplica) -> None:
         name = self._names.get(request.topic.topic_id)
@@ -267,7 +291,7 @@ class ControllerHost:
             return
         sender = self._senders.get(broker)
         if sender is None:
-            controlling = Controlling(self._broker, self._room.controller_epoch)
+            controlling = Controlling(self._broker, self.room.controller_epoch)
             sender = BrokerSender(
                 broker, controlling, self._connect(broker), self._addresses, self._events.put
             )
@@ -282,32 +306,13 @@ class ControllerHost:
 
     # --- the store --------------------------------------------------------------------------------
 
-    def _arm(self, path: str, what: _Changed, *, children: bool = False) -> None:
-        """Watch a znode once; its next change is an event."""
-        name = f"{path}/*" if children else path
-        with self._armed_lock:
-            if name in self._armed:
-                return
-            self._armed.add(name)
-
-        def fire(_: object) -> None:
-            with self._armed_lock:
-                self._armed.discard(name)
-            self._events.put(what)
-
-        session = self._store.session
-        if children:
-            session.watch_children(path, fire)
-        else:
-            session.watch(path, fire)
-
     def _read_brokers(self) -> None:
         """Read the registrations, and watch them: also one that is written again."""
-        self._arm(znodes.BROKERS, _Changed.BROKERS, children=True)
-        self._arm(znodes.CONTROLLER, _Changed.BROKERS)
+        self._watches.arm(znodes.BROKERS, Changed.BROKERS, children=True)
+        self._watches.arm(znodes.CONTROLLER, Changed.BROKERS)
         for name in self._store.session.children(znodes.BROKERS):
-            self._arm(f"{znodes.BROKERS}/{name}", _Changed.BROKERS)
-        self.brokers = self._store.brokers()
+            self._watches.arm(f"{znodes.BROKERS}/{name}", Changed.BROKERS)
+        self.brokers = self._announcer.brokers = self._store.brokers()
         registrations = {broker: node.registration for broker, node in self.brokers.items()}
         self._tell(ce.RegistrationsRead(registrations))
         for broker in self._senders.keys() - self.brokers.keys():
@@ -321,33 +326,53 @@ class ControllerHost:
 
     def _read_log_dir_events(self) -> None:
         """Ask the replicas of the brokers that announced a change of a log dir (P14, KIP-112)."""
-        self._arm(znodes.LOG_DIR_EVENTS, _Changed.LOG_DIRS, children=True)
+        self._watches.arm(znodes.LOG_DIR_EVENTS, Changed.LOG_DIRS, children=True)
         brokers = self._store.take_log_dir_events()
-        for key, entry in [*self._room.entries.items()]:
+        for key, entry in [*self.room.entries.items()]:
             if brokers & set(entry.state.replicas):
                 self._tell(ce.AskAll(key))
 
     def _read_topics(self) -> None:
-        """Read topics and settings, and watch them; begin with new topics, end deleted ones."""
-        self._arm(znodes.TOPICS, _Changed.TOPICS, children=True)
-        for name in self._store.session.children(znodes.TOPICS):
-            self._arm(znodes.topic_path(name), _Changed.TOPICS)
-            self._arm(znodes.config_path(name), _Changed.TOPICS)
-        self.topics = self._store.topics()
-        for key, entry in [*self._room.entries.items()]:
-            topic = self.topics.get(key[0])
-            if topic is None or not topic.identity.is_same(entry.topic):
+        """Find topics that are new, or gone; watches tell of a change of the others."""
+        self._watches.arm(znodes.TOPICS, Changed.TOPICS, children=True)
+        names = self._store.topic_names()
+        for name in self.topics.keys() - names:
+            self._read_topic(name)
+        for name in sorted(names - self.topics.keys()):
+            self._read_topic(name)
+
+    def _read_topic(self, name: str) -> Iterable[int]:
+        """Read and watch a topic: begin with a new one, end a deleted one; give its partitions."""
+        before = self.topics.get(name)
+        if self._store.has_topic(name):  # a watch of a topic that is gone would stay for ever
+            self._watches.arm(znodes.topic_path(name), TopicChanged(name))
+            self._watches.arm(znodes.config_path(name), TopicChanged(name))
+        try:
+            node = self._store.topic(name)
+        except BadZnodeError as error:  # it exists: nothing of it may be deleted
+            LOG.error("a topic cannot be used: %s", error)
+            return ()
+        self._announcer.topics = self.topics
+        if node is None:
+            self.topics.pop(name, None)
+        else:
+            self.topics[name] = node
+            self._names[node.identity.topic_id] = name
+        if before is not None and (node is None or not node.identity.is_same(before.identity)):
+            for key in [key for key in self.room.entries if key[0] == name]:
                 self._tell(ce.DeleteTopic(key))
-        self._names |= {node.identity.topic_id: name for name, node in self.topics.items()}
-        for name, topic in self.topics.items():
-            for partition in topic.partitions:
-                self._read_state((name, partition))
+        numbers = () if node is None else node.partitions.keys()
+        known = {*numbers, *(() if before is None else before.partitions)}
+        self._announcer.announce([(name, number) for number in sorted(known)])
+        for number in numbers:
+            self._read_state((name, number))
+        return numbers
 
     def _create_missing(self) -> None:
         """Begin with the partitions that no broker could begin with before."""
         for name, topic in self.topics.items():
             for partition in topic.partitions:
-                if (name, partition) not in self._room.entries:
+                if (name, partition) not in self.room.entries:
                     self._read_state((name, partition))
 
     def _read_state(self, key: ce.PartitionKey) -> None:
@@ -358,12 +383,17 @@ class ControllerHost:
         replicas = topic.partitions[key[1]]
         try:
             settings, version = self._store.settings(key[0])
-            rules = rules_of(settings, len(replicas), version)
             found = self._store.state(key)
+            factor = len(replicas) if found is None else factor_of(found.state)
+            rules = rules_of(settings, factor, version)
         except (BadZnodeError, NoNodeError) as error:
             LOG.error("%s-%d is left alone: %s", *key, error)
             return
         if found is not None:
             self._tell(ce.StateRead(key, topic.identity, found.version, found.state, rules))
-        elif key not in self._room.entries:
+        elif key not in self.room.entries and not self._is_being_deleted(topic, key[1]):
             self._tell(ce.CreateTopic(key, topic.identity, replicas, rules))
+
+    def _is_being_deleted(self, topic: TopicNode, partition: int) -> bool:
+        """Check for a deletion: a large topic is deleted step by step, and its znode last."""
+        return (topic.identity.topic_id, partition) in self.room.deletions.left

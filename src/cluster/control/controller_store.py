@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from broker.coordination.errors import (
     BadVersionError,
+    CoordinationError,
     NodeExistsError,
     NoNodeError,
     OutcomeUnknownError,
@@ -84,6 +85,15 @@ class ControllerStore:
         assert made[1] is not None
         return Reign(epoch, made[1].version)
 
+    def resign(self) -> None:
+        """Delete the controller's znode if this session made it, so that another broker stands."""
+        try:
+            znode = self.session.get(znodes.CONTROLLER)
+            if znode.ephemeral_owner == self.session.key.session_id:
+                self.session.delete(znodes.CONTROLLER, version=znode.version)
+        except CoordinationError as error:
+            LOG.info("the end of a reign: %s", error)
+
     def _reign_if_mine(self) -> Reign | None:
         """Read whether an election succeeded, because the answer to it was lost."""
         try:
@@ -121,19 +131,30 @@ class ControllerStore:
                 self.session.delete(path)
         return brokers
 
-    def topics(self) -> dict[str, TopicNode]:
-        """Read all topics; one that cannot be read is logged, and left out."""
-        found = {}
-        for name in self.session.children(znodes.TOPICS):
-            path = znodes.topic_path(name)
-            try:
-                znode = self.session.get(path)
-                found[name] = znodes.parse_topic(znode.data, path, znode.czxid)
-            except NoNodeError:  # it was deleted just now
-                continue
-            except BadZnodeError as error:
-                LOG.error("a topic cannot be used: %s", error)
-        return found
+    def topic_names(self) -> set[str]:
+        """List the topics that exist, also those that cannot be read."""
+        return set(self.session.children(znodes.TOPICS))
+
+    def has_topic(self, name: str) -> bool:
+        """Check whether a topic exists, also one that cannot be read."""
+        try:
+            self.session.get(znodes.topic_path(name))
+        except NoNodeError:
+            return False
+        return True
+
+    def topic(self, name: str) -> TopicNode | None:
+        """Read a topic; None if it does not exist.
+
+        Raises:
+            BadZnodeError: it exists, but cannot be read.
+        """
+        path = znodes.topic_path(name)
+        try:
+            znode = self.session.get(path)
+        except NoNodeError:
+            return None
+        return znodes.parse_topic(znode.data, path, znode.czxid)
 
     def settings(self, name: str) -> tuple[dict[str, str], int]:
         """Read the settings of a topic, and the zxid of their last write; none and 0 if none."""
@@ -191,6 +212,11 @@ class ControllerStore:
         if asked.version == NO_VERSION:
             operations += [*self._missing_parents(asked.key), Create(path, data)]
         else:
+            try:
+                operations += self._topic_with(asked)
+            except (BadZnodeError, NoNodeError) as error:
+                LOG.error("%s-%d keeps its replicas: %s", *asked.key, error)
+                return WriteFailed(asked.key, asked.number)
             operations.append(Set(path, data, asked.version))
         try:
             answers = self.session.multi(operations)
@@ -202,6 +228,19 @@ class ControllerStore:
             return WriteFailed(asked.key, asked.number)
         assert answers[-1] is not None
         return Written(asked.key, asked.number, answers[-1].version)
+
+    def _topic_with(self, asked: WriteState) -> Iterator[Set]:
+        """Change the topic too, if the replicas change: readers of Kafka's znodes see it (P1)."""
+        if not asked.is_assignment:
+            return
+        name, partition = asked.key
+        path = znodes.topic_path(name)
+        znode = self.session.get(path)
+        known = znodes.parse_topic(znode.data, path, znode.czxid).identity
+        if not known.is_same(asked.topic):
+            raise BadZnodeError(path=path, reason="the topic was created again")
+        data = znodes.with_assignment(znode.data, path, partition, asked.state)
+        yield Set(path, data, znode.version)
 
     def _missing_parents(self, key: PartitionKey) -> Iterator[Create]:
         name, partition = key

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping
 
 from cluster.pure.control_exchange import TopicConfig
+from cluster.state import State
 
 LOG = logging.getLogger("cluster")
 MIN_ISR, UNCLEAN = "min.insync.replicas", "unclean.leader.election.enable"
@@ -15,6 +16,11 @@ FLUSH_BEFORE_ACK, FLUSH_MESSAGES = "flush.before.ack", "flush.messages"
 def default_min_isr(replica_count: int) -> int:
     """Give the min.insync.replicas of a topic without the setting: a majority of its replicas."""
     return replica_count // 2 + 1
+
+
+def factor_of(state: State) -> int:
+    """Give the replication factor; during a reassignment there are more replicas for a while."""
+    return len(state.original or state.target or state.replicas)
 
 
 def rules_of(settings: Mapping[str, str], replica_count: int, version: int = 0) -> TopicConfig:

@@ -136,7 +136,11 @@ class ClearFailure(NamedTuple):
     dir_id: str
 
 
-Event = DirFound | DirMissing | SessionBegan | DirFailed | DirReturned | DirEntered
+class LeaveBegan(NamedTuple):
+    """Event: the broker will stop in order; from now on its followers join no ISR (P21)."""
+
+
+Event = DirFound | DirMissing | SessionBegan | DirFailed | DirReturned | DirEntered | LeaveBegan
 Effect = RecordFailure | EndRoles | WriteRegistration | WriteEntry | ClearFailure
 
 
@@ -184,13 +188,15 @@ class Host:
     Attributes:
         broker_epoch: the zxid of its session; 0 before the first.
         registration_epoch: the zxid of the last write of its registration.
+        is_leaving: whether the broker will stop in order.
     """
 
-    __slots__ = ("broker_epoch", "broker_id", "dirs", "registration_epoch")
+    __slots__ = ("broker_epoch", "broker_id", "dirs", "is_leaving", "registration_epoch")
 
     def __init__(self, broker_id: int, dir_ids: tuple[str, ...]) -> None:
         self.broker_id = broker_id
         self.broker_epoch = self.registration_epoch = 0
+        self.is_leaving = False
         self.dirs = {dir_id: LogDir() for dir_id in dir_ids}
 
     def handle(self, event: Event, now: float) -> list[Effect]:
@@ -211,6 +217,9 @@ class Host:
                 return self.on_return(dir_id)
             case DirEntered(dir_id, epoch):
                 return self._enter(dir_id, epoch)
+            case LeaveBegan():
+                self.is_leaving = True
+                return []
             case _:
                 raise TypeError(f"a host does not know the event {event!r}")
 

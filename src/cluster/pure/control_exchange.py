@@ -115,6 +115,17 @@ class CancelReassignment(NamedTuple):
     key: PartitionKey
 
 
+class ElectLeader(NamedTuple):
+    """Event: an operator wants a member of the ISR to lead.
+
+    Attributes:
+        broker: the broker that shall lead; None for the first of the replicas.
+    """
+
+    key: PartitionKey
+    broker: int | None = None
+
+
 class ElectUncleanly(NamedTuple):
     """Event: an operator, or the topic's settings, accept the loss of records.
 
@@ -125,6 +136,9 @@ class ElectUncleanly(NamedTuple):
 
     key: PartitionKey
     is_forced: bool = False
+
+
+Wish = Reassign | CancelReassignment | ElectLeader | ElectUncleanly
 
 
 class DeleteTopic(NamedTuple):
@@ -161,6 +175,7 @@ class WriteState(NamedTuple):
     Attributes:
         version: the version to replace; NO_VERSION to create the state.
         number: the number of this write of this controller; the answer names it.
+        is_assignment: whether the replicas change: then the topic is written with the state (P1).
     """
 
     key: PartitionKey
@@ -169,6 +184,7 @@ class WriteState(NamedTuple):
     version: int | None
     controller_epoch: int | None
     number: int
+    is_assignment: bool = False
 
 
 class ReadState(NamedTuple):
@@ -183,7 +199,7 @@ class Reject(NamedTuple):
     For a StateRead it means that the settings have a bad min: the state's own min is used.
     """
 
-    event: Reassign | CancelReassignment | CreateTopic | DeleteTopic | StateRead
+    event: Wish | CreateTopic | DeleteTopic | StateRead
     reason: str
 
 

@@ -13,32 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from cluster.pure import deletions, elect, operators, unclean
-from cluster.pure.control_exchange import (
-    AskAll,
-    CancelReassignment,
-    ConnectionAccepted,
-    ConnectionRefused,
-    CreateTopic,
-    DeleteTopic,
-    Deletion,
-    DeletionsRead,
-    Deposed,
-    ElectUncleanly,
-    Look,
-    PartitionKey,
-    ReadState,
-    Reassign,
-    RegistrationsRead,
-    Reject,
-    ReportLoss,
-    SendRequest,
-    StateRead,
-    StopsDue,
-    WriteFailed,
-    WriteState,
-    Written,
-)
+from cluster.pure import control_exchange as ce
+from cluster.pure import deletions, elect, operators
 from cluster.pure.elect import Decision, Known
 from cluster.pure.entry import Entry, PendingWrite
 from cluster.registration import (
@@ -48,8 +24,15 @@ from cluster.registration import (
     Registration,
     TopicIdentity,
 )
-from cluster.requests import AlterPartition, AlterRefused, LeaderAndIsr, RoleAnswer, StopAnswer
-from cluster.state import fault_of
+from cluster.requests import (
+    AlterPartition,
+    AlterRefused,
+    ControlledShutdown,
+    LeaderAndIsr,
+    RoleAnswer,
+    StopAnswer,
+)
+from cluster.state import assignment_of, fault_of
 
 
 def is_older(registration: Registration, topic: TopicIdentity) -> bool:
@@ -63,6 +46,7 @@ class Controller:
     Attributes:
         registrations: the registrations as they were read last.
         gone: brokers whose port refused a connection, and the broker epoch that refused it.
+        departures: brokers that said that they will stop, and the broker epoch that said so.
         is_deposed: whether another controller was elected: then this one does nothing.
     """
 
@@ -70,11 +54,12 @@ class Controller:
         self.controller_epoch = controller_epoch
         self.registrations: dict[int, Registration] = {}
         self.gone: dict[int, int] = {}
-        self.entries: dict[PartitionKey, Entry] = {}
+        self.departures: dict[int, int] = {}
+        self.entries: dict[ce.PartitionKey, Entry] = {}
         self.deletions = deletions.Deletions()
         self.is_deposed = False
-        self._keys: dict[tuple[str, int], PartitionKey] = {}  # by topic id and partition
-        self._created: dict[PartitionKey, int] = {}  # of the last topic, also if it is deleted
+        self._keys: dict[tuple[str, int], ce.PartitionKey] = {}  # by topic id and partition
+        self._created: dict[ce.PartitionKey, int] = {}  # of the last topic, also if it is deleted
         self._writes = 0  # the number of the last write
         self.effects: list[Any] = []
         self._seen: dict[int, Registration] | None = None
@@ -90,45 +75,45 @@ class Controller:
         match event:
             case RoleAnswer():
                 self._on_answer(event)
-            case Look(key):
+            case ce.Look(key):
                 self._look(key)
             case AlterPartition():
                 self._on_alter(event)
-            case StateRead():
+            case ce.StateRead():
                 self._on_read(event)
-            case RegistrationsRead(registrations):
+            case ce.RegistrationsRead(registrations):
                 self.registrations, self._seen = dict(registrations), None
-            case Written():
+            case ce.Written():
                 self._on_written(event)
-            case WriteFailed():
+            case ce.WriteFailed():
                 self._on_failed_write(event)
-            case Deposed():
+            case ce.Deposed():
                 self.is_deposed = True
             case _:
                 self._handle_rare(event)
 
     def _handle_rare(self, event: Any) -> None:
         match event:
-            case ConnectionRefused(broker):
+            case ce.ConnectionRefused(broker):
                 self._on_refused_connection(broker)
-            case ConnectionAccepted(broker):
+            case ce.ConnectionAccepted(broker):
                 self.accept(broker)
-            case AskAll(key):
+            case ce.AskAll(key):
                 if (entry := self.entries.get(key)) is not None:
                     self._ask(key, entry.state.replicas)
-            case Reassign() | CancelReassignment():
-                self._reassign(event)
-            case ElectUncleanly():
-                self._elect_uncleanly(event)
-            case DeleteTopic(key):
+            case ce.Reassign() | ce.CancelReassignment() | ce.ElectLeader() | ce.ElectUncleanly():
+                self._fulfil(event)
+            case ControlledShutdown():
+                self._on_departure(event)
+            case ce.DeleteTopic(key):
                 self._delete(key)
-            case CreateTopic():
+            case ce.CreateTopic():
                 self._create(event)
             case StopAnswer():
                 self._on_stop_answer(event)
-            case DeletionsRead(found):
+            case ce.DeletionsRead(found):
                 self.deletions.read(found)
-            case StopsDue():
+            case ce.StopsDue():
                 self.effects += self.deletions.requests(self.seen)
             case _:
                 raise TypeError(f"a controller does not know the event {event!r}")
@@ -147,7 +132,34 @@ class Controller:
     def known(self, entry: Entry) -> Known:
         """Give what an election may use."""
         stopped = [m for m, version in entry.stopped.items() if version == entry.version]
-        return Known(self.seen, entry.answers, entry.version, frozenset(stopped))
+        return Known(self.seen, entry.answers, entry.version, frozenset(stopped), self.leaving)
+
+    @property
+    def leaving(self) -> frozenset[int]:
+        """The brokers that will stop; one that was registered with a new session stays (P21)."""
+        return frozenset(m for m, epoch in self.departures.items() if self.is_session(m, epoch))
+
+    def is_session(self, broker: int, epoch: int) -> bool:
+        """Check that a broker epoch is the one with which a broker is registered now."""
+        registration = self.registrations.get(broker)
+        return registration is not None and registration.broker_epoch == epoch
+
+    def _on_departure(self, asked: ControlledShutdown) -> None:
+        """Let a broker leave, and decide about all partitions where it is in sync (P21).
+
+        Those that it leads come first: their producers wait meanwhile.
+        """
+        if not self.is_session(asked.broker, asked.broker_epoch):
+            return
+        self.departures[asked.broker] = asked.broker_epoch
+        found = [k for k, one in self.entries.items() if asked.broker in one.state.isr]
+        for key in sorted(found, key=lambda one: self.entries[one].state.leader != asked.broker):
+            self._look(key)
+
+    def held_by(self, broker: int) -> list[ce.PartitionKey]:
+        """List the partitions for which a leaving broker has to wait (P21)."""
+        entries = self.entries.items()
+        return [k for k, one in entries if operators.is_held(one, self.known(one), broker)]
 
     def _on_refused_connection(self, broker: int) -> None:
         if broker in self.registrations:
@@ -158,9 +170,9 @@ class Controller:
         self.gone.pop(broker, None)
         self._seen = None
 
-    def _on_read(self, read: StateRead) -> None:
+    def _on_read(self, read: ce.StateRead) -> None:
         if fault := operators.fault_of_min(read.config.min_isr):
-            self.effects.append(Reject(read, fault))
+            self.effects.append(ce.Reject(read, fault))
             read = read._replace(config=read.config._replace(min_isr=read.state.min_isr))
         entry = self.entries.get(read.key)
         if entry is None or not entry.topic.is_same(read.topic):
@@ -175,11 +187,11 @@ class Controller:
         if entry.pending is None:
             entry.version, entry.state = read.version, read.state
 
-    def _is_later_topic(self, key: PartitionKey, topic: TopicIdentity) -> bool:
+    def _is_later_topic(self, key: ce.PartitionKey, topic: TopicIdentity) -> bool:
         """Check that a topic was created after the last one of its name; a late read is not."""
         return topic.created > self._created.get(key, NO_TOPIC.created)
 
-    def _add(self, read: StateRead) -> Entry:
+    def _add(self, read: ce.StateRead) -> Entry:
         """Begin with a topic, and forget what is known of an older topic of its name."""
         self._remove(read.key)
         entry = self.entries[read.key] = Entry(read)
@@ -187,23 +199,23 @@ class Controller:
         self._created[read.key] = read.topic.created
         return entry
 
-    def _remove(self, key: PartitionKey) -> Entry | None:
+    def _remove(self, key: ce.PartitionKey) -> Entry | None:
         entry = self.entries.pop(key, None)
         if entry is not None:
             self._keys.pop((entry.topic.topic_id, key[1]), None)
         return entry
 
-    def entry_of(self, key: PartitionKey) -> Entry | None:
+    def entry_of(self, key: ce.PartitionKey) -> Entry | None:
         """Give a partition that can be decided about now."""
         entry = self.entries.get(key)
         return None if entry is None or entry.pending is not None else entry
 
-    def find(self, topic: TopicIdentity, partition: int) -> tuple[PartitionKey, Entry] | None:
+    def find(self, topic: TopicIdentity, partition: int) -> tuple[ce.PartitionKey, Entry] | None:
         """Find the partition that a request or an answer is about, by its topic's id (P6)."""
         key = self._keys.get((topic.topic_id, partition))
         return None if key is None else (key, self.entries[key])
 
-    def _look(self, key: PartitionKey) -> None:
+    def _look(self, key: ce.PartitionKey) -> None:
         entry = self.entry_of(key)
         if entry is None:
             return
@@ -230,7 +242,7 @@ class Controller:
                 waiting.append(broker)
         return waiting
 
-    def _write(self, key: PartitionKey, write: PendingWrite) -> None:
+    def _write(self, key: ce.PartitionKey, write: PendingWrite) -> None:
         entry = self.entries[key]
         state = write.state._replace(controller_epoch=self.controller_epoch)
         fault = fault_of(state)
@@ -239,13 +251,14 @@ class Controller:
         self._writes += 1
         entry.pending = write._replace(state=state, number=self._writes)
         self.effects.append(
-            WriteState(
+            ce.WriteState(
                 key,
                 entry.topic,
                 state,
                 self.expected_version(entry),
                 self.expected_controller_epoch(),
                 self._writes,
+                assignment_of(state) != assignment_of(entry.state),
             )
         )
 
@@ -260,13 +273,13 @@ class Controller:
         """
         return self.controller_epoch
 
-    def _on_failed_write(self, answer: WriteFailed) -> None:
+    def _on_failed_write(self, answer: ce.WriteFailed) -> None:
         entry = self.entries.get(answer.key)
         if entry is not None and entry.awaits(answer):
             entry.pending = None
-            self.effects.append(ReadState(answer.key))
+            self.effects.append(ce.ReadState(answer.key))
 
-    def _on_written(self, answer: Written) -> None:
+    def _on_written(self, answer: ce.Written) -> None:
         """Give roles; the answer to an earlier write, or about an older topic, comes too late."""
         key, entry = answer.key, self.entries.get(answer.key)
         if entry is None or entry.pending is None or not entry.awaits(answer):
@@ -278,9 +291,9 @@ class Controller:
         entry.is_new = entry.is_new and not is_first
         self._ask(key, write.informed, is_new=is_first)
         if write.loss:
-            self.effects.append(ReportLoss(key, write.loss))
+            self.effects.append(ce.ReportLoss(key, write.loss))
 
-    def _ask(self, key: PartitionKey, brokers: Iterable[int], *, is_new: bool = False) -> None:
+    def _ask(self, key: ce.PartitionKey, brokers: Iterable[int], *, is_new: bool = False) -> None:
         """Send LeaderAndIsr: it gives a role, and asks for the facts of the replica.
 
         A broker that was registered after the topic's creation may have a replica that it does not
@@ -298,13 +311,13 @@ class Controller:
                     entry.state,
                     is_new and is_older(seen[broker], entry.topic),
                 )
-                self.effects.append(SendRequest(broker, request))
+                self.effects.append(ce.SendRequest(broker, request))
 
-    def _stop_removed(self, key: PartitionKey) -> None:
+    def _stop_removed(self, key: ce.PartitionKey) -> None:
         """Ask the brokers to delete removed replicas, until the state names no such broker."""
         entry = self.entries[key]
         stopped, state = self.known(entry).stopped, entry.state
-        removed = Deletion(entry.topic, key[1], entry.version, state.removed - stopped)
+        removed = ce.Deletion(entry.topic, key[1], entry.version, state.removed - stopped)
         self.effects += deletions.requests_of(removed, self.seen)
 
     def _on_stop_answer(self, answer: StopAnswer) -> None:
@@ -341,59 +354,42 @@ class Controller:
             state = elect.change_isr(entry.state, self.known(entry), asked)
         if state is None:
             refused = AlterRefused(entry.topic, key[1], asked.version)
-            self.effects.append(SendRequest(asked.leader, refused))
+            self.effects.append(ce.SendRequest(asked.leader, refused))
         else:
             self._write(key, PendingWrite(state, (asked.leader,), ""))
 
-    def _reassign(self, event: Reassign | CancelReassignment) -> None:
-        entry = self.entry_of(event.key)
+    def _fulfil(self, wish: ce.Wish) -> None:
+        """Write what an operator asks for, or reject it; settings are no operator."""
+        entry = self.entry_of(wish.key)
         if entry is None:
-            fault = "the partition is not known, or a write of its state is under way"
-        elif isinstance(event, Reassign):
-            registered, target = self.registrations, event.target
-            fault = operators.fault_of_target(entry.state, entry.config, registered, target)
+            result: PendingWrite | str = operators.NOT_KNOWN
         else:
-            fault = operators.fault_of_cancellation(entry.state)
-        if entry is None or fault:
-            self.effects.append(Reject(event, fault))
-            return
-        if isinstance(event, Reassign):
-            state = operators.reassigned(entry.state, event.target)
-        else:
-            state = operators.cancelled(entry.state)
-        self._write(event.key, PendingWrite(state, state.replicas, ""))
+            result = operators.fulfilled(wish, entry, self.known(entry), self.registrations)
+        if isinstance(result, PendingWrite):
+            self._write(wish.key, result)
+        elif not isinstance(wish, ce.ElectUncleanly) or wish.is_forced:
+            self.effects.append(ce.Reject(wish, result))
 
-    def _elect_uncleanly(self, event: ElectUncleanly) -> None:
-        key, is_forced = event
-        entry = self.entry_of(key)
-        if entry is None:
-            return
-        known, registered = self.known(entry), self.registrations
-        decision = unclean.elect_uncleanly(entry.state, known, registered, is_forced=is_forced)
-        if decision is not None:
-            replicas = decision.state.replicas
-            self._write(key, PendingWrite(decision.state, replicas, decision.reason))
-
-    def _delete(self, key: PartitionKey) -> None:
+    def _delete(self, key: ce.PartitionKey) -> None:
         """Delete the replicas, and forget the topic before it may be created again (P2)."""
         entry = self._remove(key)
         if entry is None:
-            self.effects.append(Reject(DeleteTopic(key), "the partition is not known"))
+            self.effects.append(ce.Reject(ce.DeleteTopic(key), "the partition is not known"))
         else:
             brokers = entry.state.removed.union(entry.state.replicas)
-            deletion = Deletion(entry.topic, key[1], entry.version + 1, brokers)
+            deletion = ce.Deletion(entry.topic, key[1], entry.version + 1, brokers)
             self.effects += self.deletions.begin(deletion)
             self.effects += deletions.requests_of(deletion, self.seen)
 
-    def _create(self, event: CreateTopic) -> None:
+    def _create(self, event: ce.CreateTopic) -> None:
         """Write the first state: its ISR are the replicas that are registered, at least one."""
         fault = operators.fault_of_creation(event, self.seen)
         if not fault and not self._is_later_topic(event.key, event.topic):
             fault = "this topic or a later one of its name is known"
         if fault:
-            self.effects.append(Reject(event, fault))
+            self.effects.append(ce.Reject(event, fault))
             return
         state = operators.first_state(event, self.seen, self.controller_epoch)
-        read = StateRead(event.key, event.topic, NO_VERSION, state, event.config)
+        read = ce.StateRead(event.key, event.topic, NO_VERSION, state, event.config)
         self._add(read).is_new = True
         self._write(event.key, PendingWrite(state, (), ""))

@@ -23,6 +23,8 @@ Then the state changes:
 | else, somebody leads | nobody leads, and the whole ISR goes to the ELR (P13) |
 | else, there are only suspects, and all answered for this version | the longest log leads (P15) |
 | else | nobody leads |
+| a leaving broker leads, and another member of the ISR is WHOLE and stays | that one leads (P21) |
+| a leaving broker follows, and somebody leads | it leaves the ISR (P21) |
 | a member left, and the ISR is below min | it goes to the ELR (P12) |
 | the ISR has min members | the ELR and the suspects are emptied (P12) |
 | the topic's min was changed | the state gets it, and the two rows above apply again (P8) |
@@ -55,12 +57,14 @@ class Known(NamedTuple):
         answers: the last answer of each replica of the partition.
         version: the version of the state that the decision is made from.
         stopped: brokers that answered for this version that they have no replica.
+        leaving: brokers that will stop in order, and said so in their present session.
     """
 
     registrations: Mapping[int, Registration]
     answers: Mapping[int, RoleAnswer]
     version: int
     stopped: frozenset[int] = frozenset()
+    leaving: frozenset[int] = frozenset()
 
     def registration_epoch(self, broker: int) -> int:
         """Give the registration epoch of a broker that is registered."""
@@ -146,6 +150,7 @@ def next_state(state: State, known: Known, config: TopicConfig) -> Decision:
     if leader not in state.isr or not leads_still(known, state, standings[leader]):
         able = [m for m in state.isr if standings[m] is Standing.WHOLE]
         able = able or [m for m in state.elr if standings[m] is Standing.WHOLE]
+        able = staying(able, known) or able
         reason = "the first whole replica of the ISR, or else of the ELR, leads"
         if not able and not state.isr and not state.elr and not removed:
             able, reason = recoverable(state, known)
@@ -157,6 +162,8 @@ def next_state(state: State, known: Known, config: TopicConfig) -> Decision:
         elif leader != NO_BROKER:  # without a leader, no replica is in sync with another
             removed.update(state.isr)
             state, reason = _without_leader(state), NO_CANDIDATE
+    if known.leaving and state.leader != NO_BROKER:
+        state = let_leave(state, known, removed)
     state = settle(state, removed)
     if state.min_isr != config.min_isr:
         state = settle(state._replace(min_isr=config.min_isr), {})
@@ -173,6 +180,35 @@ def next_state(state: State, known: Known, config: TopicConfig) -> Decision:
         if finished is not None:
             return Decision(finished, "the reassignment is complete", is_recovery)
     return Decision(state, reason, is_recovery)
+
+
+def staying(brokers: Iterable[int], known: Known) -> list[int]:
+    """Give the brokers that do not leave."""
+    return [m for m in brokers if m not in known.leaving]
+
+
+def candidates(state: State, known: Known) -> list[int]:
+    """Give the members of the ISR that are WHOLE and do not leave."""
+    isr = {m: a for m, a in state.isr.items() if standing_of(known, m, a) is Standing.WHOLE}
+    return staying(isr, known)
+
+
+def let_leave(state: State, known: Known, removed: dict[int, int]) -> State:
+    """Move the lead away from a leaving broker, and remove leaving followers from the ISR (P21).
+
+    If no other member of the ISR can lead, the leaving broker leads until it is gone.
+    """
+    if state.leader in known.leaving and (able := candidates(state, known)):
+        state = hand_over(state, known, _first(state.replicas, able), removed)
+    away = {m: a for m, a in state.isr.items() if m in known.leaving and m != state.leader}
+    removed.update(away)
+    return state._replace(isr={m: a for m, a in state.isr.items() if m not in away})
+
+
+def hand_over(state: State, known: Known, leader: int, removed: dict[int, int]) -> State:
+    """Let another member of the ISR lead, although the present leader may live."""
+    standings = {m: standing_of(known, m, admitted) for m, admitted in state.isr.items()}
+    return _lead(state, known, leader, standings, removed)
 
 
 def change_flushes(state: State, *, flushes: bool) -> State:
@@ -292,6 +328,7 @@ def complete(state: State, known: Known) -> State | None:
     able = [m for m, a in isr.items() if standing_of(known, m, a) is Standing.WHOLE]
     if not able:
         return None
+    able = staying(able, known) or able
     leader = state.leader if state.leader in able else _first(state.target, able)
     isr[leader] = known.registration_epoch(leader)
     return state._replace(
@@ -336,6 +373,8 @@ def change_isr(state: State, known: Known, asked: AlterPartition) -> State | Non
         if registration is None or not is_same_registration(registration, admitted):
             return None
         if m not in state.replicas or (answer is not None and answer.is_offline):
+            return None
+        if m in known.leaving:
             return None
     removed = {m: a for m, a in state.isr.items() if m not in asked.isr}
     isr = {m: state.isr.get(m, a) for m, a in asked.isr.items()}

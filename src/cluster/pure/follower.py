@@ -38,6 +38,7 @@ def fetch(replica: Replica) -> None:
         replica.leader_epoch,
         replica.log.end,
         replica.log.last_epoch,
+        replica.host.is_leaving,
     )
     replica.emit(SendToBroker(replica.state.leader, request))
 

@@ -98,8 +98,17 @@ def on_fetch(replica: Replica, fetch: FollowerFetch, now: float) -> None:
         return
     _count(replica, fetch, now)
     advance(replica)
-    expand(replica, fetch.follower, now)
+    if may_be_proposed(fetch):
+        expand(replica, fetch.follower, now)
     replica.emit(AnswerFetch(fetch, replica.high_watermark))
+
+
+def may_be_proposed(fetch: FollowerFetch) -> bool:
+    """Check that the follower's broker stays: the controller admits no leaving member (P10, P21).
+
+    A member that is proposed counts for the high watermark, also if it is refused (P7).
+    """
+    return not fetch.is_leaving
 
 
 def is_end_known(replica: Replica, epoch: int) -> bool:

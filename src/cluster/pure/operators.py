@@ -7,10 +7,97 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from cluster.pure.control_exchange import CreateTopic, TopicConfig
+from cluster.pure import elect, unclean
+from cluster.pure.control_exchange import (
+    CancelReassignment,
+    CreateTopic,
+    ElectLeader,
+    ElectUncleanly,
+    Reassign,
+    TopicConfig,
+    Wish,
+)
+from cluster.pure.elect import Known
+from cluster.pure.entry import Entry, PendingWrite
 from cluster.registration import NO_BROKER, Registration
 from cluster.state import State
 from cluster.znode_document import ID_MAX
+
+NOT_KNOWN = "the partition is not known, or a write of its state is under way"
+UNDER_WAY = "another reassignment is under way"
+NOT_UNDER_WAY = "no reassignment is under way"
+CANCELLED = "the reassignment is cancelled already"
+LEADS_ALREADY = "this broker leads already"
+HAS_LEADER = "the partition has a leader"
+NO_CANDIDATE = "the broker is not in the ISR, or leaves, or is not known to have all records"
+NOT_YET = "no replica has answered, or a former leader may not have stopped"
+
+
+def fulfilled(
+    wish: Wish, entry: Entry, known: Known, registered: Mapping[int, Registration]
+) -> PendingWrite | str:
+    """Give the write that an operator's wish needs, or the reason why it is rejected."""
+    match wish:
+        case Reassign(_, target):
+            fault = fault_of_target(entry.state, entry.config, registered, target)
+            state = entry.state if fault else reassigned(entry.state, target)
+        case CancelReassignment():
+            fault = fault_of_cancellation(entry.state)
+            state = entry.state if fault else cancelled(entry.state)
+        case ElectLeader(_, broker):
+            broker = entry.state.replicas[0] if broker is None else broker
+            fault = fault_of_leader(entry.state, known, broker)
+            state = entry.state if fault else elected(entry.state, known, broker)
+        case ElectUncleanly(_, is_forced):
+            return _unclean(entry.state, known, registered, is_forced=is_forced)
+    return fault or PendingWrite(state, state.replicas, "")
+
+
+def _unclean(
+    state: State, known: Known, registered: Mapping[int, Registration], *, is_forced: bool
+) -> PendingWrite | str:
+    if state.leader != NO_BROKER:
+        return HAS_LEADER
+    decision = unclean.elect_uncleanly(state, known, registered, is_forced=is_forced)
+    if decision is None:
+        return NOT_YET
+    return PendingWrite(decision.state, decision.state.replicas, decision.reason)
+
+
+def fault_of_leader(state: State, known: Known, broker: int) -> str:
+    """Check that a broker may lead: no operator makes a replica lead that may lack records."""
+    if broker == state.leader:
+        return LEADS_ALREADY
+    return "" if broker in elect.candidates(state, known) else NO_CANDIDATE
+
+
+def elected(state: State, known: Known, broker: int) -> State:
+    """Give the state in which a candidate leads, in a new leader epoch."""
+    removed: dict[int, int] = {}
+    return elect.settle(elect.hand_over(state, known, broker, removed), removed)
+
+
+def is_held(entry: Entry, known: Known, broker: int) -> bool:
+    """Check that a leaving broker has to wait for a partition (P21).
+
+    It leads, and another replica lives that may lead soon; or the leader in the state has not
+    answered, so that perhaps nobody leads yet.
+    """
+    state = entry.state
+    if state.leader == broker:
+        others = [m for m in elect.staying(state.replicas, known) if m != broker]
+        return any(may_lead_soon(known, m) for m in others)
+    if broker not in state.replicas or state.leader not in known.registrations:
+        return False
+    answer = known.fresh_answer(state.leader)
+    return answer is None or answer.version < entry.version
+
+
+def may_lead_soon(known: Known, broker: int) -> bool:
+    """Check that a replica lives, so that it may be in sync soon."""
+    answer = known.fresh_answer(broker)
+    is_offline = answer is not None and answer.is_offline
+    return broker in known.registrations and not is_offline
 
 
 def fault_of_min(min_isr: int) -> str:
@@ -42,7 +129,7 @@ def fault_of_target(
 ) -> str:
     """Check the target of a reassignment. A reassignment to a bad target would never end (P18)."""
     if state.target is not None:
-        return "another reassignment is under way"
+        return UNDER_WAY
     if fault := fault_of_replicas(target):
         return fault
     unknown = [m for m in target if m not in registered and m not in state.replicas]
@@ -55,8 +142,8 @@ def fault_of_target(
 def fault_of_cancellation(state: State) -> str:
     """Check that there is a reassignment which was not cancelled yet."""
     if state.target is None:
-        return "no reassignment is under way"
-    return "the reassignment is cancelled already" if state.original is None else ""
+        return NOT_UNDER_WAY
+    return CANCELLED if state.original is None else ""
 
 
 def first_state(

@@ -1,14 +1,19 @@
-"""Answer the requests of the controller: LeaderAndIsr and StopReplica."""
+"""Answer the requests of the controller: LeaderAndIsr, StopReplica and UpdateMetadata."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from broker.wire.error_codes import ErrorCode
-from broker.wire.messages import LeaderAndIsrResponse, StopReplicaResponse
+from broker.wire.messages import (
+    LeaderAndIsrResponse,
+    StopReplicaResponse,
+    UpdateMetadataResponse,
+)
 from cluster.errors import BadRequestError
 from cluster.pure.attest import Host
 from cluster.run.hosted_replicas import HostedReplicas
+from cluster.run.metadata_cache import MetadataCache
 from cluster.wire.roles import decode_roles, encode_role_answers
 from cluster.wire.stops import decode_stops, encode_stop_answers
 
@@ -36,3 +41,10 @@ def answer_stops(message: Any, host: Host, replicas: HostedReplicas) -> Any:
     except BadRequestError:
         return StopReplicaResponse(ErrorCode.INVALID_REQUEST)
     return encode_stop_answers(stops, replicas.stop(stops))
+
+
+def answer_update(message: Any, host: Host, metadata: MetadataCache) -> Any:
+    """Take what the controller says about the cluster."""
+    if message.broker_epoch != host.broker_epoch:
+        return UpdateMetadataResponse(ErrorCode.STALE_BROKER_EPOCH)
+    return UpdateMetadataResponse(metadata.update(message))

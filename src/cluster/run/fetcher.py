@@ -4,6 +4,10 @@ One thread and one connection serve all partitions of a pair of leader and log d
 is silent, or a log dir that hangs, delays no other pair. One fetch is under way at a time. The next
 one is sent when the records of the last one are in the logs: a follower's fetch tells the leader
 that it has all records before the offset of the fetch.
+
+A new role does not wait for the fetch that is under way: the connection is cut. The next fetch
+begins a moment later, because roles often come in a series. A leader that has not heard of its own
+role is asked again soon, twice.
 """
 
 from __future__ import annotations
@@ -24,6 +28,8 @@ from cluster.wire.follower_fetches import FetchLimits, FetchRefused, PartitionId
 LOG = logging.getLogger("cluster")
 BACKOFF_SECONDS = 1.0  # replica.fetch.backoff.ms
 ANSWER_SECONDS = 30.0  # how long a leader may take beside the wait for records
+CUT_SECONDS = 0.005  # between a fetch that was cut and the next one
+RETRY_SECONDS = (0.03, 0.15)  # the first backoffs after a new role
 # A leader that lost its role, or does not have it yet: this is part of every election.
 ORDINARY = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH,
@@ -58,22 +64,35 @@ class Fetcher:
         self._limits = limits
         self._clock = clock
         self._on_error = on_error
-        self._changed = threading.Condition()  # guards the next two
+        self._changed = threading.Condition()  # guards the fields that follow
         self._replicas: dict[HostedReplica, float] = {}  # with the time of the next fetch
+        self._refusals: dict[HostedReplica, int] = {}  # since the replica's last new role
+        self._is_fetching = self._is_cut = False  # a fetch is under way; it was cut
         self._is_closed = False
         self._thread = threading.Thread(target=self._run, name=f"fetch-{name}", daemon=True)
         self._thread.start()
 
-    def add(self, replica: HostedReplica) -> None:
-        """Fetch for a replica, at once; also if it waits for the end of a backoff."""
+    def add(self, replica: HostedReplica, *, is_new_role: bool = False) -> None:
+        """Fetch for a replica, at once; also if it waits for the end of a backoff.
+
+        Args:
+            is_new_role: whether a fetch that is under way names another leader epoch, or does not
+                name the replica.
+        """
         with self._changed:
             self._replicas[replica] = self._clock()
+            if is_new_role:
+                self._refusals.pop(replica, None)
+                if self._is_fetching:
+                    self._is_fetching, self._is_cut = False, True
+                    self._connection.interrupt()
             self._changed.notify_all()
 
     def remove(self, replica: HostedReplica) -> None:
         """Fetch no more for a replica; a fetch that is under way may still be answered."""
         with self._changed:
             self._replicas.pop(replica, None)
+            self._refusals.pop(replica, None)
 
     @property
     def count(self) -> int:
@@ -101,6 +120,10 @@ class Fetcher:
             except PeerError as error:
                 if self._is_closed:
                     return
+                if self._take_cut():
+                    for one in asked.values():
+                        self._make_due(one.replica)
+                    continue
                 LOG.info("no fetch for %d replicas: %s", len(due), error)
                 self._on_error(error)
             except (WireError, BadRequestError) as error:
@@ -112,20 +135,38 @@ class Fetcher:
         Only progress makes a replica due again before the end of its backoff.
         """
         with self._changed:
+            self._is_fetching = False
             while not self._is_closed:
                 now = self._clock()
                 due = [one for one, at in self._replicas.items() if at <= now]
                 if due:
                     self._replicas.update(dict.fromkeys(due, now + BACKOFF_SECONDS))
+                    self._is_fetching = True
                     return due
                 first = min(self._replicas.values(), default=None)
                 self._changed.wait(None if first is None else first - now)
             return None
 
-    def _make_due(self, replica: HostedReplica) -> None:
+    def _make_due(self, replica: HostedReplica, seconds: float = 0.0) -> None:
         with self._changed:
             if replica in self._replicas:
-                self._replicas[replica] = self._clock()
+                self._replicas[replica] = self._clock() + seconds
+
+    def _make_due_soon(self, replica: HostedReplica) -> None:
+        """Ask a leader again that has not heard of its role; only the first times."""
+        with self._changed:
+            count = self._refusals.get(replica, 0)
+            self._refusals[replica] = count + 1
+        if count < len(RETRY_SECONDS):
+            self._make_due(replica, RETRY_SECONDS[count])
+
+    def _take_cut(self) -> bool:
+        """Report whether a new role has cut the connection; then wait for further roles."""
+        with self._changed:
+            is_cut, self._is_cut = self._is_cut, False
+            if is_cut:
+                self._changed.wait_for(lambda: self._is_closed, CUT_SECONDS)
+        return is_cut
 
     def _ask_rules(self, due: list[HostedReplica]) -> dict[PartitionId, _Asked]:
         """Let the rules of each replica word its fetch; a replica may not want one now."""
@@ -155,6 +196,8 @@ class Fetcher:
             if isinstance(result, FetchRefused):
                 level = logging.DEBUG if result.error in ORDINARY else logging.WARNING
                 LOG.log(level, "%r: the leader answered %s", replica, result.error.name)
+                if result.error in ORDINARY:
+                    self._make_due_soon(replica)
                 continue
             replica.tell(result)
             if _is_progress(replica, result):

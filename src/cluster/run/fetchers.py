@@ -43,7 +43,9 @@ class Fetchers:
         """The leaders from which this broker fetches now, each with the log dir of the replicas."""
         return tuple(self._fetchers)
 
-    def follow(self, replica: HostedReplica, leader: int, log_dir: str) -> None:
+    def follow(
+        self, replica: HostedReplica, leader: int, log_dir: str, *, is_new_role: bool = True
+    ) -> None:
         """Fetch for a replica from a leader; a replica that does so already fetches at once."""
         pair = leader, log_dir
         with self._lock:
@@ -57,7 +59,7 @@ class Fetchers:
                 fetcher = Fetcher(leader, name, connection, self._limits, self._clock)
                 self._fetchers[pair] = fetcher
             self._pairs[replica] = pair
-            fetcher.add(replica)
+            fetcher.add(replica, is_new_role=is_new_role)
 
     def leave(self, replica: HostedReplica) -> None:
         """Fetch no more for a replica."""

@@ -158,6 +158,11 @@ class HostedReplica:
         """The log, or None if there is none, or its log dir does not serve."""
         return self._log
 
+    @property
+    def is_end_replicated(self) -> bool:
+        """Whether all that the log had when this leader began is replicated."""
+        return self._rules.high_watermark >= self._rules.epoch_start
+
     def open(self) -> None:
         """Read the replica from its log dir; no role survives this."""
         with self._lock:

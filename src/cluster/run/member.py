@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
+from weakref import WeakSet
 
 from broker.config import Endpoint
 from broker.coordination.errors import CoordinationError, NoNodeError
@@ -31,23 +32,27 @@ from broker.wire.messages import AlterPartitionResponse
 from cluster import znodes
 from cluster.control.controller_host import ControllerHost
 from cluster.control.controller_store import ControllerStore
+from cluster.control.departures import SHUTDOWN_SECONDS, Departure, let_leave
+from cluster.control.operator_requests import OperatorRequests
 from cluster.errors import BadRequestError
+from cluster.presence.dir_facts import FailureRecords
+from cluster.presence.registering import Registering
 from cluster.pure import exchange as x
 from cluster.pure.attest import Host
 from cluster.pure.replica import LAG_SECONDS_MAX, Role
 from cluster.requests import AlterPartition, AlterRefused
 from cluster.run import follower_reads
-from cluster.run.control_requests import answer_roles, answer_stops
+from cluster.run.control_requests import answer_roles, answer_stops, answer_update
 from cluster.run.controller_link import ControllerLink
-from cluster.run.dir_facts import FailureRecords
 from cluster.run.fetchers import Fetchers
 from cluster.run.hosted_replica import HostedReplica
 from cluster.run.hosted_replicas import HostedReplicas
+from cluster.run.metadata_cache import MetadataCache
+from cluster.run.orphans import UNKNOWN_SECONDS, Orphans
 from cluster.run.peer_connection import PeerConnection
-from cluster.run.registering import Registering
 from cluster.sessions.lasting_session import LastingSession
 from cluster.sessions.lease import Lease
-from cluster.wire import isr_changes, roles, stops
+from cluster.wire import isr_changes, metadata_updates, roles, shutdowns, stops
 from cluster.wire.follower_fetches import FetchLimits
 from logstore import LogConfig, LogStore, StoreEvent, StoreEventKind
 
@@ -68,6 +73,7 @@ class MemberSettings(NamedTuple):
         look_seconds: how often a controller asks again.
         session_seconds: the coordination store ends a session that gives no sign of life for this
             long; None if it never does.
+        unknown_seconds: how long the cluster must not know a replica's topic before the alarm.
     """
 
     broker: int
@@ -77,6 +83,7 @@ class MemberSettings(NamedTuple):
     limits: FetchLimits = FetchLimits()
     look_seconds: float = 1.0
     session_seconds: float | None = None
+    unknown_seconds: float = UNKNOWN_SECONDS
 
 
 class ClusterMember:
@@ -101,9 +108,10 @@ class ClusterMember:
         self.lease = Lease(session, settings.session_seconds)
         self.host = Host(settings.broker, tuple(store.log_dirs))
         self.replicas = HostedReplicas(self.host, self._make_replica)
+        self.metadata = MetadataCache()
         self._config_of = config_of
-        self._fetchers = Fetchers(self._connect, settings.limits, time.monotonic)
-        self._link = ControllerLink(self._find_controller, self._connect, self._on_refusal)
+        self._fetchers = Fetchers(self.connect, settings.limits, time.monotonic)
+        self._link = ControllerLink(self._find_controller, self.connect, self._on_refusal)
         self._flusher = ThreadPoolExecutor(FLUSH_THREADS, "flush")
         self._registering = Registering(
             self.host, store, session, FailureRecords(settings.records),
@@ -112,11 +120,18 @@ class ClusterMember:
         self._changing = threading.Lock()  # one change of the registration at a time
         self._is_unannounced = False  # whether a change of a log dir did not reach the cluster
         self._controller: ControllerHost | None = None
+        self.operator_requests = OperatorRequests(lambda: self._controller)
         self._is_closed = threading.Event()
+        self._connecting = threading.Lock()  # guards the next one
+        self._connections: WeakSet[PeerConnection] = WeakSet()
+        self.reaches: Callable[[int], bool] = lambda _: True  # tests of users cut brokers off
         self._ticker = threading.Thread(target=self._tick, name="cluster-ticks", daemon=True)
         seconds = settings.session_seconds or TICK_SECONDS
         self._tick_seconds = min(TICK_SECONDS, seconds / TICKS_PER_SESSION)
         self.alarms: list[tuple[str, int, str]] = []
+        self.orphans = Orphans(self.alarm, settings.unknown_seconds)
+        # Hears of each change of a role. It must neither wait nor call the replica.
+        self.on_role: Callable[[HostedReplica], object] = lambda replica: None
 
     def start(self, endpoints: Sequence[Endpoint]) -> None:
         """Register, attest the log dirs, read the replicas, and stand for controller.
@@ -137,16 +152,22 @@ class ClusterMember:
         self._session.on_session(self._on_state)
         self.store.add_listener(self._on_event)
         self._controller = ControllerHost(
-            controller_store, self.settings.broker, self._connect,
+            controller_store, self.settings.broker, self.connect,
             look_seconds=self.settings.look_seconds,
         )  # fmt: skip
         self._ticker.start()
 
-    def close(self) -> None:
-        """Leave the cluster: mark the log dirs as whole, and end the registration.
+    def close(self, shutdown_seconds: float = SHUTDOWN_SECONDS) -> None:
+        """Leave the cluster: let others lead, mark the log dirs as whole, end the registration.
 
         The store and the session stay open. The replicas keep their logs, and have no roles.
+
+        Args:
+            shutdown_seconds: how long to wait until others lead what this broker leads.
         """
+        if self._controller is not None and not self._is_closed.is_set():
+            leaving = Departure(self.host, self._controller, self._find_controller, self.connect)
+            leaving.wait(shutdown_seconds)
         self._stop()
         with self._changing:
             self.store.flush()
@@ -176,30 +197,38 @@ class ClusterMember:
     # --- requests of other brokers ----------------------------------------------------------------
 
     def answer(self, request: Request) -> Answer | Pending:
-        """Answer a request of another broker: LeaderAndIsr, StopReplica, AlterPartition, Fetch.
+        """Answer a request of another broker: of the controller, to it, or a follower's Fetch.
 
         Raises:
             WireError, BadRequestError: the request cannot be read; close the connection.
         """
         if request.key == FOLLOWER_READS:
-            asked = follower_reads.Asked(
-                decode_fetch(request.body, request.version), request.version, request.correlation_id
-            )
-            now = time.monotonic()
-            return follower_reads.answer(asked, self.replicas.find, now, FETCH_BYTES_MAX)
+            return self.answer_follower(request, decode_fetch(request.body, request.version))
         name = {
             roles.API: "LeaderAndIsrRequest",
             stops.API: "StopReplicaRequest",
+            metadata_updates.API: "UpdateMetadataRequest",
             isr_changes.API: "AlterPartitionRequest",
+            shutdowns.API: "ControlledShutdownRequest",
         }[request.key]
         message = codec.read(name, request.version, Cursor(request.body))
         if request.key == roles.API:
             answer = answer_roles(message, self.host, self.replicas)
         elif request.key == stops.API:
             answer = answer_stops(message, self.host, self.replicas)
+        elif request.key == metadata_updates.API:
+            answer = answer_update(message, self.host, self.metadata)
+        elif request.key == shutdowns.API:
+            asked = shutdowns.decode_shutdown(message)
+            answer = shutdowns.encode_remaining(*let_leave(self._controller, asked, ALTER_SECONDS))
         else:
             answer = self._answer_changes(message)
         return [encode_response(request.key, request.version, request.correlation_id, answer)]
+
+    def answer_follower(self, request: Request, message: Any) -> Answer | Pending:
+        """Answer the Fetch of a follower, whose message is decoded; raises BadRequestError."""
+        asked = follower_reads.Asked(message, request.version, request.correlation_id)
+        return follower_reads.answer(asked, self.replicas.find, time.monotonic(), FETCH_BYTES_MAX)
 
     def _answer_changes(self, message: Any) -> Any:
         controller = self._controller
@@ -226,18 +255,23 @@ class ClusterMember:
 
     def changed_role(self, replica: HostedReplica) -> None:
         """Fetch for a follower from its leader."""
-        log = replica.log
-        if replica.role is Role.FOLLOWER and log is not None:
-            self._fetchers.follow(replica, replica.leader, log.log_dir)
-        else:
-            self._fetchers.leave(replica)
+        self.on_role(replica)
+        self._look_at_role(replica, is_new_role=True)
 
     def may_fetch(self, replica: HostedReplica) -> None:
         """Fetch at once for a follower that has flushed."""
-        self.changed_role(replica)
+        self._look_at_role(replica, is_new_role=False)
+
+    def _look_at_role(self, replica: HostedReplica, *, is_new_role: bool) -> None:
+        log = replica.log
+        if replica.role is Role.FOLLOWER and log is not None:
+            leader, log_dir = replica.leader, log.log_dir
+            self._fetchers.follow(replica, leader, log_dir, is_new_role=is_new_role)
+        else:
+            self._fetchers.leave(replica)
 
     def alarm(self, name: str, number: int, reason: str) -> None:
-        """Keep the reason why a replica stopped."""
+        """Keep the reason why a replica stopped, or belongs to no topic."""
         self.alarms.append((name, number, reason))
 
     # --- the rest ---------------------------------------------------------------------------------
@@ -248,11 +282,24 @@ class ClusterMember:
             self.settings.lag_seconds_max, lambda: self.lease.is_held,
         )  # fmt: skip
 
-    def _connect(self, broker: int) -> PeerConnection:
-        return PeerConnection(lambda: self._address_of(broker), f"broker-{self.settings.broker}")
+    def connect(self, broker: int) -> PeerConnection:
+        """Give a new connection to another broker."""
+        made = PeerConnection(lambda: self._address_of(broker), f"broker-{self.settings.broker}")
+        with self._connecting:
+            self._connections.add(made)
+        return made
+
+    def break_connections(self) -> None:
+        """Break the connections to other brokers; those that are needed are made again."""
+        with self._connecting:
+            connections = tuple(self._connections)
+        for connection in connections:
+            connection.interrupt()
 
     def _address_of(self, broker: int) -> tuple[str, int]:
         """Read where a broker is; raises OSError if it is not registered."""
+        if not self.reaches(broker):
+            raise OSError(f"broker {broker} is cut off")
         path = znodes.broker_path(broker)
         try:
             znode = self._session.get(path)
@@ -335,6 +382,7 @@ class ClusterMember:
     def _tick(self) -> None:
         while not self._is_closed.wait(self._tick_seconds):
             self.replicas.tell_all(x.Tick(), lambda one: one.needs_ticks)
+            self.orphans.look(self.replicas, self.metadata.view, time.monotonic())
 
 
 def _directory_ids(store: LogStore) -> Mapping[str, str]:

@@ -30,7 +30,8 @@ CONNECT_SECONDS = 2.0
 class PeerConnection:
     """A connection to one broker.
 
-    Threads: one thread calls `ask`; any thread may call `close`, which ends a running `ask`.
+    Threads: one thread calls `ask`; any thread may call `close` or `interrupt`, which end a
+    running `ask`.
     """
 
     def __init__(
@@ -54,8 +55,8 @@ class PeerConnection:
         self._frame_bytes_max = frame_bytes_max
         self._numbers = itertools.count(1)
         self._socket: socket.socket | None = None
-        self._lock = threading.Lock()  # guards the three fields against `close`
-        self._is_closed = self._is_asking = False
+        self._lock = threading.Lock()  # guards socket and flags against `close` and `interrupt`
+        self._is_closed = self._is_asking = self._is_interrupted = False
 
     def __repr__(self) -> str:
         return f"<PeerConnection {self.address}>"
@@ -97,10 +98,19 @@ class PeerConnection:
             raise
         finally:
             with self._lock:
-                self._is_asking, is_closed = False, self._is_closed
-            if is_closed:
+                is_over = self._is_closed or self._is_interrupted
+                self._is_asking = self._is_interrupted = False
+            if is_over:
                 self._disconnect()
         return decoded
+
+    def interrupt(self) -> None:
+        """Let the running `ask` fail, or else the next one; the one after it connects again."""
+        with self._lock:
+            self._is_interrupted = True
+            if self._is_asking and self._socket is not None:
+                with suppress(OSError):
+                    self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Close the connection for good; a running `ask` fails."""
@@ -118,16 +128,18 @@ class PeerConnection:
         with self._lock:
             if self._is_closed:
                 raise self._error("the connection was closed by this broker")
+            if self._is_interrupted:
+                raise self._error("the request was given up by this broker")
             if self._socket is not None:
                 return self._socket
         made = socket.create_connection(self._where(), self._connect_seconds)
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with self._lock:
-            if not self._is_closed:
+            if not self._is_closed and not self._is_interrupted:
                 self._socket = made
                 return made
         made.close()
-        raise self._error("the connection was closed by this broker")
+        raise self._error("the connection was given up by this broker")
 
     def _exchange(
         self, connected: socket.socket, frame: bytes | bytearray, deadline: float

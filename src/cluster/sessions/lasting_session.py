@@ -49,7 +49,7 @@ class LastingSession(Session):
         self._changed = threading.Condition()  # guards the next four
         self._is_over = self._is_closed = False
         self._on_state: list[StateCallback] = []
-        self._on_renewal: RenewalCallback | None = None
+        self._on_renewal: list[RenewalCallback] = []
         self._session = connect()
         self._session.on_session(self._heard)
         self._thread = threading.Thread(target=self._run, name="session", daemon=True)
@@ -68,9 +68,9 @@ class LastingSession(Session):
     def on_renewal(self, callback: RenewalCallback) -> None:
         """Call back with each new session; if the call raises CoordinationError, call again.
 
-        There is one callback: a second one replaces the first.
+        The callbacks are called in the order in which they were given.
         """
-        self._on_renewal = callback
+        self._on_renewal.append(callback)
 
     def get(self, path: str) -> Znode:
         """Read a znode."""
@@ -147,12 +147,12 @@ class LastingSession(Session):
         return False
 
     def _tell(self) -> None:
-        """Call back until it succeeds, or this session has ended, too."""
-        session, callback = self._session, self._on_renewal
-        while callback is not None and not (self._is_over or self._is_closed):
+        """Call back until all calls succeed, or this session has ended, too."""
+        session, callbacks = self._session, [*self._on_renewal]
+        while callbacks and not (self._is_over or self._is_closed):
             try:
-                callback(session)
-                return
+                callbacks[0](session)
+                del callbacks[0]
             except CoordinationError as error:
                 LOG.warning("the new session cannot be used yet: %s", error)
                 self._pause()

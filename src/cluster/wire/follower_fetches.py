@@ -18,6 +18,7 @@ from cluster.wire.topic_ids import bytes_of, identity_of, text_of
 
 API, VERSION = 1, 15
 CONSUMER = -1  # the replica id of a client that only reads
+NO_EPOCH = -1  # in place of the registration epoch: the follower's broker leaves (P21)
 
 PartitionId = tuple[str, int]  # topic id and partition
 
@@ -47,6 +48,8 @@ def encode_fetches(fetches: Iterable[FollowerFetch], limits: FetchLimits) -> Any
     """Write the fetches of one follower as one message."""
     ordered = sorted(fetches, key=key_of)
     ((follower, epoch),) = {(one.follower, one.registration_epoch) for one in ordered}
+    if any(one.is_leaving for one in ordered):
+        epoch = NO_EPOCH
     return FetchRequest(
         replica_state=FetchRequest.ReplicaState(follower, epoch),
         max_wait_ms=limits.wait_ms,
@@ -79,7 +82,7 @@ def decode_fetches(message: Any) -> list[FollowerFetch]:
         BadRequestError: the request is a consumer's, or a number is out of its range.
     """
     follower, epoch = message.replica_state
-    if follower < 0 or epoch < 0:
+    if follower < 0 or epoch < NO_EPOCH:
         raise BadRequestError(reason="the fetch does not name its follower and registration epoch")
     fetches = []
     for topic in message.topics:
@@ -97,6 +100,7 @@ def decode_fetches(message: Any) -> list[FollowerFetch]:
                     one.current_leader_epoch,
                     one.fetch_offset,
                     one.last_fetched_epoch,
+                    is_leaving=epoch == NO_EPOCH,
                 )
             )
     return fetches

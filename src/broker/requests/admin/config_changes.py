@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from broker.catalog.admin.topic_admin import TopicRefusedError
 from broker.catalog.dynamic_settings import FixedSettingError
-from broker.catalog.setting_changes import Change, Operation, altered, replacing
+from broker.catalog.setting_changes import Change, Operation, replacing
 from broker.catalog.settings import InvalidSettingError
 from broker.machines.exchange import Answer
 from broker.requests.configs import BROKER, TOPIC
@@ -20,7 +21,7 @@ from broker.wire.messages import (
     IncrementalAlterConfigsResponse,
     ListConfigResourcesResponse,
 )
-from logstore import LogStoreError, UnknownPartitionError
+from logstore import LogStoreError
 
 # 8, 16 and 32 are loggers, metrics and groups: this broker has no resources of these types.
 LISTED = frozenset({TOPIC, BROKER, 8, 16, 32})
@@ -77,9 +78,11 @@ def _alter(
         return refusal
     try:
         if kind == TOPIC:
-            _alter_topic(services, name, changes, is_dry)
+            services.topic_admin.alter(name, changes, is_dry=is_dry)
         else:
             services.settings.change(changes, is_dry=is_dry)
+    except TopicRefusedError as error:
+        return error.code, str(error)
     except FixedSettingError as error:
         return ErrorCode.INVALID_REQUEST, str(error)
     except InvalidSettingError as error:
@@ -105,31 +108,6 @@ def _refusal_of(
         return None
     reason = f"a resource of type {kind} and the name {name!r} has no settings here"
     return ErrorCode.INVALID_REQUEST, reason
-
-
-def _alter_topic(services: Services, name: str, changes: Sequence[Change], is_dry: bool) -> None:
-    """Change the settings of all partitions of a topic.
-
-    If a change adds elements to a list or removes elements, it begins with the list of the first
-    partition.
-    """
-    topic = services.topics.get(name)
-    if topic is None:
-        raise UnknownPartitionError(topic=name, partition=0)
-    config = services.topics.config_of(topic)
-    fields = altered(changes, config, services.config.log_config)
-    if is_dry or not fields:
-        return
-    failure: LogStoreError | None = None
-    for partition in topic.partitions:
-        try:
-            services.topics.log(name, partition)  # raises if the replica belongs to another topic
-            services.store.set_config(name, partition, fields)
-        except LogStoreError as error:  # still change the other partitions; the client tries again
-            failure = error
-    services.topics.settings_changed(topic)
-    if failure is not None:
-        raise failure
 
 
 def answer_list(call: Call) -> Answer:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.machines.exchange import Answer
+from broker.catalog.admin.topic_admin import TopicRefusedError
+from broker.catalog.topics import Topic
+from broker.machines.exchange import Answer, Pending
+from broker.requests.admin.settling import Changed, answer_when_shown
 from broker.requests.failures import code_of
 from broker.requests.services import Call, Services
-from broker.requests.topic_changes import PARTITIONS_MAX
 from broker.wire.error_codes import ErrorCode
 from broker.wire.messages import CreatePartitionsResponse, DeleteRecordsResponse
 from logstore import LogStoreError
@@ -15,56 +17,37 @@ from logstore import LogStoreError
 HIGH_WATERMARK = -1  # this offset in a request means: delete all records
 NO_OFFSET = -1
 
-Refusal = tuple[ErrorCode, str]
 
-
-def answer_create(call: Call) -> Answer:
-    """Add partitions to topics."""
-    asked = call.request.message()
+def answer_create(call: Call) -> Answer | Pending:
+    """Add partitions to topics; the answer waits until the broker's metadata has their leaders."""
+    services, asked = call.services, call.request.message()
     Row = CreatePartitionsResponse.CreatePartitionsTopicResult  # noqa: N806 - a class
-    rows = []
+    rows, grown = [], {}
     for one in asked.topics:
-        refusal = _fault_of_count(call.services, one)
-        if refusal is None and not asked.validate_only:
-            refusal = _create(call.services, one)
-        code, reason = refusal or (ErrorCode.NONE, None)
-        rows.append(Row(one.name, code, reason))
-    return call.answer(CreatePartitionsResponse(results=rows))
+        try:
+            topic = _create(services, one, asked.validate_only)
+        except TopicRefusedError as refusal:
+            rows.append(Row(one.name, refusal.code, str(refusal)))
+        except LogStoreError as error:
+            rows.append(Row(one.name, code_of(error), str(error)))
+        else:
+            rows.append(Row(one.name, ErrorCode.NONE, None))
+            if not asked.validate_only:
+                grown[one.name] = topic
+
+    changed = Changed(
+        grown,
+        services.topic_admin.is_ready,
+        rows,
+        lambda rows: CreatePartitionsResponse(results=rows),
+    )
+    return answer_when_shown(call, changed, asked.timeout_ms)
 
 
-def _fault_of_count(services: Services, asked: Any) -> Refusal | None:
-    topic = services.topics.get(asked.name)
-    if topic is None:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {asked.name!r}"
-    if topic.is_internal:
-        reason = "the number of partitions decides where a group is kept, so it cannot change"
-        return ErrorCode.INVALID_REQUEST, reason
-    count = len(topic.partitions)
-    if not count < asked.count <= PARTITIONS_MAX:
-        reason = (
-            f"the topic has {count} partitions; the new number must be larger, and at most "
-            f"{PARTITIONS_MAX}, not {asked.count}"
-        )
-        return ErrorCode.INVALID_PARTITIONS, reason
-    replicas = list(services.leadership.replica_ids)
+def _create(services: Services, asked: Any, is_dry: bool) -> Topic:
     given = asked.assignments
-    if given is not None and [list(one.broker_ids) for one in given] != [replicas] * (
-        asked.count - count
-    ):
-        reason = f"each of the {asked.count - count} new partitions is on the brokers {replicas}"
-        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason
-    return None
-
-
-def _create(services: Services, asked: Any) -> Refusal | None:
-    topic = services.topics.get(asked.name)
-    if topic is None:  # another client has just deleted the topic
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {asked.name!r}"
-    try:
-        services.topics.add_partitions(topic, asked.count)
-    except LogStoreError as error:
-        return code_of(error), str(error)
-    return None
+    assignment = None if given is None else [one.broker_ids for one in given]
+    return services.topic_admin.add_partitions(asked.name, asked.count, assignment, is_dry=is_dry)
 
 
 def answer_delete_records(call: Call) -> Answer:

@@ -1,13 +1,16 @@
 """Answer AlterPartitionReassignments (45), ListPartitionReassignments (46) and ElectLeaders (43).
 
-With one broker, no replica can be on another broker, so no reassignment ever runs. When Kafka's
-tools move replicas between log dirs, they send these requests first, and then AlterReplicaLogDirs.
+When Kafka's tools move replicas between log dirs, they send these requests first, and then
+AlterReplicaLogDirs. What is done is up to `Services.replica_changes`.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
+from broker.catalog.replica_changes import Outcome, Place
 from broker.machines.exchange import Answer
 from broker.requests.services import Call
 from broker.wire.error_codes import ErrorCode
@@ -17,57 +20,115 @@ from broker.wire.messages import (
     ListPartitionReassignmentsResponse,
 )
 
-ELECTIONS = (0, 1)  # 0 is preferred; 1 is unclean: the new leader may lack records
+# An unclean election may let a replica lead that lacks records.
+PREFERRED, UNCLEAN = ELECTIONS = (0, 1)
+SECONDS_MAX = 30.0  # a request holds a thread while it waits
 
-
-def _has(call: Call, name: str, partition: int) -> bool:
-    topic = call.services.topics.get(name)
-    return topic is not None and partition in topic.partitions
+Value = TypeVar("Value")
 
 
 def answer_alter(call: Call) -> Answer:
-    """Accept the present replicas; refuse other brokers, and refuse to cancel a reassignment."""
-    Topic = AlterPartitionReassignmentsResponse.ReassignableTopicResponse  # noqa: N806 - a class
+    """Begin or cancel reassignments."""
+    Response = AlterPartitionReassignmentsResponse  # noqa: N806 - a class
+    asked = call.request.message()
+    wanted = {
+        (topic.name, one.partition_index): one.replicas
+        for topic in asked.topics
+        for one in topic.partitions
+    }
+    found = call.services.replica_changes.alter_reassignments(wanted, _seconds(asked))
+    code, outcomes = _split(found, wanted)
     topics = [
-        Topic(topic.name, [_altered(call, topic.name, one) for one in topic.partitions])
-        for topic in call.request.message().topics
+        Response.ReassignableTopicResponse(
+            topic.name,
+            [
+                Response.ReassignablePartitionResponse(
+                    one.partition_index, *outcomes[topic.name, one.partition_index]
+                )
+                for one in topic.partitions
+            ],
+        )
+        for topic in asked.topics
     ]
-    return call.answer(AlterPartitionReassignmentsResponse(responses=topics, error_message=None))
-
-
-def _altered(call: Call, name: str, asked: Any) -> Any:
-    Row = AlterPartitionReassignmentsResponse.ReassignablePartitionResponse  # noqa: N806 - a class
-    replicas = list(call.services.leadership.replica_ids)
-    code, reason = ErrorCode.NONE, None
-    if not _has(call, name, asked.partition_index):
-        code, reason = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such partition"
-    elif asked.replicas is None:
-        code, reason = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "no reassignment is under way"
-    elif list(asked.replicas) != replicas:
-        code = ErrorCode.INVALID_REPLICA_ASSIGNMENT
-        reason = f"the brokers are {replicas}, not {list(asked.replicas)}"
-    return Row(asked.partition_index, code, reason)
+    if code:
+        return call.answer(Response(error_code=code, error_message=code.name))
+    return call.answer(Response(responses=topics, error_message=None))
 
 
 def answer_list(call: Call) -> Answer:
-    """Return an empty list, because no reassignment runs."""
-    return call.answer(ListPartitionReassignmentsResponse(error_message=None))
+    """List the reassignments that are under way."""
+    Response = ListPartitionReassignmentsResponse  # noqa: N806 - a class
+    asked = call.request.message()
+    places = None
+    if asked.topics is not None:
+        places = [(topic.name, one) for topic in asked.topics for one in topic.partition_indexes]
+    found = call.services.replica_changes.list_reassignments(places, _seconds(asked))
+    if isinstance(found, ErrorCode):
+        return call.answer(Response(error_code=found, error_message=found.name))
+    topics = [
+        Response.OngoingTopicReassignment(
+            name,
+            [
+                Response.OngoingPartitionReassignment(
+                    number, list(one.replicas), list(one.adding), list(one.removing)
+                )
+                for number, one in rows.items()
+            ],
+        )
+        for name, rows in _by_topic(found).items()
+    ]
+    return call.answer(Response(error_message=None, topics=topics))
 
 
 def answer_elect(call: Call) -> Answer:
-    """Answer that no election is needed, because this broker leads each partition."""
+    """Elect the preferred leaders, or leaders that may lack records."""
     Response = ElectLeadersResponse  # noqa: N806 - a class
-    asked, rows = call.request.message(), []
-    is_known = asked.election_type in ELECTIONS
-    fault = ErrorCode.NONE if is_known else ErrorCode.INVALID_REQUEST
-    for topic in asked.topic_partitions or ():
-        results = []
-        for number in topic.partitions:
-            code, reason = ErrorCode.ELECTION_NOT_NEEDED, "this broker leads it"
-            if fault:
-                code, reason = fault, f"there is no election of type {asked.election_type}"
-            elif not _has(call, topic.topic, number):
-                code, reason = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such partition"
-            results.append(Response.PartitionResult(number, code, reason))
-        rows.append(Response.ReplicaElectionResult(topic.topic, results))
-    return call.answer(Response(error_code=fault, replica_election_results=rows))
+    asked = call.request.message()
+    places = None
+    if asked.topic_partitions is not None:
+        places = [
+            (topic.topic, one) for topic in asked.topic_partitions for one in topic.partitions
+        ]
+    kind = asked.election_type
+    found: Mapping[Place, Outcome] | ErrorCode
+    if kind in ELECTIONS:
+        found = call.services.replica_changes.elect_leaders(
+            places, is_unclean=kind == UNCLEAN, seconds=_seconds(asked)
+        )
+        code, outcomes = _split(found, places or ())
+    else:
+        code = ErrorCode.INVALID_REQUEST
+        fault = Outcome(code, f"there is no election of type {kind}")
+        outcomes = dict.fromkeys(places or (), fault)
+    wanted = asked.topic_partitions
+    if wanted is None:
+        wanted = _by_topic(outcomes).items()
+    rows = [
+        Response.ReplicaElectionResult(
+            name, [Response.PartitionResult(number, *outcomes[name, number]) for number in numbers]
+        )
+        for name, numbers in wanted
+    ]
+    return call.answer(Response(error_code=code, replica_election_results=rows))
+
+
+def _seconds(asked: Any) -> float:
+    """Give how long a request may wait."""
+    seconds: float = asked.timeout_ms / 1000
+    return min(max(seconds, 0.0), SECONDS_MAX)
+
+
+def _split(
+    found: Mapping[Place, Outcome] | ErrorCode, places: Any
+) -> tuple[ErrorCode, Mapping[Place, Outcome]]:
+    """Give the error of the whole request, and the outcome of each partition."""
+    if isinstance(found, ErrorCode):
+        return found, dict.fromkeys(places, Outcome(found, found.name))
+    return ErrorCode.NONE, found
+
+
+def _by_topic(found: Mapping[Place, Value]) -> dict[str, dict[int, Value]]:
+    rows: dict[str, dict[int, Value]] = defaultdict(dict)
+    for (name, number), value in found.items():
+        rows[name][number] = value
+    return rows

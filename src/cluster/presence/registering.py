@@ -10,10 +10,10 @@ from broker.config import Endpoint
 from broker.coordination.errors import NodeExistsError, NoNodeError, OutcomeUnknownError
 from broker.coordination.verbs import Session, Znode
 from cluster import znodes
+from cluster.presence import dir_facts
+from cluster.presence.dir_facts import FailureRecords
 from cluster.pure import attest
 from cluster.pure.attest import DirEntry, Host
-from cluster.run import dir_facts
-from cluster.run.dir_facts import FailureRecords
 from logstore import LogStore, LogStoreError
 
 LOG = logging.getLogger("cluster")

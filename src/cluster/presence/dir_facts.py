@@ -11,8 +11,8 @@ import logging
 import os
 from contextlib import suppress
 
+from cluster.presence import boots
 from cluster.pure.attest import DirEntry, DirFound, FailureRecord
-from cluster.run import boots
 from logstore import LogStore
 from logstore.disk import files
 

@@ -1,0 +1,122 @@
+"""Give a client's records to the log of a partition, and find out when they are replicated.
+
+LogAppends           a broker without a cluster
+cluster.serve        a broker of a cluster
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from broker.catalog.leadership import NotServedError
+from broker.catalog.served_topics import ServedTopics
+from broker.wire.error_codes import ErrorCode
+from logstore import AppendInfo, Log, LogStoreError, Subscription
+
+NO_ACKS, LEADER_ACKS, ALL_ACKS = 0, 1, -1
+COLUMNAR = (
+    "the partition keeps its records in columns (record_format=columnar), which clients of Kafka "
+    "cannot read; set record_format=kafka"
+)
+TIMED_OUT = "not all replicas have the records yet"
+
+
+class Wait(Protocol):
+    """A wait until all in-sync replicas have the records of one append."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the records are acknowledged, or there is an error."""
+
+    @property
+    def error(self) -> NotServedError | None:
+        """Why the records were not acknowledged: they may be in the log or not."""
+
+    def watch(self, wake: Callable[[], None]) -> None:
+        """Call `wake` when the wait may be over; `close` ends this."""
+
+    def give_up(self) -> None:
+        """End the wait: if the records are not acknowledged now, there is an error."""
+
+    def close(self) -> None:
+        """Call back no more; a second close is allowed."""
+
+
+class Appends(Protocol):
+    """Takes the records of clients."""
+
+    def append(
+        self, name: str, partition: int, records: Any, acks: int
+    ) -> tuple[AppendInfo, Wait | None]:
+        """Append one encoded batch.
+
+        Args:
+            acks: Kafka's: 0, 1, or -1 for all in-sync replicas.
+
+        Returns:
+            Where the records are; and a wait, if the client wants to wait for other replicas.
+
+        Raises:
+            NotServedError: this broker does not take records for the partition now.
+            LogStoreError: there is no such partition, or its log refuses the records.
+            ValueError: the records are not one undamaged batch.
+        """
+
+
+class LogAppends:
+    """Append to the logs of a broker without a cluster."""
+
+    def __init__(self, topics: ServedTopics) -> None:
+        self._topics = topics
+
+    def append(
+        self, name: str, partition: int, records: Any, acks: int
+    ) -> tuple[AppendInfo, Wait | None]:
+        """Append to the log."""
+        log = self._topics.log(name, partition)
+        check_format(log)
+        info = log.append_encoded(records)
+        if acks == ALL_ACKS and log.high_watermark <= info.last_offset:
+            return info, LogWait(log, info.last_offset)
+        return info, None
+
+
+def check_format(log: Log) -> None:
+    """Raise NotServedError if clients cannot read the records of a log."""
+    if log.config.record_format != "kafka":
+        raise NotServedError(code=ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, reason=COLUMNAR)
+
+
+class LogWait:
+    """All replicas have the records when the high watermark has passed them."""
+
+    __slots__ = ("_last_offset", "_log", "_subscription", "error")
+
+    def __init__(self, log: Log, last_offset: int) -> None:
+        self.error: NotServedError | None = None
+        self._log = log
+        self._last_offset = last_offset
+        self._subscription: Subscription | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the high watermark has passed the records, or there is an error."""
+        return self._log.high_watermark > self._last_offset or self.error is not None
+
+    def watch(self, wake: Callable[[], None]) -> None:
+        """Call `wake` when the high watermark rises."""
+        try:
+            self._subscription = self._log.subscribe(lambda _: wake())
+        except LogStoreError:  # its log dir failed: the next check notices it
+            wake()
+
+    def give_up(self) -> None:
+        """Set an error, unless all replicas have the records."""
+        if not self.is_over:
+            self.error = NotServedError(code=ErrorCode.REQUEST_TIMED_OUT, reason=TIMED_OUT)
+
+    def close(self) -> None:
+        """Stop watching."""
+        if self._subscription is not None:
+            self._subscription.close()

@@ -1,0 +1,46 @@
+"""Define what the handlers of requests need of the topics that a broker serves."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from broker.catalog.topics import Topic, Topics
+from logstore import Log, LogConfig, LogStore
+
+
+class ServedTopics(Protocol):
+    """The topics of a broker without a cluster (`TopicCatalog`), or of a cluster."""
+
+    @property
+    def store(self) -> LogStore:
+        """The store with the replicas of this broker."""
+
+    def start(self) -> None:
+        """Begin the work that needs no request."""
+
+    def close(self) -> None:
+        """End that work."""
+
+    def current(self) -> Topics:
+        """Return all topics as they are now."""
+
+    def get(self, name: str) -> Topic | None:
+        """Find a topic by its name."""
+
+    def name_of(self, topic_id: bytes) -> str | None:
+        """Find a topic's name by its id."""
+
+    def log(self, name: str, partition: int) -> Log:
+        """Find the log of a partition that this broker serves to clients.
+
+        Raises:
+            LogStoreError: this broker does not serve it.
+        """
+
+    def create(self, name: str, partitions: int, config: LogConfig) -> Topic:
+        """Create a topic that the broker itself needs.
+
+        Raises:
+            PartitionExistsError: the topic exists.
+            LogStoreError: it cannot be created now.
+        """

@@ -1,0 +1,81 @@
+"""Answer changes of topics when the broker's own metadata shows them.
+
+In a cluster, a broker hears of a change only after the controller has decided about it. Without a
+cluster, the metadata shows a change at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from broker.catalog.topics import Topic
+from broker.machines.exchange import Answer, Pending
+from broker.requests.services import Call
+from broker.wire.error_codes import ErrorCode
+
+TOO_LATE = "the change was made, but this broker's metadata did not show it in time"
+MS = 1000
+
+
+class Changed(NamedTuple):
+    """What a request has changed, and its answer.
+
+    Attributes:
+        topics: the topics as the metadata must show them, by name.
+        is_shown: tells whether the metadata shows a topic.
+        rows: the answer, with a row for each topic.
+        message: makes the answer from the rows.
+    """
+
+    topics: Mapping[str, Topic]
+    is_shown: Callable[[Topic], bool]
+    rows: list[Any]
+    message: Callable[[list[Any]], Any]
+
+    def left(self) -> dict[str, Topic]:
+        """Give the topics that the metadata does not show yet."""
+        return {name: topic for name, topic in self.topics.items() if not self.is_shown(topic)}
+
+    def answer(self, call: Call, late: Mapping[str, Topic]) -> Answer:
+        """Make the answer; REQUEST_TIMED_OUT (7) says that a topic is not shown yet."""
+        code = ErrorCode.REQUEST_TIMED_OUT
+        rows = [
+            row._replace(error_code=code, error_message=TOO_LATE)
+            if row.name in late and row.error_code == ErrorCode.NONE
+            else row
+            for row in self.rows
+        ]
+        return call.answer(self.message(rows))
+
+
+def answer_when_shown(call: Call, changed: Changed, timeout_ms: int) -> Answer | Pending:
+    """Answer now if the metadata shows all topics; otherwise wait for it, at most `timeout_ms`."""
+    left = changed.left()
+    if not left:
+        return changed.answer(call, {})
+    return _Settling(call, changed._replace(topics=left), timeout_ms)
+
+
+class _Settling(Pending):
+    """A request that waits for the broker's metadata."""
+
+    def __init__(self, call: Call, changed: Changed, timeout_ms: int) -> None:
+        super().__init__(call.services.clock() + max(timeout_ms, 0) / MS)
+        self._call, self._changed = call, changed
+        self._leave: Callable[[], None] | None = None
+
+    def watch(self, wake: Callable[[], None]) -> None:
+        self._leave = self._call.services.topic_admin.watch(wake)
+
+    def look(self, *, is_last: bool) -> Answer | None:
+        left = self._changed.left()
+        if left and not is_last:
+            self._changed = self._changed._replace(topics=left)
+            return None
+        return self._changed.answer(self._call, left)
+
+    def close(self) -> None:
+        leave, self._leave = self._leave, None
+        if leave is not None:
+            leave()

@@ -1,0 +1,250 @@
+"""Give the logs of this broker the settings that the coordination store has for their topics.
+
+A change of settings leaves a notice in `/config/changes`, as in Kafka. Each broker watches only
+this znode, so the work does not grow with the number of topics. A broker reads the settings of all
+its topics at its start, after a log dir has returned, and if notices were dropped before it has
+read them.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import defaultdict
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from broker.catalog.setting_changes import NO_LIMIT
+from broker.catalog.settings import KEYS, field_of
+from broker.coordination.errors import CoordinationError, NoNodeError
+from broker.coordination.verbs import Session
+from cluster import znodes
+from cluster.admin.setting_texts import Usable, usable
+from cluster.errors import BadZnodeError
+from cluster.run.dir_workers import DirWorkers
+from logstore import (
+    LogConfig,
+    LogStore,
+    LogStoreError,
+    StoreEvent,
+    StoreEventKind,
+    UnknownPartitionError,
+)
+
+LOG = logging.getLogger("cluster")
+NOTICES_KEPT = 1000
+RETRY_SECONDS = 1.0
+CLOSE_SECONDS = 5.0
+AGAIN_SECONDS = 30.0  # after which the logs are tried again that could not take their settings
+
+
+def drop_old_notices(session: Session) -> None:
+    """Delete the oldest notices, so that at most `NOTICES_KEPT` stay."""
+    for name in session.children(znodes.SETTING_NOTICES)[:-NOTICES_KEPT]:
+        with suppress(NoNodeError):  # another broker was faster
+            session.delete(f"{znodes.SETTING_NOTICES}/{name}")
+
+
+class SettingsSync:
+    """Watches the settings of topics for the logs of one broker.
+
+    Threads: any thread may call any method. One thread reads the store. A thread for each log dir
+    changes its logs, so that a disk that hangs delays only its own.
+    """
+
+    def __init__(self, session: Session, store: LogStore, defaults: LogConfig) -> None:
+        """Do nothing until `start`.
+
+        Args:
+            defaults: this broker's values of the settings that a topic does not set.
+        """
+        self._session, self._store, self._defaults = session, store, defaults
+        self._workers = DirWorkers()
+        self._bell = threading.Event()
+        self._lock = threading.Lock()  # guards the next four
+        self._due: set[str] = set()
+        self._is_all_due = True
+        self._failed: set[str] = set()
+        self._is_watching = False
+        self._seen: str | None = None  # the newest notice that was read
+        self._is_closed = False
+        self._thread = threading.Thread(target=self._run, name="topic-settings", daemon=True)
+
+    def start(self) -> None:
+        """Begin; the cluster's znodes exist already."""
+        self._store.add_listener(self._on_event)
+        self._thread.start()
+
+    def close(self, timeout: float = CLOSE_SECONDS) -> None:
+        """End; a thread that waits for the store or for a disk is left behind."""
+        self._store.remove_listener(self._on_event)
+        self._is_closed = True
+        self._bell.set()
+        if self._thread.ident is not None:
+            self._thread.join(timeout)
+        self._workers.close()
+
+    def config_of(self, name: str) -> LogConfig:
+        """Return the configuration for the log of a new replica.
+
+        If the store does not answer, the broker's defaults have to do: the settings are read again
+        after the replica was created.
+        """
+        try:
+            found = self._read(name)
+        except CoordinationError as error:
+            LOG.warning("topic %s is created with default settings first: %s", name, error)
+            return self._defaults
+        return self._defaults if found is None else found.config
+
+    def _read(self, name: str) -> Usable | None:
+        """Read the settings of a topic; None if the store has none that can be read."""
+        path = znodes.config_path(name)
+        try:
+            texts = znodes.parse_config(self._session.get(path).data, path)
+        except NoNodeError:
+            return None
+        except BadZnodeError as error:
+            LOG.warning("topic %s keeps the settings that it has: %s", name, error)
+            return None
+        found = usable(texts, self._defaults)
+        for fault in found.faults.values():
+            LOG.warning("topic %s: a setting is not used: %s", name, fault)
+        return found
+
+    # --- what has to be read ----------------------------------------------------------------------
+
+    def _on_event(self, event: StoreEvent) -> None:
+        if event.kind is StoreEventKind.REPLICA_CREATED and event.topic is not None:
+            # Its settings may have changed between their reading and its creation.
+            self._is_due(event.topic)
+        elif event.kind in (StoreEventKind.LOG_DIR_RETURNED, StoreEventKind.LOG_DIR_ADDED):
+            with self._lock:
+                self._is_all_due = True
+            self._bell.set()
+
+    def _is_due(self, *names: str) -> None:
+        with self._lock:
+            self._due.update(names)
+        self._bell.set()
+
+    def watch_again(self, _: object) -> None:
+        """Watch in a new session, and read the notices of changes that came meanwhile."""
+        self._on_notice(None)
+
+    def _on_notice(self, _: object) -> None:
+        with self._lock:
+            self._is_watching = False
+        self._bell.set()
+
+    def _read_notices(self) -> None:
+        """Find the topics whose settings have changed, and watch for the next change."""
+        with self._lock:
+            if self._is_watching:
+                return
+            self._is_watching = True
+        try:
+            names = self._session.watch_children(znodes.SETTING_NOTICES, self._on_notice)
+        except BaseException:
+            with self._lock:
+                self._is_watching = False
+            raise
+        seen = self._seen
+        if seen is None:  # at the start, all topics are read
+            self._seen = names[-1] if names else ""
+            return
+        new = [name for name in names if name > seen]
+        is_lost = len(new) >= NOTICES_KEPT
+        found = set()
+        for name in new:
+            try:
+                data = self._session.get(f"{znodes.SETTING_NOTICES}/{name}").data
+            except NoNodeError:  # it was dropped just now
+                is_lost = True
+                continue
+            topic = znodes.parse_setting_notice(data)
+            if topic is not None:
+                found.add(topic)
+        with self._lock:
+            self._due |= found
+            self._is_all_due |= is_lost
+        self._seen = new[-1] if new else seen
+
+    # --- the thread -------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._is_closed:
+            try:
+                self._bell.clear()
+                self._round()
+                seconds = AGAIN_SECONDS
+            except CoordinationError as error:
+                LOG.info("the settings of topics cannot be read now: %s", error)
+                seconds = RETRY_SECONDS
+            except Exception:
+                LOG.exception("the settings of topics are read again")
+                seconds = RETRY_SECONDS
+            if not self._bell.wait(seconds):
+                with self._lock:
+                    self._due |= self._failed
+                    self._failed = set()
+
+    def _round(self) -> None:
+        self._read_notices()
+        with self._lock:
+            due, self._due = self._due, set()
+            is_all, self._is_all_due = self._is_all_due, False
+        places: dict[str, list[int]] = defaultdict(list)
+        for topic, number in self._store:
+            if is_all or topic in due:
+                places[topic].append(number)
+        left = set(places)
+        try:
+            for topic, numbers in places.items():
+                if self._is_closed:
+                    return
+                self._apply(topic, numbers)
+                left.discard(topic)
+        finally:
+            with self._lock:
+                self._due |= left
+
+    def _apply(self, name: str, numbers: list[int]) -> None:
+        """Give the logs of a topic its settings.
+
+        A log whose topic has no settings in the store keeps those that it has: the default
+        retention would delete its records, and the store may be a wrong one.
+        """
+        found = self._read(name)
+        if found is None:
+            return
+        for number in numbers:
+            try:
+                log = self._store.log(name, number)
+            except LogStoreError:  # it is read again when its log dir returns
+                continue
+            changes = _changes(log.config, found)
+            if changes:
+                self._workers.submit(log.log_dir, partial(self._set, name, number, changes))
+
+    def _set(self, name: str, number: int, changes: dict[str, Any]) -> None:
+        try:
+            self._store.set_config(name, number, changes)
+        except UnknownPartitionError:  # it was deleted just now
+            return
+        except LogStoreError as error:
+            LOG.warning("%s-%d cannot take its settings now: %s", name, number, error)
+            with self._lock:
+                self._failed.add(name)
+
+
+def _changes(config: LogConfig, wanted: Usable) -> dict[str, Any]:
+    """Give the settings of a log that differ; those that cannot be read stay as they are."""
+    changes = {}
+    for key in KEYS:
+        field = field_of(key)
+        value = getattr(wanted.config, field)
+        if value != getattr(config, field) and key not in wanted.faults:
+            changes[field] = NO_LIMIT if value is None else value
+    return changes

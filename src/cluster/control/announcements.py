@@ -1,0 +1,158 @@
+"""Number the changes of the metadata, so that each broker gets those that it does not know yet.
+
+The newest state of each partition is kept once, for all brokers, in the order of the changes. So a
+broker that was slow gets only the newest state of each partition, and a broker that knows nothing
+gets everything. A deleted partition is kept as deleted; when there are too many of these, the
+oldest are dropped, and brokers that do not know them yet get everything, too.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from cluster.view import BrokerView, PartitionView, TopicUpdate
+from cluster.wire.metadata_updates import Update
+from cluster.wire.roles import Controlling
+
+DELETED_MAX = 10_000  # deleted partitions that are kept
+
+Place = tuple[str, int]  # topic name and partition
+
+
+class Announced(NamedTuple):
+    """What brokers have to know about a partition; None if it was deleted."""
+
+    topic_id: bytes
+    view: PartitionView | None
+
+
+class Heard(NamedTuple):
+    """What a broker knows: the changes up to a number, heard in one of its broker epochs."""
+
+    broker_epoch: int
+    last_change: int
+
+
+NOTHING = Heard(-1, -1)
+
+
+class Announcements:
+    """What one controller has to say, and to which brokers.
+
+    Threads: any thread may call any method.
+    """
+
+    def __init__(self, sender: Controlling) -> None:
+        """Begin without a change. Nobody gets anything before `open`."""
+        self._sender = sender
+        self._changed = threading.Condition()  # guards everything below
+        self._is_open = False
+        self._last_change = self._dropped = 0
+        self._changes: dict[Place, tuple[int, Announced]] = {}  # in the order of their numbers
+        self._deleted: dict[Place, int] = {}  # in the order of their numbers
+        self._brokers: tuple[BrokerView, ...] = ()
+        self._epochs: Mapping[int, int] = {}
+
+    def open(self) -> None:
+        """Let the brokers have what is known from now on: it is complete."""
+        with self._changed:
+            self._is_open = True
+            self._changed.notify_all()
+
+    def wake(self) -> None:
+        """Let all that wait look whether they have ended."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def find(self, place: Place) -> Announced | None:
+        """Give what was announced last about a partition."""
+        found = self._changes.get(place)
+        return None if found is None else found[1]
+
+    def announce(self, rows: Iterable[tuple[Place, Announced]]) -> None:
+        """Announce partitions, all at once; what has not changed is left out."""
+        with self._changed:
+            before = self._last_change
+            for place, announced in rows:
+                self._add(place, announced)
+            if self._last_change != before:
+                self._changed.notify_all()
+
+    def announce_brokers(self, brokers: Sequence[BrokerView], epochs: Mapping[int, int]) -> None:
+        """Announce which brokers live, if this has changed.
+
+        Args:
+            epochs: the broker epoch of each broker that has to hear of the changes.
+        """
+        with self._changed:
+            if tuple(brokers) != self._brokers:
+                self._last_change += 1
+            self._brokers, self._epochs = tuple(brokers), dict(epochs)
+            self._changed.notify_all()
+
+    def wait(self, broker: int, heard: Heard, is_ended: Callable[[], bool]) -> bool:
+        """Wait until there is something that a broker has not heard; False at the end."""
+        with self._changed:
+            self._changed.wait_for(lambda: is_ended() or self._is_news(broker, heard))
+            return not is_ended()
+
+    def news(self, broker: int, heard: Heard) -> Update | None:
+        """Give what a broker has not heard; None if there is nothing."""
+        with self._changed:
+            if not self._is_news(broker, heard):
+                return None
+            epoch = self._epochs[broker]
+            is_full = heard.broker_epoch != epoch or heard.last_change < self._dropped
+            after = 0 if is_full else heard.last_change
+            return Update(
+                self._sender,
+                epoch,
+                is_full,
+                after,
+                self._last_change,
+                self._brokers,
+                _by_topic(self._all() if is_full else self._after(after)),
+            )
+
+    def _is_news(self, broker: int, heard: Heard) -> bool:
+        epoch = self._epochs.get(broker)
+        is_known = heard == Heard(epoch or 0, self._last_change)
+        return self._is_open and epoch is not None and not is_known
+
+    def _add(self, place: Place, announced: Announced) -> None:
+        known = self._changes.get(place)
+        if known is not None and known[1] == announced:
+            return
+        self._last_change += 1
+        self._changes.pop(place, None)  # so that it gets its new place in the order
+        self._changes[place] = self._last_change, announced
+        self._deleted.pop(place, None)
+        if announced.view is None:
+            self._deleted[place] = self._last_change
+        if len(self._deleted) > DELETED_MAX:
+            oldest = next(iter(self._deleted))
+            self._dropped = self._deleted.pop(oldest)
+            del self._changes[oldest]
+
+    def _all(self) -> Iterator[tuple[Place, Announced]]:
+        """Give all partitions that exist."""
+        for place, (_, announced) in self._changes.items():
+            if announced.view is not None:
+                yield place, announced
+
+    def _after(self, number: int) -> Iterator[tuple[Place, Announced]]:
+        """Give the partitions whose last change has a larger number."""
+        for place, (changed_at, announced) in reversed(self._changes.items()):
+            if changed_at <= number:
+                return
+            yield place, announced
+
+
+def _by_topic(rows: Iterable[tuple[Place, Announced]]) -> list[TopicUpdate]:
+    """Group partitions by topic; a topic that was created again has two groups."""
+    topics: dict[tuple[str, bytes], dict[int, PartitionView | None]] = {}
+    for (name, number), (topic_id, view) in rows:
+        topics.setdefault((name, topic_id), {})[number] = view
+    return [TopicUpdate(name, topic_id, one) for (name, topic_id), one in topics.items()]

@@ -1,0 +1,118 @@
+"""Move what a broker leads to other brokers before it stops (P21): both sides of the request.
+
+    broker:      ask -> partitions remain -> pause -> ask, until none remains, or it is too late
+    controller:  decide about all partitions of the broker -> name those that it has to wait for
+
+A controller forgets it with its reign, so the broker finds the controller again for each request.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from broker.coordination.errors import CoordinationError
+from broker.wire.byte_cursor import WireError
+from broker.wire.error_codes import ErrorCode
+from cluster.control.controller_host import ControllerHost
+from cluster.errors import PeerError
+from cluster.pure.attest import Host, LeaveBegan
+from cluster.requests import ControlledShutdown
+from cluster.run.peer_connection import PeerConnection
+from cluster.wire import shutdowns
+from cluster.wire.shutdowns import Place
+
+LOG = logging.getLogger("cluster")
+SHUTDOWN_SECONDS = 10.0  # how long a broker waits before it stops although it leads
+PAUSE_SECONDS = 0.05
+
+
+def let_leave(
+    controller: ControllerHost | None, asked: ControlledShutdown, seconds: float
+) -> tuple[ErrorCode, list[Place]]:
+    """Answer a broker that will stop: the partitions for which it has to wait.
+
+    Args:
+        controller: the candidate of the broker that was asked.
+    """
+    if controller is None:
+        return ErrorCode.NOT_CONTROLLER, []
+    try:
+        found = controller.run(lambda: _decide(controller, asked), seconds)
+    except (TimeoutError, CoordinationError) as error:
+        LOG.info("broker %d cannot leave now: %r", asked.broker, error)
+        return ErrorCode.REQUEST_TIMED_OUT, []
+    return found or (ErrorCode.NOT_CONTROLLER, [])
+
+
+def _decide(controller: ControllerHost, asked: ControlledShutdown) -> tuple[ErrorCode, list[Place]]:
+    controller.tell(asked)
+    room = controller.room
+    if room.is_deposed:
+        return ErrorCode.NOT_CONTROLLER, []
+    if asked.broker not in room.leaving:
+        return ErrorCode.STALE_BROKER_EPOCH, []
+    return ErrorCode.NONE, room.held_by(asked.broker)
+
+
+class Departure:
+    """The end of a broker's part in its cluster.
+
+    Threads: one thread calls `wait`.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        own: ControllerHost,
+        find: Callable[[], int | None],
+        connect: Callable[[int], PeerConnection],
+    ) -> None:
+        """Ask nobody yet.
+
+        Args:
+            own: this broker's candidate: if it is the controller, it is asked without a connection.
+            find: finds the controller.
+            connect: gives a new connection to a broker.
+        """
+        self._host, self._own, self._find, self._connect = host, own, find, connect
+        self._pause = threading.Event()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until no partition needs this broker, and return whether that was in time."""
+        began = time.monotonic()
+        self._host.handle(LeaveBegan(), began)
+        left: list[Place] | None = None
+        while (rest := began + seconds - time.monotonic()) > 0:
+            left = self._ask(rest)
+            if left == []:
+                LOG.info("broker %d may stop", self._host.broker_id)
+                return True
+            self._pause.wait(min(PAUSE_SECONDS, rest))
+        LOG.warning(
+            "broker %d stops after %.0f s although %s", self._host.broker_id, seconds,
+            "no controller has answered" if left is None else f"it may be needed for {left[:5]}",
+        )  # fmt: skip
+        return False
+
+    def _ask(self, seconds: float) -> list[Place] | None:
+        """Ask the controller once; None if there is no answer, or a refusal."""
+        asked = ControlledShutdown(self._host.broker_id, self._host.broker_epoch)
+        broker = self._find()
+        if broker is None:
+            return None
+        if broker == asked.broker:
+            code, places = let_leave(self._own, asked, seconds)
+            return places if code == ErrorCode.NONE else None
+        connection = self._connect(broker)
+        try:
+            message = shutdowns.encode_shutdown(asked)
+            answer = connection.ask(shutdowns.API, shutdowns.VERSION, message, seconds)
+            return shutdowns.decode_remaining(answer)
+        except (PeerError, WireError) as error:
+            LOG.info("the controller did not answer: %s", error)
+            return None
+        finally:
+            connection.close()

@@ -1,0 +1,108 @@
+"""Send what changes in the cluster to one broker, until it has answered that it knows.
+
+This has a thread and a connection of its own, beside those of `broker_sender`. The answer to a role
+waits for a disk, for seconds if a log dir hangs; the metadata must not wait for it, because clients
+ask this broker where the new leaders are.
+
+This also ends a wrong suspicion that a broker is gone (P14): the suspicion is a change, so it is
+sent to that broker, too, until the broker accepts a connection or is registered no more.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from broker.wire.byte_cursor import WireError
+from broker.wire.error_codes import ErrorCode
+from cluster.control.announcements import NOTHING, Announcements, Heard
+from cluster.errors import PeerError, PeerGoneError
+from cluster.pure.control_exchange import ConnectionAccepted, ConnectionRefused
+from cluster.run.peer_connection import PeerConnection
+from cluster.wire.metadata_updates import API, VERSION, Update, encode_update
+
+LOG = logging.getLogger("cluster")
+ANSWER_SECONDS = 10.0
+# Changes wait this long for others, to share a message. So a new leader mostly has its role when
+# clients hear of it.
+GATHER_SECONDS = 0.005
+BACKOFF_SECONDS, BACKOFF_SECONDS_MAX = 0.2, 5.0
+# A broker that answers one of these cannot take an update of this controller, or of this epoch.
+STALE = (ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.STALE_BROKER_EPOCH)
+
+
+class MetadataSender:
+    """A thread that brings one broker's metadata up to date.
+
+    Threads: any thread may call any method.
+    """
+
+    def __init__(
+        self,
+        broker: int,
+        announcements: Announcements,
+        connection: PeerConnection,
+        post: Callable[[Any], object],
+    ) -> None:
+        """Start the thread.
+
+        Args:
+            post: takes the events for the controller, at once.
+        """
+        self._broker, self._announcements = broker, announcements
+        self._connection, self._post = connection, post
+        self._ended = threading.Event()
+        self._reason = ""  # why the last update was not taken; only the thread uses it
+        self._thread = threading.Thread(target=self._run, name=f"metadata-{broker}", daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """Let the thread end soon; an update that is under way is given up."""
+        self._ended.set()
+        self._announcements.wake()
+        self._connection.close()
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait until the thread has ended."""
+        self._thread.join(timeout)
+
+    def _run(self) -> None:
+        heard, refusals = NOTHING, 0
+        while self._announcements.wait(self._broker, heard, self._ended.is_set):
+            self._ended.wait(GATHER_SECONDS)
+            update = self._announcements.news(self._broker, heard)
+            if update is None or self._ended.is_set():
+                continue
+            code = self._send(update)
+            if code is ErrorCode.NONE:
+                heard, refusals = Heard(update.broker_epoch, update.last_change), 0
+                continue
+            if code is not None:
+                refusals += 1  # a broker that refuses everything is not flooded
+                heard = heard if code in STALE else NOTHING
+            self._ended.wait(min(BACKOFF_SECONDS * 2**refusals, BACKOFF_SECONDS_MAX))
+
+    def _send(self, update: Update) -> ErrorCode | None:
+        """Send an update, and give the answer; None if there is none."""
+        try:
+            answer = self._connection.ask(API, VERSION, encode_update(update), ANSWER_SECONDS)
+            code = ErrorCode(answer.error_code)
+        except PeerGoneError as error:
+            self._post(ConnectionRefused(self._broker))
+            self._report(str(error))
+            return None
+        except (PeerError, WireError, ValueError) as error:
+            self._report(str(error))
+            return None
+        self._report("" if code is ErrorCode.NONE else code.name)
+        if self._broker not in {one.id for one in update.brokers}:
+            self._post(ConnectionAccepted(self._broker))
+        return code
+
+    def _report(self, reason: str) -> None:
+        """Log why an update was not taken, once for each reason."""
+        if reason and reason != self._reason:
+            LOG.info("broker %d does not take the metadata: %s", self._broker, reason)
+        self._reason = reason

@@ -1,0 +1,136 @@
+"""Fulfil what operators ask the controller for: elections and reassignments (KIP-455, KIP-460).
+
+The rules fulfil a wish or reject it with a reason; here the reason gets Kafka's error code. Other
+brokers answer that they are not the controller, and then the client asks the controller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TypeVar
+
+from broker.catalog.replica_changes import Outcome, Place, Reassignment
+from broker.coordination.errors import CoordinationError
+from broker.wire.error_codes import ErrorCode
+from cluster.control.controller_host import ControllerHost
+from cluster.pure import control_exchange as ce
+from cluster.pure import operators
+from cluster.state import State, changes_of
+
+TRIES = 3  # a write fails if the store lost its answer, or the topic was changed meanwhile
+CODES = {
+    operators.NOT_KNOWN: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    operators.UNDER_WAY: ErrorCode.REASSIGNMENT_IN_PROGRESS,
+    operators.NOT_UNDER_WAY: ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
+    operators.CANCELLED: ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
+    operators.LEADS_ALREADY: ErrorCode.ELECTION_NOT_NEEDED,
+    operators.HAS_LEADER: ErrorCode.ELECTION_NOT_NEEDED,
+    operators.NO_CANDIDATE: ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+    operators.NOT_YET: ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+}
+
+Result = TypeVar("Result")
+
+
+class OperatorRequests:
+    """Fulfil `broker.catalog.replica_changes.ReplicaChanges` for a broker of a cluster.
+
+    Threads: any thread may call any method. The controller's thread does the work.
+    """
+
+    def __init__(self, find: Callable[[], ControllerHost | None]) -> None:
+        """Remember the controller.
+
+        Args:
+            find: gives this broker's candidate for controller; None before its start.
+        """
+        self._find = find
+
+    def elect_leaders(
+        self, places: Sequence[Place] | None, *, is_unclean: bool, seconds: float
+    ) -> Mapping[Place, Outcome] | ErrorCode:
+        """Let the first of the replicas lead, or elect a leader that may lack records."""
+        return self._run(lambda desk: _elect(desk, places, is_unclean), seconds)
+
+    def alter_reassignments(
+        self, wanted: Mapping[Place, Sequence[int] | None], seconds: float
+    ) -> Mapping[Place, Outcome] | ErrorCode:
+        """Begin reassignments to these brokers; None cancels the one that is under way."""
+        return self._run(
+            lambda desk: {place: _alter(desk, place, one) for place, one in wanted.items()}, seconds
+        )
+
+    def list_reassignments(
+        self, places: Collection[Place] | None, seconds: float
+    ) -> Mapping[Place, Reassignment] | ErrorCode:
+        """List the reassignments that are under way, of these partitions or of all."""
+        return self._run(lambda desk: _list(desk, places), seconds)
+
+    def _run(self, do: Callable[[ControllerHost], Result], seconds: float) -> Result | ErrorCode:
+        desk = self._find()
+        if desk is None:
+            return ErrorCode.NOT_CONTROLLER
+        try:
+            found = desk.run(lambda: do(desk), seconds)
+        except TimeoutError:
+            return ErrorCode.REQUEST_TIMED_OUT
+        except CoordinationError:  # the reign has ended
+            return ErrorCode.NOT_CONTROLLER
+        return ErrorCode.NOT_CONTROLLER if found is None else found
+
+
+def _elect(
+    desk: ControllerHost, places: Sequence[Place] | None, is_unclean: bool
+) -> dict[Place, Outcome]:
+    found = {}
+    for place in [*desk.room.entries] if places is None else places:
+        if is_unclean:
+            outcome = _fulfil(desk, ce.ElectUncleanly(place, is_forced=True))
+        else:
+            outcome = _fulfil(desk, ce.ElectLeader(place))
+        if places is not None or outcome.code != ErrorCode.ELECTION_NOT_NEEDED:
+            found[place] = outcome
+    return found
+
+
+def _alter(desk: ControllerHost, place: Place, replicas: Sequence[int] | None) -> Outcome:
+    if replicas is None:
+        return _fulfil(desk, ce.CancelReassignment(place))
+    entry, target = desk.room.entries.get(place), tuple(replicas)
+    if entry is not None and (entry.state.target, entry.state.replicas) == (None, target):
+        return Outcome()
+    return _fulfil(desk, ce.Reassign(place, target))
+
+
+def _list(desk: ControllerHost, places: Collection[Place] | None) -> dict[Place, Reassignment]:
+    return {
+        place: Reassignment(entry.state.replicas, *changes_of(entry.state))
+        for place, entry in desk.room.entries.items()
+        if entry.state.target is not None and (places is None or place in places)
+    }
+
+
+def _fulfil(desk: ControllerHost, wish: ce.Wish) -> Outcome:
+    """Let the rules decide about a wish, until it is rejected, or the store has its state."""
+    for _ in range(TRIES):
+        if reason := desk.tell(wish):
+            return Outcome(CODES.get(reason, ErrorCode.INVALID_REPLICA_ASSIGNMENT), reason)
+        if desk.room.is_deposed:
+            return Outcome(ErrorCode.NOT_CONTROLLER, "another broker is the controller now")
+        entry = desk.room.entries.get(wish.key)
+        if entry is not None and is_fulfilled(wish, entry.state):
+            return Outcome()
+    return Outcome(ErrorCode.REQUEST_TIMED_OUT, "the coordination store did not take the change")
+
+
+def is_fulfilled(wish: ce.Wish, state: State) -> bool:
+    """Check that a state has what an operator asked for."""
+    match wish:
+        case ce.Reassign(_, target):
+            return target in (state.target, state.replicas)
+        case ce.CancelReassignment():
+            return state.original is None
+        case ce.ElectLeader(_, broker):
+            return state.leader == (state.replicas[0] if broker is None else broker)
+        case ce.ElectUncleanly():
+            return state.leader >= 0

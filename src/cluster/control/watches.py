@@ -1,0 +1,63 @@
+"""Watch znodes so that each change becomes one event for the controller."""
+
+from __future__ import annotations
+
+import enum
+import threading
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from broker.coordination.verbs import Session
+
+
+class Changed(enum.Enum):
+    """A watch of the store saw a change."""
+
+    BROKERS = "a registration, or the controller"
+    TOPICS = "the list of topics"
+    LOG_DIRS = "a log dir failed or returned"
+    SESSION = "this broker's session has ended, and with it a reign"
+
+
+class TopicChanged(NamedTuple):
+    """A watch of the store saw a change of a topic, or of its settings."""
+
+    name: str
+
+
+class Watches:
+    """The watches of one controller. A znode that is watched already is not watched twice.
+
+    Threads: any thread may call any method.
+    """
+
+    def __init__(self, session: Session, post: Callable[[Any], object]) -> None:
+        self._session, self._post = session, post
+        self._lock = threading.Lock()  # guards the names
+        self._armed: set[str] = set()
+
+    def arm(self, path: str, event: Any, *, children: bool = False) -> None:
+        """Post an event once, after the next change of a znode, or of the list of its children.
+
+        What is read after this call is not older than the event.
+        """
+        name = f"{path}/*" if children else path
+        with self._lock:
+            if name in self._armed:
+                return
+            self._armed.add(name)
+
+        def fire(_: object) -> None:
+            with self._lock:
+                self._armed.discard(name)
+            self._post(event)
+
+        if children:
+            self._session.watch_children(path, fire)
+        else:
+            self._session.watch(path, fire)
+
+    def clear(self) -> None:
+        """Forget what is watched, so that it is watched again."""
+        with self._lock:
+            self._armed.clear()

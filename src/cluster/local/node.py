@@ -1,0 +1,150 @@
+"""One broker of a cluster in this process: its log dirs, its session, and what cuts it off."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from broker.config import BrokerConfig
+from broker.coordination.errors import NotConnectedError
+from broker.coordination.verbs import Session
+from cluster.local.gated_session import GatedSession
+from cluster.run.member import MemberSettings
+from cluster.serve.cluster_broker import ClusterBroker
+from cluster.sessions.lasting_session import LastingSession
+from logstore import LogStore
+
+LAG_SECONDS_MAX, LOOK_SECONDS = 3.0, 0.3
+RETRY_SECONDS = 0.05
+
+
+class NodeSettings(NamedTuple):
+    """What all brokers of a local cluster share.
+
+    Attributes:
+        connect: begins a session of the embedded store.
+        session_seconds: a session that is cut off ends after this time.
+    """
+
+    root: str
+    log_dirs: int
+    connect: Callable[[], Session]
+    session_seconds: float
+    config: Mapping[str, Any]
+
+
+class Node:
+    """A broker that can die, start again, be cut off, and lose a log dir.
+
+    Attributes:
+        id: the broker's id.
+        paths: its log dirs.
+        serving: the running broker; None while it is down.
+        is_cut: whether the broker reaches neither the other brokers nor the coordination store.
+    """
+
+    def __init__(self, settings: NodeSettings, broker: int) -> None:
+        """Prepare; `start` starts."""
+        self.id = broker
+        self.paths = [
+            os.path.join(settings.root, f"broker-{broker}-disk-{number}")
+            for number in range(settings.log_dirs)
+        ]
+        self.serving: ClusterBroker | None = None
+        self.is_cut = False
+        self._settings = settings
+        self._port = 0
+        self._store: LogStore | None = None
+        self._session: LastingSession | None = None
+        self._gated: GatedSession | None = None
+        self._lock = threading.Lock()  # guards `is_cut` and `_gated` against each other
+
+    def start(self, may_reach: Callable[[int, int], bool]) -> None:
+        """Start the broker, at the port that it had before.
+
+        Args:
+            may_reach: whether a broker reaches another one now.
+        """
+        shared = self._settings
+        listeners = f"PLAINTEXT://127.0.0.1:{self._port}"
+        config = BrokerConfig.of({"listeners": listeners, **shared.config})
+        self._store = LogStore.open(
+            self.paths,
+            config=config.store_config.replace(log_config=config.log_config),
+            admin_socket=False,
+        )
+        try:
+            self._session = LastingSession(self._connect, RETRY_SECONDS)
+            settings = MemberSettings(
+                self.id, os.path.join(shared.root, f"records-{self.id}"),
+                lag_seconds_max=LAG_SECONDS_MAX, look_seconds=LOOK_SECONDS,
+                session_seconds=shared.session_seconds,
+            )  # fmt: skip
+            self.serving = ClusterBroker(self._store, self._session, settings, config)
+        except BaseException:
+            self._release()
+            raise
+        self.serving.member.reaches = lambda other: may_reach(self.id, other)
+        self._port = self.serving.broker.endpoints[0].port
+
+    def stop(self, timeout: float) -> None:
+        """Stop in order; a broker that is down stays down."""
+        serving, self.serving = self.serving, None
+        if serving is not None:
+            serving.close(timeout)
+            self._release()
+
+    def kill(self) -> None:
+        """End the broker as a SIGKILL does: it takes leave of nobody, and marks nothing.
+
+        What was written is in the page cache, so it is there when the broker starts again.
+        """
+        serving, self.serving = self.serving, None
+        if serving is not None:
+            serving.abandon()
+            self._release()
+
+    def cut(self) -> None:
+        """Cut the broker off from the coordination store, and break its connections."""
+        with self._lock:
+            self.is_cut = True
+            gated = self._gated
+        if gated is not None:
+            gated.cut()
+        self.break_connections()
+
+    def heal(self) -> None:
+        """Let the broker reach the coordination store again."""
+        with self._lock:
+            self.is_cut = False
+            gated = self._gated
+        if gated is not None:
+            gated.heal()
+
+    def break_connections(self) -> None:
+        """Break the connections to other brokers; those that may be made are made again."""
+        if self.serving is not None:
+            self.serving.member.break_connections()
+
+    @property
+    def store(self) -> LogStore:
+        """The open store; raises RuntimeError while the broker is down."""
+        if self.serving is None or self._store is None:
+            raise RuntimeError(f"broker {self.id} is down")
+        return self._store
+
+    def _connect(self) -> Session:
+        with self._lock:
+            if self.is_cut:
+                raise NotConnectedError(0)
+            self._gated = GatedSession(self._settings.connect(), self._settings.session_seconds)
+            return self._gated
+
+    def _release(self) -> None:
+        if self._session is not None:
+            self._session.close()
+        if self._store is not None:
+            self._store.close()
+        self._session = self._store = None

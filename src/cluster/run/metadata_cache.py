@@ -1,0 +1,112 @@
+"""Keep what this broker knows of the cluster, as the controller says it by UpdateMetadata (6).
+
+A controller numbers its changes, and a message says which of them it has. The cache takes:
+
+| the controller epoch, compared with the last one | the message | answer |
+|---|---|---|
+| smaller | any | STALE_CONTROLLER_EPOCH |
+| the same, or larger | everything (FULL) | it is taken; if it is late, it changes nothing |
+| the same | changes after one that this broker does not know | INVALID_UPDATE_VERSION |
+| the same | other changes | they are taken; if they are late, they change nothing |
+| larger | changes | INVALID_UPDATE_VERSION |
+
+After INVALID_UPDATE_VERSION, the controller sends everything.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from broker.wire.error_codes import ErrorCode
+from cluster.errors import BadRequestError
+from cluster.view import (
+    EMPTY,
+    BrokerView,
+    ClusterView,
+    PartitionView,
+    TopicView,
+    updated,
+)
+from cluster.wire.metadata_updates import Update, decode_update
+
+__all__ = ["BrokerView", "ClusterView", "MetadataCache", "PartitionView", "TopicView"]
+LOG = logging.getLogger("cluster")
+NOTHING_KNOWN = -1
+
+ViewCallback = Callable[[ClusterView], object]
+
+
+class MetadataCache:
+    """What a broker knows of the cluster.
+
+    Threads: any thread may call any method, and read `view`.
+
+    Attributes:
+        view: the newest view. An update replaces the whole view at once.
+    """
+
+    def __init__(self) -> None:
+        """Begin without a topic and a broker."""
+        self.view: ClusterView = EMPTY
+        self._updating = threading.Lock()  # guards the next two, and the writes of the view
+        self._epoch = self._last_change = NOTHING_KNOWN
+        self._listening = threading.Lock()  # guards the writes of the callbacks
+        self._callbacks: tuple[ViewCallback, ...] = ()
+
+    def on_change(self, callback: ViewCallback) -> Callable[[], None]:
+        """Call back with each new view, in the order of the views.
+
+        The callback must return soon: the next update waits for it. It must not call `update`.
+
+        Returns:
+            a function that ends this.
+        """
+        with self._listening:
+            self._callbacks = (*self._callbacks, callback)
+
+        def end() -> None:
+            with self._listening:
+                self._callbacks = tuple([one for one in self._callbacks if one is not callback])
+
+        return end
+
+    def update(self, message: Any) -> ErrorCode:
+        """Take a message of a controller, and return the answer to it."""
+        try:
+            update = decode_update(message)
+        except BadRequestError as error:
+            LOG.warning("%s", error)
+            return ErrorCode.INVALID_REQUEST
+        with self._updating:
+            code = self._fault_of(update)
+            if code is ErrorCode.NONE and not self._is_late(update):
+                self._take(update)
+        return code
+
+    def _fault_of(self, update: Update) -> ErrorCode:
+        epoch = update.sender.epoch
+        if epoch < self._epoch:
+            return ErrorCode.STALE_CONTROLLER_EPOCH
+        if update.is_full:
+            return ErrorCode.NONE
+        is_next = epoch == self._epoch and update.changes_after <= self._last_change
+        return ErrorCode.NONE if is_next else ErrorCode.INVALID_UPDATE_VERSION
+
+    def _is_late(self, update: Update) -> bool:
+        """Check whether all changes of an update are known already."""
+        is_same = update.sender.epoch == self._epoch
+        return is_same and update.last_change <= self._last_change
+
+    def _take(self, update: Update) -> None:
+        self.view = view = updated(
+            self.view, update.sender.broker, update.brokers, update.topics, is_full=update.is_full
+        )
+        self._epoch, self._last_change = update.sender.epoch, update.last_change
+        for callback in self._callbacks:
+            try:
+                callback(view)
+            except Exception:
+                LOG.exception("a callback of the metadata failed")

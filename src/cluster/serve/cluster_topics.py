@@ -1,0 +1,77 @@
+"""List the topics of a cluster for the handlers of requests, as the controller's metadata say."""
+
+from __future__ import annotations
+
+from broker.catalog.leadership import NotServedError
+from broker.catalog.topics import Topic, Topics
+from broker.wire.error_codes import ErrorCode
+from cluster.run.metadata_cache import MetadataCache
+from cluster.serve.cluster_leadership import ClusterLeadership
+from cluster.view import EMPTY, ClusterView, TopicView
+from logstore import Log, LogConfig, LogStore
+
+
+class ClusterTopics:
+    """Fulfil `ServedTopics` for a broker of a cluster.
+
+    Threads: any thread may call any method. The list of all topics is made when a request needs it,
+    and is used until the metadata change.
+    """
+
+    def __init__(
+        self, store: LogStore, metadata: MetadataCache, leadership: ClusterLeadership
+    ) -> None:
+        self.store = store
+        self._metadata, self._leadership = metadata, leadership
+        self._listed: tuple[ClusterView, Topics] = EMPTY, Topics({}, {})
+
+    def start(self) -> None:
+        """Do nothing: the controller sends what changes."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+    def current(self) -> Topics:
+        """Return all topics as they are now, in the order of their names."""
+        view, topics = self._listed
+        if view is not self._metadata.view:
+            view = self._metadata.view
+            known = topics.by_name
+            by_name = {
+                name: _topic(view.topics[name], known.get(name)) for name in sorted(view.topics)
+            }
+            topics = Topics(by_name, {topic.id: topic for topic in by_name.values()})
+            self._listed = view, topics
+        return topics
+
+    def get(self, name: str) -> Topic | None:
+        """Find a topic by its name."""
+        found = self._metadata.view.topics.get(name)
+        return None if found is None else _topic(found, self._listed[1].by_name.get(name))
+
+    def name_of(self, topic_id: bytes) -> str | None:
+        """Find a topic's name by its id."""
+        return self._metadata.view.ids.get(topic_id)
+
+    def log(self, name: str, partition: int) -> Log:
+        """Find the log of a partition that this broker leads."""
+        return self._leadership.log(name, partition)
+
+    def create(self, name: str, partitions: int, config: LogConfig) -> Topic:
+        """Refuse: the brokers of a cluster do not store groups yet."""
+        raise NotServedError(
+            code=ErrorCode.COORDINATOR_NOT_AVAILABLE, reason=f"{name} does not exist in a cluster"
+        )
+
+
+def _topic(found: TopicView, known: Topic | None) -> Topic:
+    """Describe a topic; if it is the same as before, keep its tuple of partitions."""
+    is_same = (
+        known is not None
+        and known.id == found.topic_id
+        and len(known.partitions) == len(found.partitions)
+        and known.partitions == (*found.partitions,)
+    )
+    if known is not None and is_same:
+        return known
+    return Topic(found.name, found.topic_id, tuple(found.partitions))

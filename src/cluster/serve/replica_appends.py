@@ -1,0 +1,133 @@
+"""Append the records of clients through the rules of replication, and wait for the other replicas.
+
+    tell Produced -> the rules -> append -> acknowledge, refuse or fail
+                         |
+                         +-- acks=all: later, when all in-sync replicas have the records
+
+While a request waits, no thread is held. The rules call `acknowledge` or `refuse` in whichever
+thread told them the news, and the request is woken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from broker.catalog.client_appends import ALL_ACKS, TIMED_OUT, Wait, check_format
+from broker.catalog.leadership import NotServedError
+from broker.wire.error_codes import ErrorCode
+from cluster.pure import exchange as x
+from cluster.run.hosted_replica import HostedReplica
+from cluster.serve.cluster_leadership import ClusterLeadership
+from logstore import AppendInfo, Log
+
+REASONS = {
+    x.ProduceError.NOT_LEADER: "this broker does not lead the partition",
+    x.ProduceError.NOT_ENOUGH_REPLICAS: (
+        "fewer replicas than min.insync.replicas are in sync, or too many requests wait for them; "
+        "nothing was written"
+    ),
+    x.ProduceError.TIMED_OUT: TIMED_OUT,
+}
+
+
+class ReplicaAppends:
+    """Fulfil `Appends` for a broker of a cluster."""
+
+    def __init__(self, leadership: ClusterLeadership) -> None:
+        self._leadership = leadership
+
+    def append(
+        self, name: str, partition: int, records: Any, acks: int
+    ) -> tuple[AppendInfo, Wait | None]:
+        """Append in the present leader epoch; wait for the in-sync replicas if the client does."""
+        replica = self._leadership.leading(name, partition).replica
+        append = ReplicaAppend(replica, records)
+        replica.tell(x.Produced(append, acks))
+        info = append.taken()
+        if append.is_acknowledged:
+            return info, None
+        if acks != ALL_ACKS:  # the log failed after the append
+            raise refusal_of(x.ProduceError.TIMED_OUT)
+        return info, append
+
+
+class ReplicaAppend:
+    """Fulfil `Produce` for the rules, and `Wait` for the request.
+
+    Threads: the rules call their methods one at a time. Any thread may call the others.
+    """
+
+    __slots__ = ("_failure", "_info", "_records", "_replica", "_wake", "error", "is_acknowledged")
+
+    def __init__(self, replica: HostedReplica, records: Any) -> None:
+        self._replica, self._records = replica, records
+        self._wake: Callable[[], None] | None = None
+        self._failure: Exception | None = None
+        self._info: AppendInfo | None = None
+        self.error: NotServedError | None = None
+        self.is_acknowledged = False
+
+    def taken(self) -> AppendInfo:
+        """Return where the records are; raise why they were refused."""
+        if self._failure is not None:
+            raise self._failure
+        if self.error is not None:
+            raise self.error
+        if self._info is None:
+            raise refusal_of(x.ProduceError.TIMED_OUT)
+        return self._info
+
+    # --- for the rules ----------------------------------------------------------------------------
+
+    def append(self, log: Log, leader_epoch: int) -> AppendInfo:
+        """Append the records; a log of a later leader epoch refuses them."""
+        records, self._records = self._records, None  # a request that waits needs no memory for it
+        check_format(log)
+        self._info = log.append_encoded(records, leader_epoch=leader_epoch)
+        return self._info
+
+    def acknowledge(self, end_offset: int) -> None:
+        """Let the client be answered."""
+        self.is_acknowledged = True
+        self._rouse()
+
+    def refuse(self, error: x.ProduceError) -> None:
+        """Let the client be answered with an error."""
+        self.error = refusal_of(error)
+        self._rouse()
+
+    def fail(self, error: Exception) -> None:
+        """Let the client be answered with the error of the log."""
+        self._failure = error
+
+    def _rouse(self) -> None:
+        wake = self._wake
+        if wake is not None:
+            wake()
+
+    # --- for the request --------------------------------------------------------------------------
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the records are acknowledged, or refused."""
+        return self.is_acknowledged or self.error is not None
+
+    def watch(self, wake: Callable[[], None]) -> None:
+        """Call `wake` when the wait is over."""
+        self._wake = wake
+
+    def give_up(self) -> None:
+        """Let the rules forget the produce, unless they have acknowledged it just now."""
+        self._replica.tell(x.GaveUp(self))
+        if not self.is_over:  # the rules did not know it any more
+            self.error = refusal_of(x.ProduceError.TIMED_OUT)
+
+    def close(self) -> None:
+        """Call back no more."""
+        self._wake = None
+
+
+def refusal_of(error: x.ProduceError) -> NotServedError:
+    """Translate a refusal of the rules; their names are Kafka's."""
+    return NotServedError(code=ErrorCode[error.value], reason=REASONS[error])

@@ -1,0 +1,148 @@
+"""Describe what a broker knows of its cluster: brokers, topics, and the leaders of partitions.
+
+A view is never changed. An update makes another view, which shares with the old one all parts that
+did not change. So a reader needs no lock, and sees brokers and topics of one moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from broker.config import Endpoint
+from cluster.registration import NO_BROKER
+
+
+class BrokerView(NamedTuple):
+    """A broker that lives.
+
+    Attributes:
+        endpoints: its advertised listeners, at least one.
+        rack: the rack of the broker; "" if none is known.
+    """
+
+    id: int
+    endpoints: tuple[Endpoint, ...]
+    rack: str = ""
+
+
+class PartitionView(NamedTuple):
+    """A partition.
+
+    Attributes:
+        leader: the broker that leads, or NO_BROKER; it was alive when the controller said so.
+        replicas: the brokers that have a replica, at least one, the preferred leader first.
+        isr: the in-sync replicas.
+        offline: the replicas that cannot be used now: their broker or log dir is gone.
+    """
+
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    offline: tuple[int, ...] = ()
+
+
+class TopicView(NamedTuple):
+    """A topic.
+
+    Attributes:
+        topic_id: 16 bytes.
+        partitions: by number, in the order of the numbers; at least one.
+    """
+
+    name: str
+    topic_id: bytes
+    partitions: Mapping[int, PartitionView]
+
+
+class ClusterView(NamedTuple):
+    """A cluster.
+
+    Attributes:
+        controller_id: the broker that is the controller; NO_BROKER before the first update.
+        brokers: the brokers that live, by id.
+        topics: by name.
+        ids: the names of the topics, by topic id.
+    """
+
+    controller_id: int
+    brokers: Mapping[int, BrokerView]
+    topics: Mapping[str, TopicView]
+    ids: Mapping[bytes, str]
+
+
+EMPTY = ClusterView(NO_BROKER, {}, {}, {})
+
+
+class TopicUpdate(NamedTuple):
+    """Partitions of a topic that changed.
+
+    Attributes:
+        partitions: by number; None for a partition that was deleted.
+    """
+
+    name: str
+    topic_id: bytes
+    partitions: Mapping[int, PartitionView | None]
+
+
+def updated(
+    view: ClusterView,
+    controller_id: int,
+    brokers: Sequence[BrokerView],
+    changes: Sequence[TopicUpdate],
+    *,
+    is_full: bool,
+) -> ClusterView:
+    """Make the view that follows.
+
+    Args:
+        brokers: all brokers that live.
+        changes: at most one topic id of a name has partitions that are not deleted.
+        is_full: whether the changes name all topics and partitions that exist.
+    """
+    topics = {} if is_full else dict(view.topics)
+    are_ids_known = not is_full
+    for change in changes:
+        before = topics.get(change.name)
+        after = _changed(before, change)
+        if after is None:
+            topics.pop(change.name, None)
+        else:
+            topics[change.name] = after
+        are_ids_known = are_ids_known and _id_of(before) == _id_of(after)
+    if is_full:
+        topics = {name: _shared(view.topics.get(name), one) for name, one in topics.items()}
+    ids = view.ids if are_ids_known else {one.topic_id: name for name, one in topics.items()}
+    return ClusterView(controller_id, {one.id: one for one in brokers}, topics, ids)
+
+
+def _id_of(topic: TopicView | None) -> bytes | None:
+    return None if topic is None else topic.topic_id
+
+
+def _changed(before: TopicView | None, change: TopicUpdate) -> TopicView | None:
+    """Give a topic after a change; None if it is deleted.
+
+    A topic that was created again under its name has another id, and replaces the old one. The
+    deletion of a topic that was replaced comes too late, and changes nothing.
+    """
+    living = {number: one for number, one in change.partitions.items() if one is not None}
+    if before is None or before.topic_id != change.topic_id:
+        if not living:
+            return before
+        return TopicView(change.name, change.topic_id, dict(sorted(living.items())))
+    partitions = {**before.partitions, **living}
+    for number in change.partitions.keys() - living.keys():
+        partitions.pop(number, None)
+    if not partitions:
+        return None
+    if not living.keys() <= before.partitions.keys():
+        partitions = dict(sorted(partitions.items()))
+    return TopicView(change.name, change.topic_id, partitions)
+
+
+def _shared(before: TopicView | None, after: TopicView) -> TopicView:
+    """Give the old topic if it is the same, so that the new one's memory is freed."""
+    return before if before is not None and before == after else after

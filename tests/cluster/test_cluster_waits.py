@@ -1,0 +1,151 @@
+"""Requests that wait in a cluster: for replicas, for records, and until a role ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from broker.wire.error_codes import ErrorCode
+from cluster.pure import exchange as x
+from support.cluster_brokers import ClusterBrokers, Running
+from support.cluster_questions import (
+    are_too_few,
+    code,
+    create,
+    list_offsets,
+    parts,
+    replica_of,
+    silent,
+)
+from support.kafka_client import KafkaClient, batch_of, fetch_fields, produce_fields, values_in
+from support.places import fast_directory
+from support.replica_nodes import wait_until
+
+LONG_MS = 15_000
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[ClusterBrokers]:
+    """A cluster of which no broker dies."""
+    with fast_directory() as root, cluster(root) as brokers:
+        yield brokers
+
+
+@pytest.fixture
+def own() -> Iterator[ClusterBrokers]:
+    """A cluster of one test."""
+    with fast_directory() as root, cluster(root) as brokers:
+        yield brokers
+
+
+def cluster(root: Any) -> ClusterBrokers:
+    # A follower that is silent for a while stays in sync.
+    return ClusterBrokers(root, lag_seconds_max=30.0, default_replication_factor=3)
+
+
+def test_acks_all_waits_for_the_replicas(
+    shared: ClusterBrokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It holds no thread, and readers see nothing of the records until all replicas have them."""
+    create(shared, "waits")
+    leader, others = parts(shared, "waits")
+    with KafkaClient(leader.servers) as client, KafkaClient(leader.servers) as reader:
+        with silent(monkeypatch, "waits", *others):
+            row = client.produce("waits", batch_of(b"late"), timeout_ms=300)
+            assert code(row) is ErrorCode.REQUEST_TIMED_OUT and row.base_offset == -1
+            row = client.produce("waits", batch_of(b"early"), acks=1)
+            assert (code(row), row.base_offset) == (ErrorCode.NONE, 1)
+            fields = produce_fields({("waits", 0): batch_of(b"in time")}, timeout_ms=LONG_MS)
+            client.send("Produce", 12, **fields)
+            log = leader.store["waits", 0]
+            wait_until(lambda: log.log_end_offset == 3)
+            found = reader.fetch("waits", 0)
+            assert (found.high_watermark, values_in(found.records)) == (0, [])
+            assert list_offsets(reader, "waits") == (ErrorCode.NONE, 0)
+            wait_until(lambda: client_threads(leader) == 0)
+        _, answer = client.receive("Produce", 12)
+        (row,) = answer.responses[0].partition_responses
+        assert (code(row), row.base_offset) == (ErrorCode.NONE, 2)
+        assert values_in(reader.fetch("waits", 0).records) == [b"late", b"early", b"in time"]
+
+
+def client_threads(running: Running) -> int:
+    """Count the threads that run requests of clients; a follower's Fetch only waits, too."""
+    return running.broker.broker.running_count
+
+
+def test_a_wait_of_a_produce_ends_with_the_role(
+    own: ClusterBrokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer does not say that nothing was written."""
+    create(own, "ends")
+    leader, others = parts(own, "ends")
+    with KafkaClient(leader.servers) as client, silent(monkeypatch, "ends", *others):
+        fields = produce_fields({("ends", 0): batch_of(b"x")}, timeout_ms=LONG_MS)
+        client.send("Produce", 12, **fields)
+        wait_until(lambda: leader.store["ends", 0].log_end_offset == 1)
+        began = time.monotonic()
+        replica_of(leader, "ends").tell(x.RoleEnded())
+        _, answer = client.receive("Produce", 12)
+        assert time.monotonic() - began < LONG_MS / 3000
+        (row,) = answer.responses[0].partition_responses
+        assert code(row) is ErrorCode.REQUEST_TIMED_OUT
+
+
+def test_a_wait_of_a_fetch_ends_with_the_role(own: ClusterBrokers) -> None:
+    """The consumer looks for the next leader at once."""
+    create(own, "ends")
+    leader, _ = parts(own, "ends")
+    with KafkaClient(leader.servers) as client:
+        fields = fetch_fields({("ends", 0): 0}, max_wait_ms=LONG_MS)
+        client.send("Fetch", 12, **fields)
+        watches = leader.broker.leadership.watches
+        wait_until(lambda: watches.count == 1)
+        began = time.monotonic()
+        replica_of(leader, "ends").tell(x.RoleEnded())
+        _, answer = client.receive("Fetch", 12)
+        assert time.monotonic() - began < LONG_MS / 3000
+        assert code(answer.responses[0].partitions[0]) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        wait_until(lambda: watches.count == 0)
+
+
+def test_a_new_leader_does_not_know_the_end_at_once(
+    own: ClusterBrokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its high watermark may be below what was acknowledged, so it does not name it (KIP-207)."""
+    create(own, "ends")
+    leader, others = parts(own, "ends")
+    order = own[1].broker.member.metadata.view.topics["ends"].partitions[0].replicas
+    second, third = own[order[1]], own[order[2]]
+    assert {second, third} == set(others)
+    with silent(monkeypatch, "ends", third):
+        with silent(monkeypatch, "ends", second), KafkaClient(leader.servers) as client:
+            assert code(client.produce("ends", batch_of(b"x"), acks=1)) is ErrorCode.NONE
+        wait_until(lambda: second.store["ends", 0].log_end_offset == 1)
+        assert second.store["ends", 0].high_watermark == 0
+        leader.kill()
+        assert own.leader("ends", other_than=leader.id) is second
+        with KafkaClient(second.servers) as client:
+            assert list_offsets(client, "ends")[0] is ErrorCode.OFFSET_NOT_AVAILABLE
+            assert list_offsets(client, "ends", version=4)[0] is ErrorCode.LEADER_NOT_AVAILABLE
+            assert list_offsets(client, "ends", 5_000)[0] is ErrorCode.OFFSET_NOT_AVAILABLE
+            assert list_offsets(client, "ends", -2) == (ErrorCode.NONE, 0)
+    with KafkaClient(second.servers) as client:
+        wait_until(lambda: list_offsets(client, "ends") == (ErrorCode.NONE, 1))
+
+
+def test_too_few_replicas(own: ClusterBrokers) -> None:
+    """With acks=all nothing is written; acks=1 is taken."""
+    create(own, "few", min_insync_replicas="3")
+    leader, (other, _) = parts(own, "few")
+    other.kill()
+    with KafkaClient(leader.servers) as client:
+        wait_until(lambda: are_too_few(client, "few"))
+        end = leader.store["few", 0].log_end_offset
+        row = client.produce("few", batch_of(b"x"))
+        assert code(row) is ErrorCode.NOT_ENOUGH_REPLICAS
+        assert leader.store["few", 0].log_end_offset == end
+        assert code(client.produce("few", batch_of(b"x"), acks=1)) is ErrorCode.NONE

@@ -1,0 +1,107 @@
+"""Settings of topics as the coordination store has them, and as clients change and see them."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.catalog.admin.topic_admin import NewTopic
+from broker.catalog.setting_changes import Change, Operation, replacing
+from broker.catalog.settings import InvalidSettingError
+from broker.coordination.verbs import Session
+from cluster import znodes
+from cluster.admin.setting_texts import usable
+from cluster.admin.topic_changes import TopicChanges
+from logstore import LogConfig
+from support.heard import Connect
+from support.topic_admins import changes_of, prepare, settings_in
+
+WEEK = str(7 * 24 * 3600 * 1000)
+
+
+@pytest.fixture
+def session(connect: Connect) -> Session:
+    session = connect()
+    prepare(session, {1: "", 2: "", 3: ""})
+    return session
+
+
+@pytest.fixture
+def changes(session: Session) -> TopicChanges:
+    return changes_of(session)
+
+
+def test_settings_change_as_kafka_changes_them(session: Session, changes: TopicChanges) -> None:
+    """Set, delete, append, subtract; AlterConfigs resets the others; min is never without value."""
+    changes.create(NewTopic("orders", 1, 3, (), [("retention.ms", "1000")]))
+    changes.alter("orders", [Change("cleanup.policy", Operation.APPEND, "compact")])
+    assert settings_in(session, "orders")["cleanup.policy"] == "delete,compact"
+    changes.alter("orders", [Change("cleanup.policy", Operation.SUBTRACT, "delete")])
+    assert settings_in(session, "orders")["cleanup.policy"] == "compact"
+    changes.alter("orders", [Change("min.insync.replicas", Operation.SET, "1")])
+    changes.alter("orders", [Change("retention.ms", Operation.DELETE, None)])
+    assert settings_in(session, "orders") == {
+        "cleanup.policy": "compact", "min.insync.replicas": "1",
+    }  # fmt: skip
+    changes.alter("orders", replacing([("flush.messages", "7"), ("flush.before.ack", "true")]))
+    assert settings_in(session, "orders")["flush.messages"] == "7"
+    assert "cleanup.policy" not in settings_in(session, "orders")
+    changes.alter("orders", [Change("min.insync.replicas", Operation.DELETE, None)])
+    assert settings_in(session, "orders")["min.insync.replicas"] == "2"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        Change("no.such", Operation.SET, "1"),
+        Change("retention.ms", Operation.SET, "soon"),
+        Change("retention.ms", Operation.APPEND, "1"),
+        Change("retention.ms", 9, "1"),
+        Change("min.insync.replicas", Operation.SET, "-1"),
+        Change("min.insync.replicas", Operation.APPEND, "1"),
+        Change("compression.type", Operation.SET, "gzip"),
+        Change("cleanup.policy", Operation.SUBTRACT, "delete"),
+    ],
+)
+def test_a_refused_setting_changes_nothing(
+    session: Session, changes: TopicChanges, change: Change
+) -> None:
+    """Also if another one of the same request is good."""
+    changes.create(NewTopic("orders", 1, 3))
+    before = session.zxid()
+    with pytest.raises(InvalidSettingError):
+        changes.alter("orders", [Change("flush.ms", Operation.SET, "5"), change])
+    assert session.zxid() == before
+
+
+def test_a_bad_setting_in_the_store_stops_no_change(
+    session: Session, changes: TopicChanges
+) -> None:
+    """Another program has written it; the others can be changed, and described."""
+    changes.create(NewTopic("orders", 1, 3))
+    path = znodes.config_path("orders")
+    bad = {"retention.ms": "soon", "no.such": "1", "min.insync.replicas": "many"}
+    session.set(path, znodes.encode_config(bad))
+    changes.alter("orders", [Change("flush.ms", Operation.SET, "5")])
+    assert settings_in(session, "orders") == {**bad, "flush.ms": "5"}
+    rows = {row.key: row.text for row in changes.settings_of("orders")}
+    assert (rows["flush.ms"], rows["retention.ms"]) == ("5", str(7 * 24 * 3600 * 1000))
+    assert rows["min.insync.replicas"] == "2"
+
+
+def test_where_a_setting_comes_from(session: Session) -> None:
+    """The topic, the broker's file, or the default, with Kafka's numbers."""
+    changes = changes_of(session, min_insync_replicas=1)
+    changes.create(NewTopic("orders", 1, 3, (), [("retention.ms", str(7 * 24 * 3600 * 1000))]))
+    rows = {row.key: [(one.text, one.source) for one in row.synonyms] for row in
+            changes.settings_of("orders")}  # fmt: skip
+    assert rows["min.insync.replicas"] == [("1", 1), ("1", 4), ("2", 5)]
+    assert rows["retention.ms"][0] == (str(7 * 24 * 3600 * 1000), 1)
+    assert rows["unclean.leader.election.enable"] == [("false", 5)]
+
+
+def test_each_bad_setting_is_left_out_alone() -> None:
+    """The good ones are used; each fault is named by its key."""
+    defaults = LogConfig(record_format="kafka")
+    found = usable({"retention.ms": "5", "no.such": "1", "flush.ms": "-7"}, defaults)
+    assert found.config == defaults.replace(retention_ms=5)
+    assert found.faults.keys() == {"no.such", "flush.ms"}

@@ -1,0 +1,199 @@
+"""How settings in the coordination store reach the logs of a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.catalog.admin.topic_admin import NewTopic
+from broker.catalog.setting_changes import Change, Operation
+from broker.coordination.embedded import EmbeddedStore
+from broker.coordination.errors import NotConnectedError
+from broker.coordination.verbs import Session
+from cluster import znodes
+from cluster.admin import settings_sync
+from cluster.admin.settings_sync import SettingsSync, drop_old_notices
+from cluster.admin.topic_changes import TopicChanges
+from logstore import LogConfig, LogStore
+from support.places import fast_directory
+from support.replica_nodes import wait_until
+from support.topic_admins import changes_of, prepare
+
+DEFAULTS = LogConfig(record_format="kafka", retention_ms=1_000_000)
+
+
+class Broken:
+    """A session that is not connected while it is broken."""
+
+    def __init__(self, session: Session) -> None:
+        self._session, self.is_broken = session, False
+
+    def __getattr__(self, name: str) -> object:
+        if self.is_broken:
+            raise NotConnectedError(1)
+        return getattr(self._session, name)
+
+
+class Place:
+    """A store with two log dirs, a coordination store, and changes of topics by another broker."""
+
+    def __init__(self, root: Path) -> None:
+        (root / "znodes").mkdir()
+        self.coordination = EmbeddedStore([str(root / "znodes")])
+        self.session = self.coordination.connect()
+        prepare(self.session, {1: ""})
+        self.changes: TopicChanges = changes_of(self.coordination.connect())
+        self.dirs = [root / "a", root / "b"]
+        self.store = LogStore.open(self.dirs, admin_socket=False)
+        self.link = Broken(self.session)
+        self.sync = SettingsSync(self.link, self.store, DEFAULTS)  # type: ignore[arg-type]
+
+    def create(self, name: str, partitions: int = 2, **settings: str) -> None:
+        """Create a topic, and its replicas here."""
+        given = [(key.replace("_", "."), value) for key, value in settings.items()]
+        self.changes.create(NewTopic(name, partitions, 1, (), given))
+        for number in range(partitions):
+            log_dir = self.dirs[number % 2]
+            self.store.create(name, number, config=self.sync.config_of(name), log_dir=log_dir)
+
+    def set(self, name: str, **settings: str) -> None:
+        """Change settings of a topic, as another broker does."""
+        self.changes.alter(
+            name,
+            [Change(key.replace("_", "."), Operation.SET, one) for key, one in settings.items()],
+        )
+
+    def retention(self, name: str, number: int = 0) -> int | None:
+        """Return a setting that a log has now."""
+        found: int | None = self.store.log(name, number).config.retention_ms
+        return found
+
+    def close(self) -> None:
+        self.sync.close()
+        self.store.close()
+        self.coordination.close()
+
+
+@pytest.fixture
+def place() -> Iterator[Place]:
+    with fast_directory() as root:
+        made = Place(root)
+        yield made
+        made.close()
+
+
+def test_a_change_reaches_all_logs(place: Place) -> None:
+    """Also no limit, and the return to the broker's default; other topics are not read."""
+    place.create("orders", retention_ms="5000")
+    place.create("other", retention_ms="6000")
+    assert place.retention("orders") == 5000
+    place.sync.start()
+    place.set("orders", retention_ms="7000", segment_bytes="2000000")
+    wait_until(lambda: [place.retention("orders", one) for one in (0, 1)] == [7000, 7000])
+    place.set("orders", retention_ms="-1")
+    wait_until(lambda: place.retention("orders", 1) is None)
+    place.changes.alter("orders", [Change("retention.ms", Operation.DELETE, None)])
+    wait_until(lambda: place.retention("orders", 1) == 1_000_000)
+    assert place.store.log("orders", 1).config.segment_bytes == 2_000_000
+    assert place.retention("other") == 6000
+
+
+def test_what_changed_before_the_start_is_read(place: Place) -> None:
+    """A broker that was away has no notice of it."""
+    place.create("orders")
+    place.set("orders", retention_ms="7000")
+    drop_old_notices(place.session)
+    place.sync.start()
+    wait_until(lambda: place.retention("orders", 1) == 7000)
+
+
+def test_notices_that_were_dropped_are_made_up_for(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All topics are read again, because nobody knows whose settings have changed."""
+    monkeypatch.setattr(settings_sync, "NOTICES_KEPT", 3)
+    monkeypatch.setattr(settings_sync, "RETRY_SECONDS", 0.05)
+    place.create("first")
+    place.create("second")
+    place.sync.start()
+    place.set("second", retention_ms="1")
+    wait_until(lambda: place.retention("second") == 1)
+    seen = place.session.children(znodes.SETTING_NOTICES)
+    place.link.is_broken = True
+    place.set("first", retention_ms="7000")
+    for number in range(5):
+        place.set("second", retention_ms=str(9000 + number))
+    assert len(place.session.children(znodes.SETTING_NOTICES)) == 3
+    assert not set(seen) & set(place.session.children(znodes.SETTING_NOTICES))
+    assert place.retention("first") == 1_000_000
+    place.link.is_broken = False
+    wait_until(lambda: (place.retention("first"), place.retention("second")) == (7000, 9004))
+
+
+def test_a_replica_that_is_created_late_gets_the_newest_settings(place: Place) -> None:
+    """They changed after they were read for it, and before it was there."""
+    place.create("orders", partitions=1, retention_ms="5000")
+    place.sync.start()
+    old = place.sync.config_of("orders")
+    place.set("orders", retention_ms="7000")
+    wait_until(lambda: place.retention("orders") == 7000)
+    place.store.create("orders", 1, config=old)
+    wait_until(lambda: place.retention("orders", 1) == 7000)
+
+
+def test_a_log_dir_that_returns_gets_the_settings(place: Place) -> None:
+    """The other log dir has them at once."""
+    place.create("orders", retention_ms="5000")
+    place.sync.start()
+    place.store.take_offline(place.dirs[1])
+    place.set("orders", retention_ms="7000")
+    wait_until(lambda: place.retention("orders") == 7000)
+    place.store.reopen_dir(place.dirs[1])
+    wait_until(lambda: place.retention("orders", 1) == 7000)
+
+
+def test_a_bad_setting_stays_what_it_was(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    """It is logged; the default would delete records, if the topic had no limit before."""
+    place.create("orders", retention_ms="-1")
+    place.create("other", retention_ms="-1")
+    place.sync.start()
+    bad = {"retention.ms": "soon", "no.such.key": "1", "segment.bytes": "3000000"}
+    place.session.set(znodes.config_path("orders"), znodes.encode_config(bad))
+    place.session.set(znodes.config_path("other"), b"nonsense")
+    for name in ("orders", "other", "nowhere"):
+        notice = znodes.encode_setting_notice(name)
+        place.session.create(znodes.SETTING_NOTICE, notice, sequence=True)
+    place.session.create(znodes.SETTING_NOTICE, b"nonsense", sequence=True)
+    wait_until(lambda: place.store.log("orders", 0).config.segment_bytes == 3_000_000)
+    place.create("new")
+    place.set("new", retention_ms="7")
+    wait_until(lambda: place.retention("new") == 7)
+    assert place.retention("orders") is None is place.retention("other")
+    assert "no.such.key" in caplog.text and "retention.ms" in caplog.text
+    assert "topic other keeps the settings that it has" in caplog.text
+    assert place.sync.config_of("other") == DEFAULTS
+
+
+def test_a_topic_without_settings_in_the_store_keeps_its_own(place: Place) -> None:
+    """The store may be a wrong one, and the default retention would delete records."""
+    place.create("orders", retention_ms="-1")
+    place.session.delete(znodes.config_path("orders"))
+    place.sync.start()
+    place.create("other")
+    place.set("other", retention_ms="7")
+    wait_until(lambda: place.retention("other") == 7)
+    assert place.retention("orders") is None
+
+
+def test_a_store_that_does_not_answer(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replica begins with defaults, and gets its settings later; nothing ends."""
+    monkeypatch.setattr(settings_sync, "RETRY_SECONDS", 0.05)
+    place.link.is_broken = True
+    place.changes.create(NewTopic("orders", 1, 1, (), [("retention.ms", "7000")]))
+    place.sync.start()
+    place.store.create("orders", 0, config=place.sync.config_of("orders"))
+    assert place.retention("orders") == 1_000_000
+    place.link.is_broken = False
+    wait_until(lambda: place.retention("orders") == 7000)
