@@ -14,6 +14,7 @@ from crc32c import crc32c
 
 from broker.catalog.client_appends import ALL_ACKS, LEADER_ACKS, NO_ACKS, Wait
 from broker.catalog.leadership import NotServedError
+from broker.catalog.producer_ids import EMBEDDED_IDS
 from broker.catalog.topics import INTERNAL_TOPICS
 from broker.machines.exchange import Answer, CloseConnectionError, Pending
 from broker.requests.failures import code_of
@@ -26,8 +27,8 @@ from logstore import LogStoreError, MissingKeyError
 BY_ID = 13  # the first version that names topics by their ids
 ZSTD_FROM = 7  # the first version in which batches are allowed to use zstd
 # This struct reads the header of a record batch after its base offset: length, leader epoch, magic,
-# checksum and attributes.
-HEADER = struct.Struct(">8xiiBIH")
+# checksum, attributes and producer id.
+HEADER = struct.Struct(">8xiiBIH20xq")
 HEADER_BYTES, CHECKED_FROM, LENGTH_END, MAGIC = 61, 21, 12, 2
 CODEC_MASK, ZSTD, TRANSACTIONAL, CONTROL = 0x07, 4, 0x10, 0x20
 
@@ -127,7 +128,7 @@ def fault_of_batch(
     """Check that a client may send a batch with this header; return None if nothing is wrong."""
     if records is None or len(records) < HEADER_BYTES:
         return ErrorCode.INVALID_RECORD, "the records are not one whole batch"
-    length, _, magic, _, attributes = HEADER.unpack_from(records)
+    length, _, magic, _, attributes, producer_id = HEADER.unpack_from(records)
     if magic != MAGIC:
         return ErrorCode.INVALID_RECORD, f"a batch of magic {magic}, not {MAGIC}"
     if length != len(records) - LENGTH_END:
@@ -136,6 +137,9 @@ def fault_of_batch(
         return ErrorCode.INVALID_RECORD, "a client must not write control batches"
     if attributes & TRANSACTIONAL or is_transactional:
         return ErrorCode.INVALID_TXN_STATE, "this broker has no transactions yet"
+    if producer_id >= EMBEDDED_IDS:
+        code = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        return code, f"no broker has given the producer id {producer_id}"
     if attributes & CODEC_MASK == ZSTD and version < ZSTD_FROM:
         return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce {ZSTD_FROM} or later"
     return None
