@@ -87,6 +87,7 @@ LOG_METHODS = {
     "flush": "",
     "truncate_to": "offset",
     "delete_records_before": "offset",
+    "start_at": "offset",
 }
 LOG_ATTRIBUTES = [
     "topic", "partition", "log_dir", "log_start_offset", "log_end_offset", "high_watermark",

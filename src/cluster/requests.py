@@ -13,6 +13,7 @@ from cluster.registration import TopicIdentity
 from cluster.state import State
 
 NEVER = 2**63 - 1  # as whole_since: the replica is not whole
+NO_EPOCH = -1  # of a log without a record that has a leader epoch
 
 
 class LeaderAndIsr(NamedTuple):
@@ -92,6 +93,7 @@ class FollowerFetch(NamedTuple):
     Attributes:
         last_epoch: the leader epoch of the follower's last record; -1 for an empty log.
         is_leaving: whether the follower's broker will stop, so that it joins no ISR (P21).
+        log_start: where the follower's log begins.
     """
 
     topic: TopicIdentity
@@ -102,6 +104,12 @@ class FollowerFetch(NamedTuple):
     offset: int
     last_epoch: int
     is_leaving: bool = False
+    log_start: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the follower's log has no record."""
+        return self.offset == self.log_start
 
 
 class FetchAnswer(NamedTuple):
@@ -111,12 +119,19 @@ class FetchAnswer(NamedTuple):
         request: the fetch that is answered.
         records: the record batches, which only the log understands.
         diverging: None, or an epoch of the leader's log and the offset at which the epoch ends.
+        log_start: where the leader's log begins.
     """
 
     request: FollowerFetch
     high_watermark: int
     records: Any = None
     diverging: tuple[int, int] | None = None
+    log_start: int = 0
+
+    @property
+    def is_beginning_anew(self) -> bool:
+        """Whether the two logs share no record, so that the follower begins at `log_start`."""
+        return self.diverging == (NO_EPOCH, self.log_start)
 
 
 class AlterPartition(NamedTuple):

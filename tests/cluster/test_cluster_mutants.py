@@ -22,6 +22,10 @@ SEEDS = {
     "reassign_early": 25,
     "gone_for_ever": 19,
     "no_renewal": 1,
+    "anew_over_records": 1,
+    "cut_at_zero": 13,
+    "no_follow": 1,
+    "never_anew": 17,
 }
 SEEDS_MAX = 200  # of each search
 TOLD = {name: script for script in SCRIPTS for name in script.catches}

@@ -15,6 +15,7 @@ from cluster.pure.elect import (
     next_state,
     standing_of,
 )
+from cluster.pure.log_ends import longest
 from cluster.registration import NO_BROKER, Registration, TopicIdentity
 from cluster.requests import NEVER, AlterPartition, RoleAnswer
 from cluster.state import State, fault_of
@@ -347,3 +348,18 @@ def test_an_admission_is_kept() -> None:
     """A proposal does not change the registration epoch at which a member was admitted."""
     state = proposed({1: 99, 2: 99, 3: 30})
     assert state is not None and state.isr == STATE.isr
+
+
+@pytest.mark.parametrize(
+    ("logs", "wanted"),
+    [
+        ([(2, 5, 1), (3, 4, 2)], 2),
+        ([(2, 5, 2), (2, 5, 1)], 1),
+        ([(2, 5, 1), (-1, 6, 2)], 2),
+        ([(2, 5, 1), (-1, 5, 2)], 1),
+        ([(-1, 5, 1), (-1, 6, 3), (-1, 6, 2)], 2),
+    ],
+)
+def test_the_longest_log(logs: list[tuple[int, int, int]], wanted: int) -> None:
+    """A log without records is compared by its end: all before it was replicated and deleted."""
+    assert longest(logs) == wanted

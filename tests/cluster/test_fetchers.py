@@ -16,10 +16,11 @@ from cluster.pure.replica import Role
 from cluster.registration import TopicIdentity
 from cluster.requests import FollowerFetch
 from cluster.run.fetcher import BACKOFF_SECONDS, RETRY_SECONDS, Fetcher
-from cluster.run.follower_reads import Asked, answer, fault_of
+from cluster.run.follower_reads import Asked, answer, fault_of, read_from
 from cluster.run.hosted_replica import HostedReplica
 from cluster.run.peer_connection import PeerConnection
 from cluster.wire.follower_fetches import FetchLimits, encode_fetches
+from logstore import OffsetOutOfRangeError
 from support.places import fast_directory
 from support.replica_group import TOPIC, Group
 from support.replica_nodes import SocketGroup, wait_until
@@ -218,3 +219,21 @@ def test_a_bad_fetch_is_refused(group: SocketGroup) -> None:
     bad = message._replace(replica_state=FetchRequest.ReplicaState(-1, 5))
     with pytest.raises(BadRequestError):
         answer(Asked(bad, 15, 1), group.socket_nodes[1].find, 0.0, 1 << 20)
+
+
+def test_a_deletion_during_a_fetch_is_no_answer_for_ever(group: SocketGroup) -> None:
+    """A follower gets the whole batch that the log start is in; else it later begins anew."""
+    group.lead(1)
+    group.produce(b"a", b"b", b"c")
+    group.produce(b"d")
+    log = group.nodes[1].replica.log
+    assert log is not None
+    wait_until(lambda: log.high_watermark == 4)
+    log.delete_records_before(2)
+    with read_from(log, 0, 1) as found:
+        assert (found.first_offset, found.next_offset) == (0, 3)
+    log.delete_records_before(3)
+    with pytest.raises(OffsetOutOfRangeError):
+        read_from(log, 0, 1)
+    served = group.nodes[1].replica.serve(fetch_of(1))
+    assert served is not None and (served.diverging, served.log_start) == ((-1, 3), 3)

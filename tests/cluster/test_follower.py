@@ -13,12 +13,17 @@ from cluster.pure.exchange import (
     AppendAsFollower,
     Appended,
     AppendedAsFollower,
+    BeginAt,
+    CreateReplica,
+    DeleteBefore,
     FetchDue,
     Flush,
     Flushed,
     Opened,
+    RemoveReplica,
     RoleEnded,
     SendToBroker,
+    StartRose,
     TruncateTo,
 )
 from cluster.pure.partition import handle
@@ -45,7 +50,7 @@ def test_records_are_appended() -> None:
     """The high watermark follows as far as the log reaches."""
     replica = following()
     effects = handle(replica, FetchAnswer(FETCH, 5, "records"), 0)
-    assert effects == [AppendAsFollower(replica.log_life, "records", 4), AdvanceHighWatermark(3)]
+    assert effects == [AdvanceHighWatermark(3), AppendAsFollower(replica.log_life, "records", 4)]
     assert handle(replica, AppendedAsFollower(replica.log_life, ((4, 4),)), 0) == [
         AdvanceHighWatermark(4)
     ]
@@ -128,3 +133,62 @@ def test_a_follower_flushes_before_it_confirms() -> None:
     assert handle(replica, FetchDue(), 0) == [Flush(replica.log_life, 3)]
     handle(replica, Flushed(replica.log_life, 3), 0)
     assert handle(replica, FetchDue(), 0) == [SendToBroker(1, FETCH)]
+
+
+def anew(start: int, request: FollowerFetch = FETCH) -> FetchAnswer:
+    """Give the answer of a leader that has no record in common with the follower."""
+    return FetchAnswer(request, 50, None, (-1, start), start)
+
+
+@pytest.mark.parametrize("start", [3, 9])
+def test_a_follower_begins_anew_where_the_leader_begins(start: int) -> None:
+    """If its log ends before; all before the leader's start was replicated and then deleted."""
+    replica = following()
+    assert handle(replica, anew(start), 0) == [BeginAt(start, keeps_lost=False)]
+    assert (replica.log.start, replica.log.end, replica.high_watermark) == (start, start, start)
+    fetch = SendToBroker(1, FETCH._replace(offset=start, last_epoch=-1, log_start=start))
+    assert handle(replica, FetchDue(), 0) == [fetch]
+    assert handle(replica, anew(start, fetch.request), 0) == []
+
+
+def test_records_after_the_leaders_start_are_cut_first() -> None:
+    """Unless they are below the high watermark."""
+    replica = replica_of(2, spans=((2, 9),), high_watermark=4)
+    handle(replica, order(), 0)
+    request = FETCH._replace(offset=9)
+    effects = handle(replica, anew(6, request), 0)
+    assert effects == [TruncateTo(6, 6), BeginAt(6, keeps_lost=False)]
+    replica = replica_of(2, spans=((2, 9),), high_watermark=4)
+    handle(replica, order(), 0)
+    assert [type(effect) for effect in handle(replica, anew(3, request), 0)] == [Alarm]
+    assert (replica.log.end, replica.role) == (9, Role.NONE)
+
+
+def test_a_beginning_after_an_unclean_election_keeps_the_records() -> None:
+    """They may have been acknowledged."""
+    replica = following(unclean_epoch=3)
+    assert handle(replica, anew(9), 0) == [BeginAt(9, keeps_lost=True)]
+
+
+def test_a_leader_that_ends_before_the_log_start_makes_a_new_replica() -> None:
+    """Only after an election that may have lost records; else the replica stops."""
+    for unclean_epoch in (-1, 3):
+        replica = replica_of(2, spans=((2, 9),), start=7, high_watermark=8)
+        handle(replica, order(state=STATE._replace(unclean_epoch=unclean_epoch)), 0)
+        request = FETCH._replace(offset=9, log_start=7)
+        effects = handle(replica, FetchAnswer(request, 5, None, (1, 5), 0), 0)
+        if unclean_epoch < 0:
+            assert [type(effect) for effect in effects] == [Alarm]
+        else:
+            made = [TruncateTo(7, 9), RemoveReplica(), CreateReplica(TOPIC, "a", 10)]
+            assert effects == made and replica.log.end == replica.high_watermark == 0
+
+
+def test_a_follower_deletes_what_its_leader_deleted() -> None:
+    """Once it is replicated, as far as this replica knows."""
+    replica = following()
+    handle(replica, FetchAnswer(FETCH, 3, "records", None, 5), 0)
+    effects = handle(replica, AppendedAsFollower(replica.log_life, ((4, 8),)), 0)
+    assert effects == [DeleteBefore(3)]
+    assert handle(replica, StartRose(3), 0) == [] and replica.log.start == 3
+    assert handle(replica, AppendedAsFollower(replica.log_life, ()), 0) == []

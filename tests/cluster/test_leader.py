@@ -15,11 +15,14 @@ from cluster.pure.exchange import (
     Flushed,
     GaveUp,
     Lagged,
+    LeaseEnded,
+    LeaseRenewed,
     Produced,
     ProduceError,
     Refuse,
     SendToBroker,
     SendToController,
+    StartRose,
     Tick,
 )
 from cluster.pure.partition import handle
@@ -222,3 +225,65 @@ def test_only_flushed_records_count_if_the_topic_flushes() -> None:
     fetch(replica, 2, 4)
     assert replica.high_watermark == 3
     assert Acknowledge("client", 4) in handle(replica, Flushed(replica.log_life, 4), 0)
+
+
+@pytest.mark.parametrize(
+    ("offset", "last_epoch", "log_start", "diverging"),
+    [
+        (1, 2, 0, (-1, 3)),  # before the start
+        (0, -1, 0, (-1, 3)),
+        (3, 2, 0, (-1, 3)),  # at the start, with a last record that is not known here
+        (4, 3, 0, (-1, 3)),  # after the start, without a common epoch
+        (3, 4, 0, None),
+        (3, -1, 3, None),
+        (4, -1, 4, None),  # an empty log that begins later
+        (5, -1, 5, (-1, 3)),  # an empty log that begins after the end of this one
+    ],
+)
+def test_a_follower_without_a_common_record_begins_anew(
+    offset: int, last_epoch: int, log_start: int, diverging: tuple[int, int] | None
+) -> None:
+    """At the leader's log start; its position does not count before that (P26)."""
+    replica = leading()
+    handle(replica, Appended(replica.log_life, (), None, 4, 4), 0)
+    fetch(replica, 2, 3)
+    assert handle(replica, StartRose(3), 0) == []
+    request = FollowerFetch(TOPIC, 0, 3, 30, 4, offset, last_epoch, log_start=log_start)
+    effects = handle(replica, request, 0)
+    if diverging is None:
+        assert AnswerFetch(request, replica.high_watermark) in effects
+        assert replica.followers[3].offset == offset
+    else:
+        assert effects == [SendToBroker(3, FetchAnswer(request, 3, None, diverging, 3))]
+        assert 3 not in replica.followers
+
+
+def refusals(effects: list[Any]) -> list[ProduceError]:
+    """Give why produces were refused."""
+    return [one.error for one in effects if isinstance(one, Refuse)]
+
+
+def test_a_leader_that_is_cut_off_sends_its_clients_away() -> None:
+    """Without a lease, and without a fetch of a member of the ISR for two seconds."""
+    replica = leading()
+    fetch(replica, 2, 3, 10.0)
+    handle(replica, LeaseEnded(), 10.0)
+    assert refusals(handle(replica, Produced("soon", -1), 11.9)) == []
+    handle(replica, Appended(replica.log_life, ((4, 5),), "soon", 5, 4), 11.9)
+    assert refusals(handle(replica, Tick(), 11.9)) == []
+    assert refusals(handle(replica, Produced("late", -1), 12.1)) == [ProduceError.NOT_LEADER]
+    assert refusals(handle(replica, Tick(), 12.1)) == [ProduceError.TIMED_OUT] * 2
+    assert refusals(handle(replica, Produced("one replica is enough", 1), 12.1)) == []
+    handle(replica, LeaseRenewed(), 12.2)
+    assert refusals(handle(replica, Produced("again", -1), 12.2)) == []
+
+
+def test_a_leader_goes_on_while_only_the_store_is_away() -> None:
+    """The members of the ISR fetch; and a silent member alone is no reason, either."""
+    replica = leading()
+    handle(replica, LeaseEnded(), 10.0)
+    fetch(replica, 2, 3, 100.0)
+    assert refusals(handle(replica, Produced("a", -1), 101.0)) == []
+    replica = leading()
+    fetch(replica, 2, 3, 10.0)
+    assert refusals(handle(replica, Produced("b", -1), 100.0)) == []

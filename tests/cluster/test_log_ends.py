@@ -8,26 +8,44 @@ from hypothesis import strategies as some
 
 from cluster.pure.log_ends import NO_EPOCH, LogEnds
 
-steps = some.lists(some.tuples(some.integers(0, 3), some.integers(0, 4)), max_size=12)
+steps = some.lists(some.tuples(some.integers(0, 5), some.integers(0, 4)), max_size=12)
 
 
 @given(steps)
 def test_ends_are_those_of_the_records(changes: list[tuple[int, int]]) -> None:
-    """After any appends and truncations, each question has the answer of a list of epochs."""
-    ends, records = LogEnds(), list[int]()
+    """After any appends, truncations and deletions, they are those of a list of epochs."""
+    ends, records, start = LogEnds(), list[int](), 0
     for kind, number in changes:
         if kind == 0:
-            ends.truncate(min(number, len(records)))
+            ends.truncate(min(start + number, start + len(records)))
             del records[number:]
+        elif kind == 4:
+            ends.raise_start(start + min(number, len(records)) - 1)
+            gone = max(min(number, len(records)) - 1, 0)
+            start, records = start + gone, records[gone:]
+        elif kind == 5:
+            start, records = start + len(records) + number, []
+            ends.begin_at(start)
         elif number:
             epoch = (records[-1] if records else 0) + kind - 1
             records += [epoch] * number
-            ends.append(epoch, len(records))
-        assert ends.end == len(records)
+            ends.append(epoch, start + len(records))
+        assert (ends.start, ends.end) == (start, start + len(records))
         assert ends.last_epoch == (records[-1] if records else NO_EPOCH)
         for epoch in range(12):
             known = [one for one in records if one <= epoch]
-            assert ends.end_of(epoch) == (known[-1] if known else NO_EPOCH, len(known))
+            assert ends.end_of(epoch) == (known[-1] if known else NO_EPOCH, start + len(known))
+
+
+def test_an_empty_log_ends_at_its_start() -> None:
+    """What is before the start counts as flushed; no log is cut before it."""
+    ends = LogEnds(start=7)
+    assert (ends.end, ends.flushed, ends.end_of(9)) == (7, 7, (NO_EPOCH, 7))
+    ends = LogEnds([(1, 4), (2, 6)], flushed=3)
+    ends.raise_start(6)
+    assert (ends.end, ends.last_epoch, ends.flushed) == (6, NO_EPOCH, 6)
+    with pytest.raises(AssertionError):
+        ends.truncate(5)
 
 
 def test_a_truncation_lowers_what_is_flushed() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import statistics
 import time
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from cluster import znodes
 from cluster.pure.replica import Role
 from cluster.state import State, parse_state
 from cluster.wire.follower_fetches import FetchLimits
+from logstore import Log
 from support.members import Members
 from support.places import fast_directory
 from support.replica_nodes import wait_until
@@ -253,3 +255,65 @@ def test_a_broker_leaves_in_order(members: Members) -> None:
     wait_until(lambda: set(state_of(members).isr) == {1, 2, 3})
     replica = one.replica("orders")
     assert replica is not None and replica.role is Role.FOLLOWER
+
+
+def delete_before(members: Members, offset: int) -> None:
+    """Delete records on the leader, and wait until each living broker has deleted them."""
+    log = log_of(members, members.wait_for_leader("orders").broker)
+    log.delete_records_before(offset)
+    living = [one.broker for one in members.members.values() if one.is_up]
+    wait_until(lambda: {log_of(members, one).log_start_offset for one in living} == {offset})
+
+
+def log_of(members: Members, broker: int) -> Log:
+    replica = members.members[broker].replica("orders")
+    assert replica is not None and replica.log is not None
+    return replica.log
+
+
+def test_deleted_records_do_not_come_back(members: Members) -> None:
+    """The followers delete them too, so that each of them may lead."""
+    members.create("orders", {0: [1, 2, 3]})
+    members.produce("orders", *values(10))
+    members.produce("orders", *values(10, b"w"))
+    delete_before(members, 13)
+    members.members[1].kill()
+    leader = members.wait_for_leader("orders", other_than=1)
+    members.produce("orders", b"after")
+    assert found_in(members, leader.broker) == [*values(10, b"w")[3:], b"after"]
+    members.start(1)
+    wait_until(lambda: set(state_of(members).isr) == {1, 2, 3})
+    assert found_in(members, 1) == [*values(10, b"w")[3:], b"after"]
+
+
+@pytest.mark.parametrize("is_new", [False, True])
+@pytest.mark.parametrize("offset", [20, 15, 30])
+def test_a_replica_begins_after_what_was_deleted(
+    members: Members, offset: int, is_new: bool
+) -> None:
+    """Regression: it got nothing for ever, if it was new; else it stopped with an alarm.
+
+    The leader's log begins between two batches, inside a batch, or has no record.
+    """
+    members.create("orders", {0: [1, 2, 3]})
+    members.produce("orders", *values(10))
+    wait_until(lambda: are_alike(members))
+    members.members[3].kill()
+    if is_new:
+        for path in members.members[3].paths:
+            shutil.rmtree(path)
+    for letter in (b"w", b"x"):
+        members.produce("orders", *values(10, letter))
+    delete_before(members, offset)
+    three = members.start(3)
+    wait_until(lambda: set(state_of(members).isr) == {1, 2, 3})
+    members.produce("orders", b"after")
+    expected = [*values(10), *values(10, b"w"), *values(10, b"x"), b"after"][offset:]
+    wait_until(lambda: found_in(members, 3) == expected)
+    wait_until(lambda: log_of(members, 3).log_start_offset == offset)
+    replica = three.replica("orders")
+    assert replica is not None and replica.role is Role.FOLLOWER
+    assert found_in(members, members.wait_for_leader("orders").broker) == expected
+    members.members[members.wait_for_leader("orders").broker].kill()
+    members.produce("orders", b"last")
+    wait_until(lambda: found_in(members, 3) == [*expected, b"last"])

@@ -72,6 +72,8 @@ ROLES = st.builds(
 FETCHES = st.builds(
     FollowerFetch, TOPICS, PARTITIONS, st.just(2), st.just(77), INT32, EPOCHS,
     st.integers(-1, 2**31 - 1), is_leaving=st.just(False),
+).flatmap(
+    lambda one: st.builds(one._replace, log_start=st.integers(0, one.offset))
 )  # fmt: skip
 CHANGES = st.builds(
     AlterPartition, TOPICS, PARTITIONS, st.just(2), st.just(77), INT32, INT32,
@@ -297,13 +299,24 @@ def test_a_leaving_follower_names_no_registration_epoch() -> None:
     assert all(one.is_leaving for one in follower_fetches.decode_fetches(message))
 
 
+@pytest.mark.parametrize("log_start", [-1, 61])
+def test_a_follower_names_its_log_start(log_start: int) -> None:
+    """It is not after the offset of the fetch, which is the log end."""
+    fetch = FETCH._replace(log_start=log_start)
+    message = follower_fetches.encode_fetches([fetch], follower_fetches.FetchLimits())
+    with pytest.raises(BadRequestError):
+        follower_fetches.decode_fetches(message)
+
+
 FETCH = FollowerFetch(TopicIdentity("a" * 21 + "A", 0), 1, 2, 77, 6, 60, 2)
 
 
 def fetch_answer(**facts: Any) -> Any:
     """A leader's answer about the partition of FETCH."""
     Response = messages.FetchResponse  # noqa: N806 - a class
-    row = Response.PartitionData(partition_index=1, high_watermark=50, records=b"xyz")
+    row = Response.PartitionData(
+        partition_index=1, high_watermark=50, log_start_offset=4, records=b"xyz"
+    )
     topic = Response.FetchableTopicResponse(
         topic_id=topic_ids.bytes_of(FETCH.topic.topic_id), partitions=[row._replace(**facts)]
     )
@@ -319,17 +332,21 @@ def answered(message: Any) -> Any:
 
 def test_a_leaders_answer_has_records_a_divergence_or_an_error() -> None:
     """The follower cuts at the end of an epoch that it has, or of an earlier one."""
-    assert answered(fetch_answer()) == FetchAnswer(FETCH, 50, b"xyz")
+    assert answered(fetch_answer()) == FetchAnswer(FETCH, 50, b"xyz", log_start=4)
     Epoch = messages.FetchResponse.EpochEndOffset  # noqa: N806 - a class
     for epoch, end in ((1, 100), (2, 55), (-1, 0)):
         diverging = fetch_answer(records=None, diverging_epoch=Epoch(epoch, end))
-        assert answered(diverging) == FetchAnswer(FETCH, 50, None, (epoch, end))
+        assert answered(diverging) == FetchAnswer(FETCH, 50, None, (epoch, end), 4)
+        assert not answered(diverging).is_beginning_anew
+    anew = fetch_answer(records=None, diverging_epoch=Epoch(-1, 90), log_start_offset=90)
+    assert answered(anew) == FetchAnswer(FETCH, 50, None, (-1, 90), 90)
+    assert answered(anew).is_beginning_anew
     refused = fetch_answer(error_code=ErrorCode.FENCED_LEADER_EPOCH)
     assert answered(refused) == follower_fetches.FetchRefused(FETCH, ErrorCode.FENCED_LEADER_EPOCH)
     assert follower_fetches.decode_fetch_answers(fetch_answer(), {}) == []
 
 
-@pytest.mark.parametrize(("epoch", "end"), [(2, 60), (3, 10), (-2, 0), (2, 70)])
+@pytest.mark.parametrize(("epoch", "end"), [(2, 60), (3, 10), (-2, 0), (-2, 4), (2, 70)])
 def test_a_divergence_that_cuts_nothing_is_refused(epoch: int, end: int) -> None:
     """A later epoch, or an end that is not before the follower's, contradicts the request."""
     Epoch = messages.FetchResponse.EpochEndOffset  # noqa: N806 - a class
@@ -337,6 +354,10 @@ def test_a_divergence_that_cuts_nothing_is_refused(epoch: int, end: int) -> None
         answered(fetch_answer(records=None, diverging_epoch=Epoch(epoch, end)))
     with pytest.raises(BadRequestError):
         answered(fetch_answer(high_watermark=-1))
+    with pytest.raises(BadRequestError):
+        answered(fetch_answer(log_start_offset=-1))
+    with pytest.raises(BadRequestError):
+        answered(fetch_answer(log_start_offset=2**62))
 
 
 @settings(max_examples=150)

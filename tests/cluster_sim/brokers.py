@@ -165,7 +165,7 @@ class SimBroker:
         """Give the high watermark of a replica, in memory or as it was stored last."""
         if self.is_up and self.disks[self.stored[number].dir_id].is_good:
             return self.replicas[number].high_watermark
-        return min(self.stored[number].checkpoint, len(self.stored[number].records))
+        return self.stored[number].high_watermark
 
     def works(self, number: int) -> bool:
         """Whether the broker and the log dir of a replica work."""
@@ -181,7 +181,9 @@ class SimBroker:
 
     def tell(self, number: int, event: Any) -> None:
         """Run the room of a replica, and carry out its effects."""
-        replica = self.replicas[number]
+        replica, stored = self.replicas[number], self.stored[number]
+        if stored.first > replica.log.start and not isinstance(event, x.Opened | x.StartRose):
+            self.tell(number, x.StartRose(stored.first))
         before = replica.role, replica.leader_epoch, replica.high_watermark
         effects = partition.handle(replica, event, self.world.now)
         if replica.role is Role.LEADER and before[:2] != (Role.LEADER, replica.leader_epoch):
@@ -203,6 +205,7 @@ class SimBroker:
             case x.AnswerFetch(request, high_watermark):
                 self._report(number, FetchAnswer(request, high_watermark))
             case x.AdvanceHighWatermark(offset):
+                self.stored[number].mark = max(self.stored[number].mark, offset)
                 if is_present and replica.role is Role.LEADER and offset > mark:
                     checker.on_high_watermark(self.id, self.stored[number].life, replica, mark)
                 return offset
@@ -213,14 +216,41 @@ class SimBroker:
             case x.TruncateTo(offset, keep_below):
                 if is_present:
                     checker.on_cut(self.id, replica, offset, keep_below, mark)
-                self.stored[number].lose(offset)
-                self.stored[number].checkpoint = min(self.stored[number].checkpoint, offset)
+                self._cut(self.stored[number], offset)
                 return min(mark, offset)
-            case x.Alarm(reason):
-                raise Violation(f"I7 {reason}")
+            case x.BeginAt(offset):
+                self._begin_at(number, offset)
+                return offset
             case _:
                 self._change_log(number, effect)
         return mark
+
+    def _cut(self, stored: StoredReplica, offset: int) -> None:
+        if offset < stored.start:
+            raise Violation(f"D broker {self.id} cuts at {offset}, before its log start")
+        stored.lose(offset)
+        stored.checkpoint, stored.mark = min(stored.checkpoint, offset), min(stored.mark, offset)
+
+    def _begin_at(self, number: int, offset: int) -> None:
+        stored = self.stored[number]
+        if offset < len(stored.records):
+            raise Violation(f"D broker {self.id} begins anew at {offset}, before its log end")
+        self.world.parts[number].checker.deleted.update(record for _, record in stored.records)
+        stored.begin_at(offset)
+
+    def delete_before(self, number: int, offset: int, first: int) -> None:
+        """Let a replica's log start rise; the rules hear of it before their next event.
+
+        Args:
+            first: where the batch begins that the offset is in.
+        """
+        stored = self.stored[number]
+        if offset > stored.mark:
+            raise Violation(f"D broker {self.id} deletes up to {offset}, which may be cut")
+        if offset > stored.start:
+            gone = stored.records[stored.start : offset]
+            self.world.parts[number].checker.deleted.update(record for _, record in gone)
+            stored.raise_start(offset, first)
 
     def _report(self, number: int, result: Any) -> None:
         """Report what the disk did, at once or later; appends in their order."""
@@ -241,14 +271,21 @@ class SimBroker:
     def _hear(self, number: int, result: Any) -> None:
         if isinstance(result, FetchAnswer):
             start, follower = result.request.offset, result.request.follower
-            records = tuple(self.stored[number].records[start : start + FETCHED_MAX])
-            self.world.send(self.id, follower, number, result._replace(records=records))
+            stored = self.stored[number]
+            if start >= stored.first:  # else OFFSET_OUT_OF_RANGE: the follower fetches again later
+                records = tuple(stored.records[start : start + FETCHED_MAX])
+                answer = result._replace(records=records, log_start=stored.start)
+                self.world.send(self.id, follower, number, answer)
         else:
             self.tell(number, result)
 
     def _change_log(self, number: int, effect: Any) -> None:
         stored = self.stored[number]
         match effect:
+            case x.Refuse():
+                pass
+            case x.Alarm(reason):
+                raise Violation(f"I7 {reason}")
             case x.AppendAsLeader():
                 self._append(number, effect)
             case x.AppendAsFollower(log, records, leader_epoch):
@@ -260,6 +297,16 @@ class SimBroker:
             case x.Flush(log, offset):
                 stored.flushed = max(offset, stored.flushed)
                 self._report(number, x.Flushed(log, offset))
+            case x.DeleteBefore(offset):
+                self.delete_before(number, offset, offset)
+            case _:
+                self._change_place(number, stored, effect)
+
+    def _change_place(self, number: int, stored: StoredReplica, effect: Any) -> None:
+        match effect:
+            case x.RemoveReplica():
+                stored.clear()
+                stored.life += 1
             case x.CreateReplica(topic, dir_id, own_since):
                 is_there = stored.exists and stored.topic == topic
                 is_hidden = is_there and not self.disks[stored.dir_id].is_good
@@ -271,11 +318,6 @@ class SimBroker:
                 stored.own_since = own_since
                 if own_since > topic.created:  # nobody knows that there was none before
                     self.world.parts[number].checker.has_fault = True
-            case x.RemoveReplica():
-                stored.clear()
-                stored.life += 1
-            case x.Refuse():
-                pass
             case _:
                 self._write_metadata(stored, effect)
 
@@ -295,7 +337,8 @@ class SimBroker:
         """Append a client's record, or find it in the log (idempotent producer)."""
         stored, (log, record, epoch, acks) = self.stored[number], effect
         waiter = record if acks == -1 else None
-        known = [one for _, one in stored.records]
+        known = [one for _, one in stored.records[: stored.start]]
+        known = [0] * len(known) + [one for _, one in stored.records[stored.start :]]
         spans: tuple[tuple[int, int], ...] = ()
         if record in known:
             end = known.index(record) + 1

@@ -55,13 +55,13 @@ HW_IS_LEO = [(leader, "begin", begin_at_log_end)]
 
 
 def divergence_of_known_epochs(replica: Replica, fetch: Any) -> tuple[int, int] | None:
-    epoch, end = replica.log.end_of(fetch.last_epoch)
-    if epoch < fetch.last_epoch and fetch.offset <= replica.log.end:
+    epoch, _ = replica.log.end_of(fetch.last_epoch)
+    if epoch < fetch.last_epoch and replica.log.start <= fetch.offset <= replica.log.end:
         return None
-    is_diverging = fetch.offset > 0 and (epoch < fetch.last_epoch or end < fetch.offset)
-    return (epoch, end) if is_diverging else None
+    return _divergence(replica, fetch)
 
 
+_divergence = leader.divergence
 KIP101_ONLY = [(leader, "divergence", divergence_of_known_epochs)]
 
 
@@ -148,7 +148,7 @@ def clear_first(self: Host, dir_id: str, epoch: int) -> list[Any]:
 
 _enter = Host._enter
 CLEAR_FIRST = [(Host, "_enter", clear_first)]
-RECREATED_IS_WHOLE = [(partition, "created_since", lambda replica: 0)]
+RECREATED_IS_WHOLE = [(Replica, "created_since", property(lambda replica: 0))]
 
 
 def create_elsewhere(replica: Replica, request: LeaderAndIsr) -> bool:
@@ -253,7 +253,11 @@ MEMBER_BY_DIR_EPOCH = [
     (Replica, "member_epoch", property(lambda self: self.host.dirs[self.dir_id].epoch))
 ]
 CREATED_AT_DIR_EPOCH = [
-    (partition, "created_since", lambda replica: replica.host.dirs[replica.dir_id].epoch)
+    (
+        Replica,
+        "created_since",
+        property(lambda replica: replica.host.dirs[replica.dir_id].epoch),
+    )
 ]
 LEAD_BY_DIR_EPOCH = [
     (Replica, "held_since", property(lambda self: self.host.dirs[self.dir_id].epoch))

@@ -8,10 +8,13 @@ I2  Two logs are equal below the smaller of their high watermarks.
 I3  A record that a consumer could read keeps its offset.
 I4  In one leader epoch, one incarnation of one broker moves the high watermark.
 I5  A replica is never created while its log dir is bad.
-I6  No record is twice in a leader's log.
+I6  No record is twice in a leader's log, unless one of the two was deleted from some log. (Then
+    its producer may be forgotten there.)
 I7  A follower cuts below its high watermark only after an election that is marked as unclean, and
     keeps what it cuts.
 O   A broker that stops in order leads until it is gone, unless another one can lead.
+D   A follower deletes what its leader deleted: after all faults have ended, no replica's log begins
+    before its leader's. No log is cut before its start, and none begins anew before its end.
 R   A loss is reported only after a physical fault of a replica, or an unclean election.
 S   After all faults have ended, no replica is left that should have been deleted.
 P2  A state never replaces the state of a newer topic.
@@ -25,6 +28,7 @@ from typing import TYPE_CHECKING
 from cluster.pure.replica import Replica, Role
 from cluster.registration import NO_BROKER, Registration, TopicIdentity
 from cluster.state import State
+from cluster_sim.disks import GONE
 
 if TYPE_CHECKING:
     from cluster_sim.disks import StoredReplica
@@ -50,6 +54,7 @@ class Checker:
         has_fault: whether a replica's broker lost power, its log dir failed or was replaced,
             or the replica was created later than the topic.
         flushed: the offsets that a leader counted while the topic counts only flushed records.
+        deleted: the records that were deleted on purpose from some log.
     """
 
     def __init__(self, world: World, number: int, topic: TopicIdentity) -> None:
@@ -63,6 +68,7 @@ class Checker:
         self.tainted = NOWHERE
         self.unclean_epoch = -1
         self.flushed: set[int] = set()
+        self.deleted: set[int] = set()
         self.has_fault = False
 
     def see(self, record: int, offset: int) -> None:
@@ -84,7 +90,8 @@ class Checker:
         if replica.flushes and self.world.parts[self.number].state.flushes:
             self.flushed.update(range(before, replica.high_watermark))
         records = self.world.brokers[broker].stored[self.number].records
-        for offset in range(before, replica.high_watermark):
+        first = self.world.brokers[broker].stored[self.number].first
+        for offset in range(max(before, first), replica.high_watermark):
             self.see(records[offset][1], offset)
         known = self.leaders.setdefault(epoch, (broker, life))
         if known != (broker, life):
@@ -100,10 +107,15 @@ class Checker:
         self.see(record, offset)
 
     def missing(self, stored: StoredReplica) -> set[int]:
-        """Give the committed offsets whose record a replica does not have."""
-        records = stored.records
+        """Give the committed offsets whose record a replica does not have.
+
+        Records before the log start were deleted on purpose: they are not missing.
+        """
+        records, first = stored.records, stored.first
         end = len(records)
-        return {o for o, r in self.committed.items() if o >= end or records[o][1] != r}
+        return {
+            o for o, r in self.committed.items() if o >= end or (o >= first and records[o][1] != r)
+        }
 
     def unheld(self) -> set[int]:
         """Give the committed offsets that no candidate holds."""
@@ -131,7 +143,8 @@ class Checker:
         self.has_fault = True
         for offset in range(keep, len(stored.records)):
             self.lossy.add(broker)
-            key = offset, stored.records[offset][1]
+            is_deleted = offset < stored.first
+            key = offset, self.committed.get(offset, 0) if is_deleted else stored.records[offset][1]
             self.taken.setdefault(key, set()).add(broker)
 
     def after_physical_fault(self, *, by_power: bool) -> None:
@@ -173,7 +186,8 @@ class Checker:
             stored = broker.stored[self.number]
             if stored.topic == leading.topic and stored.exists:
                 for offset in range(broker.high_watermark(self.number)):
-                    if here[offset : offset + 1] != stored.records[offset : offset + 1]:
+                    both = *here[offset : offset + 1], stored.records[offset]
+                    if len(both) < 2 or (GONE not in both and both[0] != both[1]):
                         self.tainted = min(self.tainted, offset)
                         break
         self.excuse(self.missing(leading))
@@ -208,19 +222,23 @@ class Checker:
             if gone:
                 self._excuse_or_object(gone)
         logs = [
-            (broker.id, broker.high_watermark(self.number), broker.stored[self.number].records)
+            (broker.id, broker.high_watermark(self.number), broker.stored[self.number])
             for broker in self.world.brokers.values()
             if self._is_present(broker.stored[self.number])
         ]
         for number, (one, one_mark, one_log) in enumerate(logs):
             for other, other_mark, other_log in logs[:number]:
-                end = min(one_mark, other_mark, self.tainted, len(one_log), len(other_log))
-                if one_log[:end] != other_log[:end]:
+                a, b = one_log.records, other_log.records
+                end = min(one_mark, other_mark, self.tainted, len(a), len(b))
+                start = max(one_log.first, other_log.first)
+                if a[start:end] != b[start:end]:
                     raise Violation(f"I2 the logs of {one} and {other} differ below {end}")
         for broker in self.world.brokers.values():
             replica = broker.replicas[self.number]
             if replica.role is Role.LEADER and self._is_present(broker.stored[self.number]):
-                records = [record for _, record in broker.stored[self.number].records]
+                stored = broker.stored[self.number]
+                gone = {GONE[1], *self.deleted}
+                records = [one for _, one in stored.records if one not in gone]
                 if len(set(records)) < len(records):
                     raise Violation(f"I6 a record is twice in the log of {broker.id}: {records}")
 

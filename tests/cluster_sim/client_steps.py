@@ -94,7 +94,7 @@ class ClientSteps(StepsBase):
         broker, checker = self.world.brokers[m], self.world.parts[number].checker
         if not broker.leads(number) or broker.replicas[number].topic != checker.topic:
             return
-        for offset in range(broker.replicas[number].high_watermark):
+        for offset in range(broker.stored[number].start, broker.replicas[number].high_watermark):
             checker.see(broker.stored[number].records[offset][1], offset)
 
     def find_again(self) -> Iterator[Step]:
@@ -134,6 +134,27 @@ class ClientSteps(StepsBase):
         broker = self.world.brokers[m]
         if broker.works(number):
             broker.stored[number].checkpoint = broker.replicas[number].high_watermark
+
+    def find_trim(self) -> Iterator[Step]:
+        for number, broker in self._replicas():
+            stored, mark = broker.stored[number], broker.high_watermark(number)
+            if stored.exists:
+                for start in range(stored.start + 1, mark + 1):
+                    yield number, broker.id, start, start
+                    if start - 1 > stored.first and start < len(stored.records):
+                        yield number, broker.id, start, start - 1
+
+    def do_trim(self, number: int, m: int, start: int, first: int) -> None:
+        """Let retention or a client delete the records before an offset, on any replica.
+
+        The rules hear of it before their next event.
+
+        Args:
+            first: where the batch begins that the offset is in.
+        """
+        broker = self.world.brokers[m]
+        if broker.works(number) and start <= broker.high_watermark(number):
+            broker.delete_before(number, start, first)
 
     def find_flush(self) -> Iterator[Step]:
         for number, broker in self._replicas():

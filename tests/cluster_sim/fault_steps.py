@@ -136,8 +136,10 @@ class FaultSteps(StepsBase):
         self._judge_fault(by_power=True)
 
     def _lose(self, broker: SimBroker, number: int, keep: int) -> None:
+        """Lose the records from an offset on; the log start was flushed when it rose."""
         stored = broker.stored[number]
-        self.world.parts[number].checker.on_loss(broker.id, stored, min(keep, len(stored.records)))
+        keep = min(max(keep, stored.start), len(stored.records))
+        self.world.parts[number].checker.on_loss(broker.id, stored, keep)
         stored.lose(keep)
 
     def _judge_fault(self, *, by_power: bool = False) -> None:
@@ -208,8 +210,9 @@ class FaultSteps(StepsBase):
             self.do_return(m, dir_id, name="giveup")
 
     def _clear(self, broker: SimBroker, number: int) -> None:
-        self._lose(broker, number, 0)
-        broker.stored[number].clear()
+        stored = broker.stored[number]
+        self.world.parts[number].checker.on_loss(broker.id, stored, 0)
+        stored.clear()
 
     def find_wipe(self) -> Iterator[Step]:
         for is_good in (True, False):

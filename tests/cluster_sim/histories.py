@@ -174,6 +174,8 @@ def heal(steps: Steps) -> None:
         turn(steps, records)
         if is_healed(world, records):
             return
+    if is_acknowledged(world, records) and not is_trimmed(world):
+        raise Violation("D a replica's log begins before its leader's, and does not follow")
     if not is_acknowledged(world, records):
         raise Violation(f"L nobody acknowledges at the end: {[p.state for p in world.parts]}")
     raise Violation(f"S replicas are not deleted: {world.strays()}, {world.deletions}")
@@ -205,8 +207,18 @@ def is_acknowledged(world: World, records: list[int]) -> bool:
     return all(records[part.number] in part.checker.acked for part in world.parts)
 
 
+def is_trimmed(world: World) -> bool:
+    """Check that each replica has deleted what its leader has deleted (D)."""
+    for part in world.parts:
+        starts = [world.brokers[m].stored[part.number].start for m in part.state.replicas]
+        leader = world.brokers.get(part.state.leader)
+        if leader is None or min(starts) < leader.stored[part.number].start:
+            return False
+    return True
+
+
 def is_healed(world: World, records: list[int]) -> bool:
     """Check that nothing is left to do: no reassignment, and no replica to delete."""
     is_calm = all(part.state.target is None and not part.state.removed for part in world.parts)
-    is_clean = not world.deletions and not world.strays()
+    is_clean = not world.deletions and not world.strays() and is_trimmed(world)
     return is_calm and is_clean and is_acknowledged(world, records)

@@ -13,6 +13,7 @@ from unittest import mock
 
 from cluster_sim import changed_controller as c
 from cluster_sim import changed_replica as r
+from cluster_sim import changed_starts as s
 
 Patch = tuple[Any, str, Any]
 
@@ -269,6 +270,62 @@ _ALL = (
         "an operator may let any replica lead",
         c.ELECT_ANY,
         ("prefer",),
+    ),
+    Mutant(
+        "anew_over_records",
+        "a follower begins anew although it has records after the leader's log start",
+        s.ANEW_OVER_RECORDS,
+        ("trim",),
+    ),
+    Mutant(
+        "count_below_start",
+        "a follower that begins anew counts at once",
+        s.COUNT_BELOW_START,
+        ("trim",),
+    ),
+    Mutant("cut_at_zero", "logs without a common epoch are cut at 0", s.CUT_AT_ZERO, ("trim",)),
+    Mutant("no_follow", "a follower keeps what its leader deleted", s.NO_FOLLOW, ("trim",)),
+    Mutant(
+        "follow_at_once",
+        "a follower deletes above its high watermark",
+        s.FOLLOW_AT_ONCE,
+        ("trim",),
+    ),
+    Mutant(
+        "trust_at_start",
+        "a follower that ends at the leader's log start is not compared",
+        s.TRUST_AT_START,
+        ("trim",),
+    ),
+    Mutant(
+        "empty_diverges",
+        "an empty log that begins after the leader's log start is compared",
+        s.EMPTY_DIVERGES,
+        ("trim",),
+    ),
+    Mutant(
+        "never_anew",
+        "a fetch from before the leader's log start is refused for ever",
+        s.NEVER_ANEW,
+        ("trim",),
+    ),
+    Mutant(
+        "unheard_start",
+        "the rules do not hear that the log start rose",
+        s.UNHEARD_START,
+        ("trim",),
+    ),
+    Mutant(
+        "empty_ranks_last",
+        "a log without records is shorter than all others",
+        s.EMPTY_RANKS_LAST,
+        ("trim",),
+    ),
+    Mutant(
+        "cut_before_start",
+        "after an unclean election, a log is cut before its start",
+        s.CUT_BEFORE_START,
+        ("trim", "unclean"),
     ),
     Mutant("no_elr", "members that leave an ISR below min are forgotten", c.NO_ELR),
 )

@@ -21,6 +21,7 @@ from cluster_sim import disk_scripts as disks
 from cluster_sim import late_scripts as late
 from cluster_sim import lease_scripts as leases
 from cluster_sim import leave_scripts as leaves
+from cluster_sim import start_scripts as starts
 from cluster_sim import stop_scripts as stops
 from cluster_sim.checker import Violation
 from cluster_sim.scene import (
@@ -366,5 +367,12 @@ SCRIPTS = (
     Script(leaves.a_leaving_member_that_fetches, {}, ("leaving_joins",)),
     Script(leaves.a_leader_that_lacks_records, {}, ("elect_any",)),
     Script(leaves.a_preferred_leader, {}, ()),
+    Script(starts.a_follower_that_was_away, {}, ("count_below_start",)),
+    Script(starts.a_new_replica, {"brokers": 4, "spare": 1}, ("unheard_start",)),
+    Script(starts.a_deletion_during_a_fetch, {}, ("follow_at_once",)),
+    Script(starts.an_end_at_the_log_start, {}, ("trust_at_start",)),
+    Script(starts.an_empty_log_with_a_later_start, {}, ("empty_diverges",)),
+    Script(starts.an_unclean_leader_without_the_log_start, ONE, ("cut_before_start",)),
+    Script(starts.a_suspect_that_deleted_all, {}, ("empty_ranks_last",)),
     Script(a_proposal_of_the_old_topic, {}, ("requests_by_name",)),
 )

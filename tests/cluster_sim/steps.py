@@ -17,7 +17,7 @@ FAULTS = (
     "lose", "double", "controller", "shrink", "crash", "power", "disk", "empty", "giveup", "wipe",
     "cut", "part", "minimum", "flushing", "allow", "reassign", "unclean", "move", "suspect",
     "recreate", "unheard", "torn_start", "torn_return", "slow",
-    "lonely", "tardy", "slow_read", "cancel", "leave", "prefer",
+    "lonely", "tardy", "slow_read", "cancel", "leave", "prefer", "trim",
 )  # fmt: skip
 
 

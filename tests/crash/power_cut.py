@@ -123,7 +123,14 @@ class History:
         call = lambda: self.log.delete_records_before(offset)  # noqa: E731
         self.does("delete", State(offset, kept), call)
 
-    def run(self, steps: int) -> None:
+    def begin_anew(self, ahead: int) -> None:
+        """Remove all records, then begin later: a crash may come between the two steps."""
+        offset, start = self.log.log_end_offset + ahead, self.state.start
+        empty = lambda: self.log.truncate_to(start)  # noqa: E731
+        self.does("truncate", State(start, {}), empty)
+        self.does("delete", State(offset, {}), lambda: self.log.start_at(offset))
+
+    def run(self, steps: int, *, begins_anew: bool = False) -> None:
         """Do so many operations, every kind among them."""
         self.extend(3)
         self.flush()
@@ -133,18 +140,20 @@ class History:
                 self.extend(self.rng.randint(1, 9), durable=dice < 0.2)
             elif dice < 0.7:
                 self.flush()
+            elif begins_anew and dice < 0.8:
+                self.begin_anew(self.rng.randint(0, 30))
             elif dice < 0.87:
                 self.truncate(self.rng.randint(0, 25))
             elif step > 5:
                 self.delete(self.rng.randint(0, 30))
 
 
-def record(root: Any, seed: int, steps: int) -> list[Op]:
+def record(root: Any, seed: int, steps: int, *, begins_anew: bool = False) -> list[Op]:
     """Write a history into an empty directory and give its record."""
     root.mkdir()
     with Recorder(root) as recorder:
         store = LogStore.open(root / "logs", config=QUIET, admin_socket=False)
-        History(recorder, store, seed).run(steps)
+        History(recorder, store, seed).run(steps, begins_anew=begins_anew)
         store.close()
     return recorder.ops
 

@@ -36,6 +36,18 @@ def test_a_power_cut_takes_nothing_that_was_flushed(base: Path, seed: int) -> No
     assert explorer.states > 500
 
 
+@pytest.mark.timeout(150)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_power_cut_while_a_log_begins_anew(base: Path, seed: int) -> None:
+    """The log has a start that it had before or gets now, and no record that was removed."""
+    ops = record(base / "history", seed, STEPS, begins_anew=True)
+    begun = [op for op in ops if op[0] == "mark" and op[1][0] == "done" and op[1][2].start > 0]
+    assert begun
+    explorer = Explorer(base, seed)
+    explorer.explore(ops, IMAGES)
+    assert explorer.states > 500
+
+
 def is_log(paths: dict[int, str], op: Op) -> bool:
     return paths[op[1]].endswith((".log", ".log.tmp"))
 

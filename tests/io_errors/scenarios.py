@@ -108,6 +108,20 @@ class Session:
         elif word == "truncate" and len(self.expected.pending) == 1:
             self.take_end(log.log_end_offset, offset)
 
+    def begin_at(self, offset: int) -> None:
+        """Let the log begin anew: all records go, then the start rises."""
+        log, expected = self.log(), self.expected
+        if log is None:
+            return
+        words = (f"truncate {expected.start}", f"delete {offset}")
+        for word in words:
+            expected.hear(f"I {word}".encode())
+        if self.attempt(lambda: log.start_at(offset, keep_lost=True))[0]:
+            for word in words:
+                expected.hear(f"A {word}".encode())
+        elif len(expected.pending) == 2 and log.log_end_offset <= expected.end:
+            self.take_end(log.log_end_offset, expected.start)
+
     def take_end(self, end: int, wanted: int) -> None:
         """A truncation that failed may have dropped some of what it was to drop."""
         expected = self.expected
@@ -184,6 +198,12 @@ def delete_before(session: Session) -> None:
     session.flush()
 
 
+def begin_anew(session: Session) -> None:
+    session.change("delete", session.expected.end - 30)
+    session.begin_at(session.expected.end + 7)
+    session.extend(2, durable=True)
+
+
 def create(session: Session) -> None:
     store = session.store
     assert store is not None
@@ -232,6 +252,7 @@ SCENARIOS = (
     Scenario("truncate", truncate),
     Scenario("truncate and keep", truncate_and_keep),
     Scenario("delete records before", delete_before),
+    Scenario("begin anew", begin_anew),
     Scenario("create and delete", create),
     Scenario("read", read),
     Scenario("close", close),

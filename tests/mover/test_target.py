@@ -72,6 +72,8 @@ def test_a_copy_follows_truncation_retention_and_appends(log: Log, ends: Ends) -
         lambda: log.delete_records_before(200),
         lambda: log.truncate_to(200),
         lambda: fill(log, 30),
+        lambda: log.start_at(log.log_end_offset + 50),
+        lambda: fill(log, 30),
     ]
     for change in changes:
         change()

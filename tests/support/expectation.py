@@ -51,6 +51,7 @@ class Expectation:
         else:
             self.records = {o: v for o, v in self.records.items() if o >= offset}
             self.start = max(self.start, offset)
+            self.end = max(self.end, self.start)
 
     def settle(self, start: int, end: int, found: list[tuple[int, bytes]]) -> None:
         """Hold what a log has against what it may have; it is the truth from here on."""

@@ -15,10 +15,11 @@ from cluster.pure import exchange as x
 from cluster.pure.attest import DirFound, FailureRecord, Host, SessionBegan
 from cluster.registration import NO_BROKER, TopicIdentity
 from cluster.requests import FetchAnswer, FollowerFetch, LeaderAndIsr
+from cluster.run.follower_reads import read_from
 from cluster.run.hosted_replica import HostedReplica
 from cluster.state import State
 from cluster.wire.topic_ids import text_of
-from logstore import AppendInfo, Log, LogConfig, LogStore
+from logstore import AppendInfo, Log, LogConfig, LogStore, OffsetOutOfRangeError
 
 KAFKA = LogConfig(record_format="kafka", segment_bytes="4KiB")
 TOPIC = TopicIdentity(text_of(b"a topic's number"), 50)
@@ -76,9 +77,14 @@ class Node:
             return
         records = b""
         if served.diverging is None:
-            with served.log.read_range(fetch.offset, 2048) as found:
+            try:
+                found = read_from(served.log, fetch.offset, 2048)
+            except OffsetOutOfRangeError:
+                return
+            with found:
                 records = os.pread(found.fileno(), found.size_bytes, found.position)
-        answer = FetchAnswer(fetch, served.high_watermark, records, served.diverging)
+        start = served.log.log_start_offset if served.diverging is None else served.log_start
+        answer = FetchAnswer(fetch, served.high_watermark, records, served.diverging, start)
         self.group.requests.append((fetch.follower, answer))
 
     def flush_soon(self, replica: HostedReplica) -> None:

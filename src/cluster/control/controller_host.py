@@ -15,9 +15,11 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from broker.coordination.errors import CoordinationError, NoNodeError
+from broker.machines.complaints import Complaints
 from cluster import znodes
 from cluster.control.announcer import Announcer
 from cluster.control.broker_sender import BrokerSender
@@ -64,7 +66,7 @@ class ControllerHost:
         self._store, self._broker = store, broker
         self._connect, self._on_loss, self._look_seconds = connect, on_loss, look_seconds
         self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._is_closed = False
+        self._is_closed, self._complaints = False, Complaints()
         self._watches = Watches(store.session, self._events.put)
         self._reign: Reign | None = None
         self.room = Controller(0)
@@ -133,7 +135,8 @@ class ControllerHost:
                     LOG.info("broker %d is the controller, %s", self._broker, self._reign)
                     self._serve(self._reign)
             except (CoordinationError, BadZnodeError) as error:
-                LOG.warning("no controller on broker %d now: %s", self._broker, error)
+                if self._complaints.take("no controller", time.monotonic()) is not None:
+                    LOG.warning("no controller on broker %d now: %s", self._broker, error)
                 self._wait(RETRY_SECONDS)
             except Exception:
                 LOG.exception("the controller of broker %d failed, and stands again", self._broker)
@@ -143,10 +146,8 @@ class ControllerHost:
 
     def _wait(self, seconds: float) -> None:
         """Wait for any event, and drop it: this broker is not the controller."""
-        try:
+        with suppress(queue.Empty):
             self._drop(self._events.get(timeout=seconds))
-        except queue.Empty:
-            return
 
     def _drop(self, event: Any) -> None:
         if isinstance(event, Work):

@@ -41,6 +41,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from cluster.pure.control_exchange import TopicConfig
+from cluster.pure.log_ends import longest
 from cluster.registration import NO_BROKER, Registration
 from cluster.requests import AlterPartition, RoleAnswer
 from cluster.state import State
@@ -305,8 +306,8 @@ def recoverable(state: State, known: Known) -> tuple[list[int], str]:
         if not may_recover_by(answer, known.version):
             return [], f"suspect {m} has not answered since nobody leads"
         assert answer is not None
-        logs.append(((answer.last_epoch, answer.log_end_offset), -m))
-    return [-max(logs)[1]], "all candidates lost records, and the latest log leads"
+        logs.append((answer.last_epoch, answer.log_end_offset, m))
+    return [longest(logs)], "all candidates lost records, and the latest log leads"
 
 
 def has_led(state: State) -> bool:

@@ -50,6 +50,7 @@ class Opened(NamedTuple):
     Attributes:
         topic: the topic of the replica, or NO_TOPIC if there is none.
         spans: each leader epoch of the log, and the offset at which it ends.
+        start: where the log begins.
         own_since: since when the replica itself is whole, from its metadata.
         placed_since: since when its log dir was whole when the replica moved there.
         counts_flushed: whether its metadata says that it counted only flushed records (P24).
@@ -66,6 +67,18 @@ class Opened(NamedTuple):
     is_incomplete: bool = False
     counts_flushed: bool = False
     placed_since: int = 0
+    start: int = 0
+
+
+class StartRose(NamedTuple):
+    """Event: records below an offset were deleted on purpose, all of them below the high watermark.
+
+    Attributes:
+        start: where the log begins now. If the first offset that is not deleted is inside a batch,
+            this is the offset at which the batch begins: a follower can only copy whole batches.
+    """
+
+    start: int
 
 
 class RoleEnded(NamedTuple):
@@ -248,6 +261,23 @@ class TruncateTo(NamedTuple):
 
     offset: int
     keep_below: int
+
+
+class BeginAt(NamedTuple):
+    """Effect: remove all records, and let the log begin at an offset that is not below its end.
+
+    Attributes:
+        keeps_lost: whether the records are kept in a `.lost` file.
+    """
+
+    offset: int
+    keeps_lost: bool
+
+
+class DeleteBefore(NamedTuple):
+    """Effect: delete the records before an offset, as the leader did; StartRose reports it."""
+
+    offset: int
 
 
 class Flush(NamedTuple):

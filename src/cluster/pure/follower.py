@@ -1,11 +1,21 @@
-"""Follow a leader: fetch from the log end, append what comes, truncate by leader epoch (P9)."""
+"""Follow a leader: fetch from the log end, append what comes, truncate by leader epoch (P9).
+
+A leader's log may begin after the end of a follower's log, because records were deleted while the
+follower was away, or is new. Then the follower begins anew where the leader's log begins (P26).
+This is no loss: the leader deletes only records that were replicated, and it deletes them on
+purpose. So the follower raises no alarm, although it removes records below its high watermark.
+"""
 
 from __future__ import annotations
 
+from cluster.pure import flushing
 from cluster.pure.exchange import (
     Alarm,
     AppendAsFollower,
     AppendedAsFollower,
+    BeginAt,
+    DeleteBefore,
+    RemoveReplica,
     SendToBroker,
     TruncateTo,
 )
@@ -38,7 +48,8 @@ def fetch(replica: Replica) -> None:
         replica.leader_epoch,
         replica.log.end,
         replica.log.last_epoch,
-        replica.host.is_leaving,
+        is_leaving=replica.host.is_leaving,
+        log_start=replica.log.start,
     )
     replica.emit(SendToBroker(replica.state.leader, request))
 
@@ -64,14 +75,18 @@ def on_answer(replica: Replica, answer: FetchAnswer) -> None:
         return
     if (request.offset, request.last_epoch) != (replica.log.end, replica.log.last_epoch):
         return
-    if answer.diverging is not None:
+    if answer.is_beginning_anew:
+        begin_anew(replica, answer.log_start)
+    elif answer.diverging is not None:
         epoch, end = answer.diverging
         truncate(replica, min(replica.log.end_of(epoch)[1], end))
     else:
+        # The log must know its high watermark before the end of the append deletes records below.
+        replica.leader_high_watermark = answer.high_watermark
+        replica.leader_start = answer.log_start
+        follow_high_watermark(replica)
         replica.appending += 1
         replica.emit(AppendAsFollower(replica.log_life, answer.records, epoch_bound(replica)))
-        replica.leader_high_watermark = answer.high_watermark
-        follow_high_watermark(replica)
 
 
 def on_append(replica: Replica, appended: AppendedAsFollower) -> None:
@@ -81,12 +96,55 @@ def on_append(replica: Replica, appended: AppendedAsFollower) -> None:
         replica.log.append_all(appended.spans)
     if replica.role is Role.FOLLOWER:
         follow_high_watermark(replica)
+        follow_start(replica)
 
 
 def follow_high_watermark(replica: Replica) -> None:
     """Take over the leader's high watermark as far as the log reaches."""
     end = min(replica.leader_high_watermark, replica.log.end)
     replica.set_high_watermark(max(replica.high_watermark, end))
+
+
+def follow_start(replica: Replica) -> None:
+    """Delete what the leader has deleted (P26), but nothing that may still be cut.
+
+    Otherwise deleted records would come back when this replica leads.
+    """
+    start = min(replica.leader_start, replica.high_watermark)
+    if start > replica.log.start:
+        replica.emit(DeleteBefore(start))
+
+
+def begin_anew(replica: Replica, start: int) -> None:
+    """Remove all records, and begin where the leader's log begins.
+
+    If this log ends later, the two logs differ from there on: then the records after that offset
+    are cut first, which is refused below the high watermark.
+    """
+    is_loss = may_lose(replica)
+    if start < replica.log.end:
+        truncate(replica, start)
+    log = replica.log
+    if replica.role is not Role.FOLLOWER or log.start == log.end == start:
+        return
+    replica.emit(BeginAt(start, is_loss and log.end > log.start))
+    log.begin_at(start)
+    replica.copy += 1
+    replica.forget_leaders_log()
+    replica.high_watermark = start
+
+
+def create_again(replica: Replica) -> None:
+    """Begin at offset 0 again, because the new leader's log ends before this log begins.
+
+    This follows only an election that may have lost records.
+    """
+    if replica.log.end > replica.log.start:
+        replica.emit(TruncateTo(replica.log.start, replica.log.end))
+    replica.emit(RemoveReplica())
+    replica.create()
+    replica.forget_leaders_log()
+    flushing.obey(replica)
 
 
 def truncate(replica: Replica, offset: int) -> None:
@@ -105,11 +163,14 @@ def truncate(replica: Replica, offset: int) -> None:
             )
         )
         return
+    if offset < replica.log.start:
+        create_again(replica)
+        return
     keep_below = replica.log.end if may_lose(replica) else offset
     replica.emit(TruncateTo(offset, max(offset, keep_below)))
     replica.log.truncate(offset)
     replica.copy += 1
-    replica.leader_high_watermark = 0
+    replica.forget_leaders_log()
     replica.high_watermark = min(replica.high_watermark, offset)
 
 

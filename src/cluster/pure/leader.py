@@ -17,11 +17,13 @@ from cluster.pure.exchange import (
     Waiter,
 )
 from cluster.pure.flushing import flush
+from cluster.pure.log_ends import NO_EPOCH
 from cluster.pure.replica import RETRY_SECONDS, Follower, Replica, Role
 from cluster.requests import AlterPartition, FetchAnswer, FollowerFetch
 from cluster.state import State
 
 ACKS_ALL = -1
+SILENCE_SECONDS_MAX = 2.0  # a follower fetches at least every half second
 
 
 def begin(replica: Replica, state: State, now: float) -> None:
@@ -83,7 +85,10 @@ def acknowledge_waiting(replica: Replica) -> None:
 
 
 def on_fetch(replica: Replica, fetch: FollowerFetch, now: float) -> None:
-    """Count a follower's position, and answer it with records or with a divergence (P9)."""
+    """Count a follower's position, and answer it with records or with a divergence (P9, P26).
+
+    A position whose log is not a part of this one does not count, so it admits nobody to the ISR.
+    """
     state = replica.state
     if replica.role is not Role.LEADER or state is None or fetch.follower not in state.replicas:
         return
@@ -93,7 +98,8 @@ def on_fetch(replica: Replica, fetch: FollowerFetch, now: float) -> None:
     if diverging is not None:
         if not is_end_known(replica, fetch.last_epoch):
             return
-        answer = FetchAnswer(fetch, replica.high_watermark, None, diverging)
+        mark, start = replica.high_watermark, replica.log.start
+        answer = FetchAnswer(fetch, mark, None, diverging, start)
         replica.emit(SendToBroker(fetch.follower, answer))
         return
     _count(replica, fetch, now)
@@ -120,10 +126,22 @@ def is_end_known(replica: Replica, epoch: int) -> bool:
 
 
 def divergence(replica: Replica, fetch: FollowerFetch) -> tuple[int, int] | None:
-    """Give the epoch and its end to which a follower truncates; None if its log is a prefix."""
-    epoch, end = replica.log.end_of(fetch.last_epoch)
-    is_diverging = fetch.offset > 0 and (epoch < fetch.last_epoch or end < fetch.offset)
-    return (epoch, end) if is_diverging else None
+    """Give the epoch and its end to which a follower truncates; None if its log is a part of this.
+
+    NO_EPOCH and the log's start say that no record of the follower is known here, so it begins anew
+    at this start. That holds for a fetch from before the start, because there is nothing to send.
+    It also holds for the start itself if the follower has records whose epoch is not known here:
+    they may differ from the ones that were deleted. A log without records differs from no log.
+    """
+    log = replica.log
+    if fetch.offset < log.start:
+        return NO_EPOCH, log.start
+    epoch, end = log.end_of(fetch.last_epoch)
+    if fetch.is_empty:
+        is_part = fetch.offset <= log.end
+    else:
+        is_part = epoch >= fetch.last_epoch and end >= fetch.offset
+    return None if is_part else (epoch, end)
 
 
 def _count(replica: Replica, fetch: FollowerFetch, now: float) -> None:
@@ -214,6 +232,8 @@ def on_tick(replica: Replica, now: float) -> None:
     """Repeat a proposal without an answer; else look for members that lag."""
     if replica.role is not Role.LEADER:
         return
+    if is_cut_off(replica, now):
+        replica.fail_waiting()
     if replica.proposed:
         if now - replica.proposed_at >= RETRY_SECONDS:
             withdraw(replica, now)
@@ -221,11 +241,28 @@ def on_tick(replica: Replica, now: float) -> None:
         shrink(replica, lagging(replica, now), now)
 
 
-def on_produce(replica: Replica, produce: Produced) -> None:
+def is_cut_off(replica: Replica, now: float) -> bool:
+    """Check that neither the store nor a member of the ISR was heard of for a while.
+
+    Such a leader is most likely replaced, and can acknowledge nothing. Its clients should ask other
+    brokers who leads. While only the store is away, the members of the ISR go on fetching.
+    """
+    if replica.has_lease or replica.state is None:
+        return False
+    for member in replica.state.isr.keys() - {replica.broker_id}:
+        follower = replica.followers.get(member)
+        heard_at = replica.led_since if follower is None else follower.fetched_at
+        if now - heard_at > SILENCE_SECONDS_MAX:
+            return True
+    return False
+
+
+def on_produce(replica: Replica, produce: Produced, now: float) -> None:
     """Let a client's records be appended, or refuse them (P20)."""
-    if replica.role is not Role.LEADER:
+    is_waiting = produce.acks == ACKS_ALL
+    if replica.role is not Role.LEADER or (is_waiting and is_cut_off(replica, now)):
         replica.emit(Refuse(produce.waiter, ProduceError.NOT_LEADER))
-    elif produce.acks == ACKS_ALL and not may_wait(replica):
+    elif is_waiting and not may_wait(replica):
         replica.emit(Refuse(produce.waiter, ProduceError.NOT_ENOUGH_REPLICAS))
     else:
         replica.appending += 1

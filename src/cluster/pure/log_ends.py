@@ -1,27 +1,36 @@
-"""Know where each leader epoch of a log ends, without its records."""
+"""Know where a log starts, and where each leader epoch of it ends, without its records."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-NO_EPOCH = -1
+from cluster.requests import NO_EPOCH
+
+__all__ = ["NO_EPOCH", "LogEnds"]
 
 
 class LogEnds:
-    """The leader epochs of a log, each with the offset at which it ends (exclusive)."""
+    """The leader epochs of a log, each with the offset at which it ends (exclusive).
 
-    __slots__ = ("_spans", "flushed")
+    Attributes:
+        start: the offset of the first record. An empty log ends there.
+        flushed: the records below this offset are flushed.
+    """
 
-    def __init__(self, spans: Iterable[tuple[int, int]] = (), flushed: int = 0) -> None:
+    __slots__ = ("_spans", "flushed", "start")
+
+    def __init__(
+        self, spans: Iterable[tuple[int, int]] = (), flushed: int = 0, start: int = 0
+    ) -> None:
         self._spans: list[tuple[int, int]] = []
-        self.flushed = flushed
+        self.start, self.flushed = start, max(flushed, start)
         self.append_all(spans)
-        assert flushed <= self.end, "more is flushed than there is"
+        assert self.flushed <= self.end, "more is flushed than there is"
 
     @property
     def end(self) -> int:
         """The log end offset."""
-        return self._spans[-1][1] if self._spans else 0
+        return self._spans[-1][1] if self._spans else self.start
 
     @property
     def last_epoch(self) -> int:
@@ -42,7 +51,8 @@ class LogEnds:
             self.append(epoch, end)
 
     def truncate(self, offset: int) -> None:
-        """Remove the records from an offset on."""
+        """Remove the records from an offset on; the offset is not before the log's start."""
+        assert offset >= self.start, "a log cannot end before its start"
         spans = self._spans
         while spans and spans[-1][1] > offset:
             epoch, _ = spans.pop()
@@ -50,12 +60,39 @@ class LogEnds:
                 spans.append((epoch, offset))
         self.flushed = min(self.flushed, offset)
 
+    def raise_start(self, start: int) -> None:
+        """Forget the records before an offset; they were deleted on purpose."""
+        if start > self.start:
+            self._spans = [span for span in self._spans if span[1] > start]
+            self.start, self.flushed = start, max(self.flushed, start)
+
+    def begin_at(self, start: int) -> None:
+        """Forget all records; the log is empty, and begins at an offset."""
+        self._spans = []
+        self.start = self.flushed = start
+
     def end_of(self, epoch: int) -> tuple[int, int]:
         """Give the largest epoch that is not after this one, and its end (KIP-101, KIP-279).
 
-        NO_EPOCH and 0 if there is none.
+        NO_EPOCH and the log's start if there is none.
         """
         for known, end in reversed(self._spans):
             if known <= epoch:
                 return known, end
-        return NO_EPOCH, 0
+        return NO_EPOCH, self.start
+
+
+def longest(logs: Sequence[tuple[int, int, int]]) -> int:
+    """Name the broker with the longest log; of equal ones, the lowest number.
+
+    A log without records has no epoch. All before its end was replicated and then deleted. So it is
+    longer than each log that ends earlier, whatever epoch the records of that log have.
+
+    Args:
+        logs: the last epoch, the log end and the broker of each log.
+    """
+    full = [(epoch, end, -m) for epoch, end, m in logs if epoch > NO_EPOCH]
+    empty = [(end, -m) for epoch, end, m in logs if epoch == NO_EPOCH]
+    if full and (not empty or max(full)[1] >= max(empty)[0]):
+        return -max(full)[2]
+    return -max(empty)[1]

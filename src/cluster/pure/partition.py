@@ -13,6 +13,7 @@
 | RoleEnded, Opened | no role (P6) |
 | LeaseEnded | a leader that may be replaced by an unclean election stops (P16) |
 | LeaseRenewed | it leads again, if its session lives (P16) |
+| StartRose | the log begins later |
 | all others | see `leader` and `follower` |
 """
 
@@ -24,7 +25,6 @@ from cluster.pure import flushing, follower, leader
 from cluster.pure.exchange import (
     Appended,
     AppendedAsFollower,
-    CreateReplica,
     FetchDue,
     Flushed,
     GaveUp,
@@ -37,6 +37,7 @@ from cluster.pure.exchange import (
     RemoveReplica,
     RoleEnded,
     SendToController,
+    StartRose,
     Tick,
     WriteTopic,
 )
@@ -69,7 +70,7 @@ def handle(replica: Replica, event: Any, now: float) -> list[Any]:
         case Appended():
             _on_append(replica, event)
         case Produced():
-            leader.on_produce(replica, event)
+            leader.on_produce(replica, event, now)
         case LeaderAndIsr():
             on_leader_and_isr(replica, event, now)
         case Flushed():
@@ -93,6 +94,8 @@ def _on_rare(replica: Replica, event: Any) -> None:
             on_stop(replica, event)
         case Opened():
             _open(replica, event)
+        case StartRose(start):
+            on_start(replica, start)
         case RoleEnded():
             replica.end_role()
             replica.begin_life()
@@ -138,7 +141,7 @@ def on_leader_and_isr(replica: Replica, request: LeaderAndIsr, now: float) -> No
     if was_deleted(replica, request):
         return
     if not replica.exists:
-        create(replica)
+        replica.create()
     if request.version > replica.version:
         take_role(replica, request, now)
     replica.answer()
@@ -189,19 +192,6 @@ def is_unusable(replica: Replica, request: LeaderAndIsr) -> bool:
 def was_deleted(replica: Replica, request: LeaderAndIsr) -> bool:
     """Check that a later StopReplica has removed the replica that a late request is about (P19)."""
     return not replica.exists and request.version <= replica.version
-
-
-def create(replica: Replica) -> None:
-    """Create an empty replica: it is whole only since now, whatever its log dir is (P4, P17)."""
-    remove_facts(replica)
-    replica.exists = True
-    replica.own_since = created_since(replica)
-    replica.emit(CreateReplica(replica.topic, replica.dir_id, replica.own_since))
-
-
-def created_since(replica: Replica) -> int:
-    """Give the registration epoch at the creation of a replica."""
-    return replica.host.registration_epoch
 
 
 def take_role(replica: Replica, request: LeaderAndIsr, now: float) -> None:
@@ -287,25 +277,23 @@ def remove(replica: Replica) -> None:
     replica.version, replica.leader_epoch = version, leader_epoch
     if replica.exists:
         replica.emit(RemoveReplica())
-    remove_facts(replica)
-
-
-def remove_facts(replica: Replica) -> None:
-    """Forget the log."""
-    replica.exists = replica.is_incomplete = replica.counts_flushed = False
-    replica.begin_life()
-    replica.log = LogEnds()
-    replica.high_watermark = replica.own_since = replica.placed_since = 0
+    replica.remove_facts()
 
 
 def _open(replica: Replica, opened: Opened) -> None:
     replica.end_role()
     replica.begin_life()
     replica.dir_id, replica.topic, replica.exists = opened.dir_id, opened.topic, opened.exists
-    replica.log = LogEnds(opened.spans, opened.flushed)
-    replica.high_watermark = min(opened.high_watermark, replica.log.end)
+    replica.log = LogEnds(opened.spans, opened.flushed, opened.start)
+    replica.high_watermark = min(max(opened.high_watermark, opened.start), replica.log.end)
     replica.own_since, replica.is_incomplete = opened.own_since, opened.is_incomplete
     replica.counts_flushed, replica.placed_since = opened.counts_flushed, opened.placed_since
+
+
+def on_start(replica: Replica, start: int) -> None:
+    """Take over where the log begins; what was deleted was replicated, so it cannot be cut."""
+    replica.log.raise_start(start)
+    replica.high_watermark = max(replica.high_watermark, replica.log.start)
 
 
 def on_lease_end(replica: Replica) -> None:
@@ -345,7 +333,7 @@ def _move(replica: Replica, dir_id: str, flushed: int) -> None:
     assert is_counted or not replica.counts_flushed, "the copy lacks flushed records"
     numbers = moved_since(replica), replica.host.dirs[dir_id].whole_since
     replica.dir_id = dir_id
-    replica.log.flushed = min(flushed, replica.log.end)
+    replica.log.flushed = min(max(flushed, replica.log.start), replica.log.end)
     replica.copy += 1
     if numbers != (replica.own_since, replica.placed_since):
         replica.own_since, replica.placed_since = numbers

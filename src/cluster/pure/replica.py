@@ -1,8 +1,8 @@
 """Keep the state of one replica: its place, its log's ends, its role, and what it leads.
 
-Invariants, checked after each event: the high watermark is not after the log end; only a leader has
-waiting produces; only a leader, or one whose lease has ended, has proposals; a replica without a
-state has no role.
+Invariants, checked after each event: the high watermark is neither before the log start nor after
+the log end; only a leader has waiting produces; only a leader, or one whose lease has ended, has
+proposals; a replica without a state has no role.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from cluster.pure.attest import Host
 from cluster.pure.exchange import (
     AdvanceHighWatermark,
+    CreateReplica,
     LogLife,
     ProduceError,
     Refuse,
@@ -71,6 +72,7 @@ class Replica:
         elected_at: the registration epoch at which this leader was elected.
         epoch_start: the log end at the start of this leader epoch.
         leader_high_watermark: what the leader said last in this role; 0 before it said anything.
+        leader_start: where the leader's log begins; 0 before it said anything.
         has_lease: whether the broker's session lives for certain.
         is_suspended: whether this leader has no role only because its lease has ended.
         proposed: the members of all ISRs that this leader proposed on this version.
@@ -91,7 +93,7 @@ class Replica:
         self.counts_flushed = False
         self.log = LogEnds()
         self.life = self.copy = self.appending = 0
-        self.high_watermark = self.leader_high_watermark = 0
+        self.high_watermark = self.leader_high_watermark = self.leader_start = 0
         self.has_lease, self.is_suspended = True, False
         self.role = Role.NONE
         self.version = NO_VERSION
@@ -149,6 +151,29 @@ class Replica:
         """Give since when the replica is whole if only flushed records count, or if all do."""
         own, placed = self.own_since, self.placed_since
         return self.host.whole_since(self.dir_id, own, flushes=flushes, placed_since=placed)
+
+    @property
+    def created_since(self) -> int:
+        """The registration epoch at which a replica is created now."""
+        return self.host.registration_epoch
+
+    def create(self) -> None:
+        """Create an empty replica: it is whole only since now, whatever its dir is (P4, P17)."""
+        self.remove_facts()
+        self.exists = True
+        self.own_since = self.created_since
+        self.emit(CreateReplica(self.topic, self.dir_id, self.own_since))
+
+    def remove_facts(self) -> None:
+        """Forget the log."""
+        self.exists = self.is_incomplete = self.counts_flushed = False
+        self.begin_life()
+        self.log = LogEnds()
+        self.high_watermark = self.own_since = self.placed_since = 0
+
+    def forget_leaders_log(self) -> None:
+        """Forget what the leader said about its log."""
+        self.leader_high_watermark = self.leader_start = 0
 
     def begin_life(self) -> None:
         """Let results of appends and flushes that have not ended be about another log."""
@@ -212,7 +237,8 @@ class Replica:
         self.role, self.is_suspended = Role.NONE, False
         self.state = None
         self.version = NO_VERSION
-        self.leader_epoch = self.elected_at = self.leader_high_watermark = 0
+        self.leader_epoch = self.elected_at = 0
+        self.forget_leaders_log()
         self.proposed = set()
         self.followers = {}
 
@@ -220,12 +246,13 @@ class Replica:
         """Take over what a request says, but for the role itself."""
         self.state, self.version = request.state, request.version
         self.proposed = set()
-        self.leader_high_watermark = 0
+        self.forget_leaders_log()
         self.leader_epoch = max(request.state.leader_epoch, self.leader_epoch)
 
     def check(self) -> None:
         """Assert the invariants."""
-        assert 0 <= self.high_watermark <= self.log.end, "the high watermark is after the log end"
+        start, end = self.log.start, self.log.end
+        assert start <= self.high_watermark <= end, "the high watermark is not in the log"
         assert self.role is Role.NONE or (self.state is not None and self.exists)
         assert self.role is Role.LEADER or not self.waiting
         assert self.role is Role.LEADER or self.is_suspended or not self.proposed

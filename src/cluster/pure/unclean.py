@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cluster.pure.elect import Decision, Known
+from cluster.pure.log_ends import longest
 from cluster.registration import NO_BROKER, Registration
 from cluster.state import State
 
@@ -32,10 +33,10 @@ def elect_uncleanly(
     for m in state.replicas:
         answer = known.fresh_answer(m)
         if answer is not None and not answer.is_offline:
-            logs.append((answer.last_epoch, answer.log_end_offset, -m))
+            logs.append((answer.last_epoch, answer.log_end_offset, m))
     if not logs or not is_lease_over(state, known, registered, is_forced=is_forced):
         return None
-    leader = -max(logs)[2]
+    leader = longest(logs)
     epoch = known.registration_epoch(leader)
     state = state._replace(
         leader=leader,

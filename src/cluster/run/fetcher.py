@@ -210,7 +210,8 @@ def _is_progress(replica: HostedReplica, answer: FetchAnswer) -> bool:
     if log is None:
         return False
     is_change = bool(answer.records) or answer.diverging is not None
-    return not is_change or log.log_end_offset != answer.request.offset
+    before = answer.request.offset, answer.request.log_start
+    return not is_change or (log.log_end_offset, replica.log_start) != before
 
 
 class _Asked:

@@ -24,7 +24,8 @@ from cluster.requests import FollowerFetch
 from cluster.run.hosted_replica import HostedReplica, Served
 from cluster.wire.follower_fetches import PartitionId, decode_fetches
 from cluster.wire.topic_ids import bytes_of
-from logstore import LogStoreError, Subscription
+from logstore import FileRange as LogRange
+from logstore import Log, LogStoreError, OffsetOutOfRangeError, Subscription
 
 Find = Callable[[PartitionId], HostedReplica | None]
 Data = FetchResponse.PartitionData
@@ -61,6 +62,25 @@ class _Place(NamedTuple):
     replica: HostedReplica | None
     served: Served | None
     bytes_max: int
+
+
+def read_from(log: Log, offset: int, bytes_max: int) -> LogRange:
+    """Read the batches that follow a follower's last batch.
+
+    The log may begin inside the first of these batches. The follower gets the whole batch.
+
+    Raises:
+        OffsetOutOfRangeError: records after the offset were deleted just now. The follower fetches
+            again later, and then the rules know the new log start.
+    """
+    start = log.log_start_offset
+    found = log.read_range(max(offset, start), bytes_max)
+    if offset < start and not (found.size_bytes and found.first_offset <= offset):
+        found.close()
+        raise OffsetOutOfRangeError(
+            offset=offset, log_start_offset=start, log_end_offset=log.log_end_offset
+        )
+    return found
 
 
 class _FollowerRead:
@@ -109,8 +129,10 @@ class _FollowerRead:
             )  # fmt: skip
             if place.served.diverging is not None:
                 epoch, end = place.served.diverging
-                return row._replace(diverging_epoch=FetchResponse.EpochEndOffset(epoch, end))
-            found = log.read_range(place.fetch.offset, max(limit, 1))
+                diverging = FetchResponse.EpochEndOffset(epoch, end)
+                start = place.served.log_start
+                return row._replace(diverging_epoch=diverging, log_start_offset=start)
+            found = read_from(log, place.fetch.offset, max(limit, 1))
         except LogStoreError as error:
             return Data(number, code_of(error), -1, -1, -1, records=b"")
         if not found.size_bytes or (found.size_bytes > limit and not is_first):

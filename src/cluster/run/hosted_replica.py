@@ -29,9 +29,17 @@ from cluster.requests import (
     StopReplica,
 )
 from cluster.run import replica_facts
-from cluster.run.log_spans import spans_of
+from cluster.run.log_spans import spans_of, start_of
 from cluster.wire.topic_ids import bytes_of
-from logstore import AppendInfo, Log, LogConfig, LogStore, LogStoreError, UnknownPartitionError
+from logstore import (
+    AppendInfo,
+    Log,
+    LogConfig,
+    LogStore,
+    LogStoreError,
+    OffsetOutOfRangeError,
+    UnknownPartitionError,
+)
 
 LOG = logging.getLogger("cluster")
 ACKS_ALL = -1
@@ -73,11 +81,12 @@ class Outbox(Protocol):
 
 
 class Served(NamedTuple):
-    """What a leader answers to a follower's fetch: records from its offset on, or a divergence."""
+    """What a leader answers: records from the fetch's offset on, or a divergence and its start."""
 
     log: Log
     high_watermark: int
     diverging: tuple[int, int] | None = None
+    log_start: int = 0
 
 
 class HostedReplica:
@@ -113,6 +122,7 @@ class HostedReplica:
         self._rules = Replica(host, number, lag_seconds_max)
         self._lock = threading.RLock()
         self._log: Log | None = None
+        self._told_start = 0  # the log start that the rules know
         # What the event that is being handled gave to the caller.
         self._is_asked = False
         self._answer: RoleAnswer | StopAnswer | None = None
@@ -152,6 +162,11 @@ class HostedReplica:
     def leader_epoch(self) -> int:
         """The leader epoch that the replica knows."""
         return self._rules.leader_epoch
+
+    @property
+    def log_start(self) -> int:
+        """Where the log begins, as the rules know it."""
+        return self._rules.log.start
 
     @property
     def log(self) -> Log | None:
@@ -215,8 +230,7 @@ class HostedReplica:
 
     def flush(self) -> None:
         """Flush the log, without the lock, and report what is flushed."""
-        log = self._log
-        if log is None:
+        if (log := self._log) is None:
             return
         life = self._rules.log_life  # an event that changes it later makes the result void
         try:
@@ -237,6 +251,10 @@ class HostedReplica:
         if self._is_leased() is not self._has_lease:  # the rules must know this before the event
             self._has_lease = not self._has_lease
             self._decide(x.LeaseRenewed() if self._has_lease else x.LeaseEnded())
+        log = self._log
+        if log is not None and log.log_start_offset > self._told_start:
+            self._told_start = log.log_start_offset  # retention or a client has raised it
+            self._decide(x.StartRose(start_of(log)))
         self._decide(event)
         if (self.role, self.leader, self.leader_epoch) != before:
             self._outbox.changed_role(self)
@@ -257,8 +275,8 @@ class HostedReplica:
                 self._outbox.to_controller(self.name, request)
             case x.SendToBroker(broker, FollowerFetch() as fetch):
                 self._fetch = broker, fetch
-            case x.SendToBroker(_, FetchAnswer(_, high_watermark, _, diverging)):
-                self._served = Served(self._open_log(), high_watermark, diverging)
+            case x.SendToBroker(_, FetchAnswer(_, high_watermark, _, diverging, log_start)):
+                self._served = Served(self._open_log(), high_watermark, diverging, log_start)
             case x.AnswerFetch(_, high_watermark):
                 self._served = Served(self._open_log(), high_watermark)
             case x.Acknowledge(waiter, end_offset):
@@ -281,8 +299,15 @@ class HostedReplica:
                 self._append_as_follower(effect)
             case x.AdvanceHighWatermark(offset):
                 self._open_log().advance_high_watermark(offset)
-            case x.TruncateTo():
-                self._truncate(effect)
+            case x.TruncateTo(offset, keep_below):
+                is_loss = keep_below > offset
+                self._report_lost(self._open_log().truncate_to(offset, keep_lost=is_loss))
+            case x.BeginAt(offset, keeps_lost):
+                self._report_lost(self._open_log().start_at(offset, keep_lost=keeps_lost))
+                self._told_start = offset
+            case x.DeleteBefore(offset):
+                if offset > self._open_log().log_start_offset:
+                    self._open_log().delete_records_before(offset)
             case x.CreateReplica(topic, dir_id, own_since):
                 self._create(topic, dir_id, own_since)
             case x.WriteOwnSince():
@@ -325,36 +350,27 @@ class HostedReplica:
         try:
             if effect.records:
                 log.append_as_follower(effect.records, leader_epoch=effect.leader_epoch)
-        except ValueError as error:
+        except (ValueError, OffsetOutOfRangeError) as error:
             LOG.warning("%s-%d: bad records from the leader: %s", self.name, self.number, error)
         spans = spans_of(log, before) if log.log_end_offset > before else ()
         self._handle(x.AppendedAsFollower(effect.log, spans))
 
-    def _truncate(self, effect: x.TruncateTo) -> None:
-        """Drop records; those that may have been acknowledged are kept in a file."""
-        is_loss = effect.keep_below > effect.offset
-        path = self._open_log().truncate_to(effect.offset, keep_lost=is_loss)
+    def _report_lost(self, path: str | None) -> None:
+        """Report records that were dropped, although they may have been acknowledged."""
         if path is not None:
-            LOG.error(
-                "%s-%d lost records from offset %d on after an election that may lose records; "
-                "they are kept in %s", self.name, self.number, effect.offset, path,
-            )  # fmt: skip
+            LOG.error("%s-%d lost records; they are kept in %s", self.name, self.number, path)
 
     # --- the place on the disk --------------------------------------------------------------------
 
     def _create(self, topic: TopicIdentity, dir_id: str, own_since: int) -> None:
         """Create the log; the facts that P4 and P6 need are in it before it has a record."""
         log = self._store.create(
-            self.name,
-            self.number,
-            log_dir=dir_id,
-            config=self._config_of(self.name),
-            is_new=True,
+            self.name, self.number, log_dir=dir_id, config=self._config_of(self.name), is_new=True,
             topic_id=bytes_of(topic.topic_id),
-        )
+        )  # fmt: skip
         replica_facts.write_creation(log, topic, own_since)
         log.advance_high_watermark(log.log_start_offset)
-        self._log = log
+        self._log, self._told_start = log, log.log_start_offset
 
     def _delete(self) -> None:
         self._log = None
@@ -380,5 +396,5 @@ class HostedReplica:
             LOG.info("%s-%d is not there: %s", self.name, self.number, error)
             self._handle(x.RoleEnded())
         else:
-            self._log = log
+            self._log, self._told_start = log, log.log_start_offset
             self._handle(opened)

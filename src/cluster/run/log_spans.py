@@ -1,9 +1,9 @@
-"""Read the leader epochs of a log as the spans that the rules use."""
+"""Read where a log begins, and its leader epochs, as the rules use them."""
 
 from __future__ import annotations
 
 from cluster.pure.log_ends import NO_EPOCH
-from logstore import Log
+from logstore import Log, LogStoreError
 
 Spans = tuple[tuple[int, int], ...]
 
@@ -11,16 +11,16 @@ Spans = tuple[tuple[int, int], ...]
 def spans_of(log: Log, after: int = 0) -> Spans:
     """Give each leader epoch of a log with the offset at which it ends.
 
-    Records without an epoch, and records that retention has removed, are in a span of NO_EPOCH. An
-    epoch without records is left out.
+    Records without an epoch are in a span of NO_EPOCH. An epoch without records is left out.
 
     Args:
         after: only spans that end after this offset are given.
     """
-    end = log.log_end_offset
-    begins = [(NO_EPOCH, 0), *((max(epoch, NO_EPOCH), start) for epoch, start in log.leader_epochs)]
+    end, known = log.log_end_offset, log.log_start_offset
+    begins = [
+        (NO_EPOCH, known), *((max(epoch, NO_EPOCH), start) for epoch, start in log.leader_epochs)
+    ]  # fmt: skip
     spans: list[tuple[int, int]] = []
-    known = 0
     for number, (epoch, _) in enumerate(begins):
         until = begins[number + 1][1] if number + 1 < len(begins) else end
         until = min(until, end)
@@ -28,3 +28,19 @@ def spans_of(log: Log, after: int = 0) -> Spans:
             spans.append((epoch, until))
             known = until
     return tuple(span for span in spans if span[1] > after)
+
+
+def start_of(log: Log) -> int:
+    """Give the offset at which the first batch begins that has a record of the log.
+
+    This is before the log start if records were deleted up to an offset inside the batch. Followers
+    copy whole batches, so a follower that begins anew begins here.
+    """
+    start = log.log_start_offset
+    if start == log.log_end_offset:
+        return start
+    try:
+        with log.read_range(start, 1) as found:
+            return min(start, found.first_offset) if found.size_bytes else start
+    except LogStoreError:  # the start rose just now, or the batch is damaged
+        return start

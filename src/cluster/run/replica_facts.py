@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from cluster.pure import exchange as x
 from cluster.registration import TopicIdentity
-from cluster.run.log_spans import spans_of
+from cluster.run.log_spans import spans_of, start_of
 from cluster.wire.topic_ids import text_of
 from logstore import Log, LogStoreError
 
@@ -56,12 +56,13 @@ def describe(log: Log) -> x.Opened:
         topic_of(log),
         exists=True,
         spans=spans,
-        flushed=min(log.recovery_point, spans[-1][1] if spans else 0),
+        flushed=min(log.recovery_point, spans[-1][1]) if spans else 0,
         high_watermark=log.high_watermark,
         own_since=known.own_since,
         is_incomplete=not _is_writable(log),
         counts_flushed=known.counts_flushed,
         placed_since=known.placed_since,
+        start=start_of(log),
     )
 
 

@@ -17,6 +17,7 @@ from cluster.requests import FetchAnswer, FollowerFetch
 from cluster.wire.topic_ids import bytes_of, identity_of, text_of
 
 API, VERSION = 1, 15
+OFFSETS_MAX = 2**62  # no log has a larger offset
 CONSUMER = -1  # the replica id of a client that only reads
 NO_EPOCH = -1  # in place of the registration epoch: the follower's broker leaves (P21)
 
@@ -65,6 +66,7 @@ def encode_fetches(fetches: Iterable[FollowerFetch], limits: FetchLimits) -> Any
                         current_leader_epoch=one.leader_epoch,
                         fetch_offset=one.offset,
                         last_fetched_epoch=one.last_epoch,
+                        log_start_offset=one.log_start,
                         partition_max_bytes=limits.partition_bytes_max,
                     )
                     for one in group
@@ -88,9 +90,11 @@ def decode_fetches(message: Any) -> list[FollowerFetch]:
     for topic in message.topics:
         identity = identity_of(topic.topic_id)
         for one in topic.partitions:
-            numbers = one.partition, one.current_leader_epoch, one.fetch_offset
+            numbers = one.partition, one.current_leader_epoch, one.log_start_offset
             if not identity.topic_id or min(numbers) < 0 or one.last_fetched_epoch < -1:
                 raise BadRequestError(reason="a fetch has a number below 0, or no topic")
+            if one.fetch_offset < one.log_start_offset:
+                raise BadRequestError(reason="a follower's log ends before its start")
             fetches.append(
                 FollowerFetch(
                     identity,
@@ -101,6 +105,7 @@ def decode_fetches(message: Any) -> list[FollowerFetch]:
                     one.fetch_offset,
                     one.last_fetched_epoch,
                     is_leaving=epoch == NO_EPOCH,
+                    log_start=one.log_start_offset,
                 )
             )
     return fetches
@@ -112,7 +117,7 @@ def decode_fetch_answers(
     """Read what a leader answers; a partition that was not asked for is left out.
 
     Raises:
-        BadRequestError: a high watermark or a diverging epoch is out of its range.
+        BadRequestError: a high watermark, log start or diverging epoch is out of its range.
     """
     found: list[FetchAnswer | FetchRefused] = []
     for topic in message.responses:
@@ -129,14 +134,18 @@ def decode_fetch_answers(
 
 def _answer_of(request: FollowerFetch, row: Any) -> FetchAnswer:
     epoch, end = row.diverging_epoch
-    if row.high_watermark < 0:
-        raise BadRequestError(reason=f"the high watermark of a leader is {row.high_watermark}")
+    mark, start = row.high_watermark, row.log_start_offset
+    if mark < 0 or not 0 <= start < OFFSETS_MAX:
+        raise BadRequestError(reason=f"a leader's high watermark is {mark}, its log start {start}")
     if end < 0:  # the message has no diverging epoch
-        return FetchAnswer(request, row.high_watermark, row.records)
+        return FetchAnswer(request, mark, row.records, log_start=start)
+    answer = FetchAnswer(request, mark, None, (epoch, end), start)
+    if answer.is_beginning_anew:
+        return answer
     is_behind = epoch < request.last_epoch or (epoch, end) < (request.last_epoch, request.offset)
     if epoch < -1 or not is_behind:
         raise BadRequestError(
             reason=f"a leader wants to cut at the end of epoch {epoch}, offset {end}, and the "
             f"follower ends at offset {request.offset} of epoch {request.last_epoch}"
         )
-    return FetchAnswer(request, row.high_watermark, None, (epoch, end))
+    return answer

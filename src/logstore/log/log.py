@@ -244,6 +244,31 @@ class Log(ReplicatedLog, ReadableLog):
             self._state, whole(offset, "offset"), keep_lost=flag(keep_lost, "keep_lost")
         )
 
+    def start_at(self, offset: int, *, keep_lost: bool = False) -> str | None:
+        """Durably drop all records, and begin at `offset`, which is not before the log end.
+
+        A follower calls this method if its leader's log begins after the follower's last record.
+        The offsets between them are skipped. The high watermark of a replicated log becomes
+        `offset`. After a crash, the log is unchanged, or has no records. In the second case it
+        begins at its old start or at `offset`.
+
+        Args:
+            keep_lost: as in `truncate_to`.
+
+        Returns:
+            The path of the `.lost` file; None if no file was asked for, or nothing was dropped.
+
+        Raises:
+            OffsetOutOfRangeError: the offset is before the log end; nothing was dropped.
+            ValueError: the offset is larger than any offset that a log can have.
+            LogDirFullError: there is no room for the `.lost` file; nothing was dropped.
+        """
+        from logstore.log.removal.new_start import start_at
+
+        return start_at(
+            self._state, whole(offset, "offset"), keep_lost=flag(keep_lost, "keep_lost")
+        )
+
     def delete_records_before(self, offset: int) -> None:
         """Durably drop every record before `offset`; this frees the space of whole segments only.
 

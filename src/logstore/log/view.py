@@ -94,7 +94,9 @@ class LogView(ReadableLog):
 
     append = extend = append_arrow = appender = _refuse
     append_as_follower = append_encoded = append_marker = _refuse_batches
-    flush = truncate_to = delete_records_before = repair = apply_retention = _set_config = _refuse
+    flush = truncate_to = start_at = delete_records_before = repair = apply_retention = (
+        _set_config
+    ) = _refuse
     advance_high_watermark = end_offset_for_epoch = _refuse
     producer_states = transaction_token = idempotent_producer = _refuse
     compact = _refuse

@@ -83,7 +83,7 @@ def _append(
         try:
             begun.append(True)
             if is_begun:
-                _start_empty_at(state, first)
+                start_empty_at(state, first)
                 known = None if known is None else appends.current(state)
             if is_sparse:
                 allow_gaps(state)
@@ -174,8 +174,10 @@ def _check_epochs(state: LogState, batches: Found, leader_epoch: int | None) -> 
         raise ValueError(f"a leader of epoch {leader_epoch} cannot send a batch of epoch {epoch}")
 
 
-def _start_empty_at(state: LogState, offset: int) -> None:
-    """Let an empty log begin at the offset where the leader's log begins; the lock is held.
+def start_empty_at(state: LogState, offset: int) -> None:
+    """Let a log without records begin at the offset where the leader's log begins.
+
+    The caller holds both locks.
 
     If the new segment cannot be created, the old log start is written again. If the new log start
     stayed, the next start would treat records that are appended at earlier offsets as deleted. If

@@ -82,9 +82,10 @@ def roll(state: LogState, base_offset: int) -> None:
     flush comes before any record in the new segment is acknowledged as durable.
     """
     active = state.active
-    # Segments are contiguous; only an empty log can continue at a later offset
+    # Segments are contiguous; only a log without records can continue at a later offset
     # (`follower_appends`).
-    assert base_offset == active.end_offset or active.base_offset == active.end_offset < base_offset
+    is_empty = active.end_offset <= state.log_start_offset
+    assert base_offset == active.end_offset or (is_empty and active.end_offset < base_offset)
     segment = Segment(state.directory, base_offset)
     segment.is_sparse = active.is_sparse
     try:

@@ -1,0 +1,85 @@
+"""Remove all records of a log, and begin at a later offset: `start_at`.
+
+A follower needs this if its leader has deleted the records that follow the follower's last record.
+The records are removed first, as by a truncation. Only then does the empty log get its new start,
+as if the first batch of a leader had come (`follower_appends`). So a crash leaves the log as it
+was, or without records at its old start, or without records at the new one. In all three cases, a
+follower can begin anew again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from logstore.disk.uninterrupted import uninterrupted
+from logstore.errors import LogStoreError, OffsetOutOfRangeError, ReplicaOfflineError
+from logstore.log.encoded.follower_appends import start_empty_at
+from logstore.log.encoded.raw_batches import OFFSETS_MAX
+from logstore.log.removal.truncation import truncate_to
+from logstore.log.write import roll
+from logstore.log.write.hung_locks import held
+
+if TYPE_CHECKING:
+    from logstore.log.state import LogState
+
+
+def start_at(state: LogState, offset: int, *, keep_lost: bool = False) -> str | None:
+    """Remove all records, and begin at `offset`; see `Log.start_at`."""
+    return uninterrupted(partial(_start_at, state, offset, keep_lost))
+
+
+def _start_at(
+    state: LogState, offset: int, keep_lost: bool, go_on: Callable[[], None]
+) -> str | None:
+    """Begin anew; Ctrl-C may interrupt the thread."""
+    with state.lock:
+        _check(state, offset)
+        go_on()
+    kept_at = _remove_all(state, keep_lost=keep_lost)
+    with state.telling(), state.flush_lock, state.lock, held(state, "flush_lock", "lock"):
+        _check(state, offset)
+        if state.log_end_offset != state.log_start_offset:
+            raise ReplicaOfflineError(
+                topic=state.topic,
+                partition=state.partition,
+                reason="records were appended while the log was to begin anew: call again",
+            )
+        if offset > state.log_end_offset:
+            if state.half_made:
+                roll.undo(state)
+            # A record of the leader may have an earlier epoch than the records that were removed.
+            state.replication.epochs.truncate_to(0)
+            state.replication.epochs_changed += 1
+            start_empty_at(state, offset)
+            if state.replication.replicated_to is not None:
+                state.replication.replicated_to = offset
+    state.arrivals.wake()  # a thread in `tail` may wait for an offset before the new start
+    return kept_at
+
+
+def _check(state: LogState, offset: int) -> None:
+    """Raise an error if the log refuses writes, or cannot begin at the offset."""
+    state.check_writable()
+    if offset >= OFFSETS_MAX:
+        raise ValueError(f"offset {offset} is larger than any offset that a log can have")
+    if offset < state.log_end_offset:
+        raise OffsetOutOfRangeError(
+            f"the log cannot begin at offset {offset}, because its records end at offset "
+            f"{state.log_end_offset}: truncate it first",
+            offset=offset,
+            log_start_offset=state.log_start_offset,
+            log_end_offset=state.log_end_offset,
+        )
+
+
+def _remove_all(state: LogState, *, keep_lost: bool) -> str | None:
+    """Truncate the log to its start, which retention may raise meanwhile."""
+    while True:
+        start = state.log_start_offset
+        try:
+            return truncate_to(state, start, keep_lost=keep_lost)
+        except LogStoreError:
+            if state.log_start_offset == start:
+                raise
