@@ -12,7 +12,7 @@ MAKEFLAGS += --no-print-directory
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: broker-clients fuzz fuzz-broker kafka-parity kill-broker fuzz-batches fuzz-frames kafka-damage kafka-interop help demo demo-broker bench-broker test tests-together tests-alone quick lint format bench-peers bench-move bench-kafka bench-history bench-gate bench-layouts kill kill-moves soak soak-moves media crash faults startup-model io-errors interrupts exhaustion hanging-start small-files build tools clean
+.PHONY: broker-clients fuzz fuzz-broker kafka-parity kill-broker fuzz-batches fuzz-frames kafka-damage kafka-interop help demo demo-broker demo-cluster bench-broker test tests-together tests-alone quick lint format bench-peers bench-move bench-kafka bench-history bench-gate bench-layouts kill kill-moves soak soak-moves media crash faults startup-model io-errors interrupts exhaustion hanging-start small-files build tools clean
 SPARK_KILL_RUN := LOGSTORE_SPARK_KILLS=20 LOGSTORE_SPARK_CUT_STEP=1
 .PHONY: cluster-sim bench-compaction bench-spark bench-kafka-spark spark-kill spark-cluster spark-fuzz
 
@@ -22,6 +22,9 @@ help: ## print this list
 
 demo: $(VENV)/stamp-demo ## the main job on real data: 336,776 flights, a SIGKILL, a recovery
 	@$(BIN)/logstore demo
+
+demo-cluster: $(VENV)/stamp-broker ## three brokers in one process: one is killed, disks fail, one is cut off
+	@$(BIN)/python -m benchmarks.cluster --scale $(or $(SCALE),full)
 
 demo-broker: $(VENV)/stamp-broker ## the broker with a real client: flights, a group, a move, a SIGKILL
 	@$(BIN)/python -m benchmarks.broker.demo --scale $(or $(SCALE),full)

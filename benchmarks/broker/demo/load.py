@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from confluent_kafka import Producer
 
@@ -20,7 +21,12 @@ POLL_SECONDS = 0.1  # Ctrl-C waits for this long, because a poll cannot be inter
 class Load:
     """Produce the flights of each airport in turn, and record how many were sent."""
 
-    def __init__(self, address: str, parts: Sequence[Flights]) -> None:
+    def __init__(self, address: str, parts: Sequence[Flights], **settings: Any) -> None:
+        """Make the producer.
+
+        Args:
+            settings: more settings of the producer; "_" stands for "." in their names.
+        """
         self.parts = parts
         self.ledger = Ledger(parts)
         self.sent = [0] * len(parts)
@@ -35,6 +41,7 @@ class Load:
                 "reconnect.backoff.ms": 20,
                 "reconnect.backoff.max.ms": 200,
                 "log_level": 0,  # the demo kills the broker, so errors are expected
+                **{key.replace("_", "."): value for key, value in settings.items()},
             }
         )
 
