@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -74,8 +75,10 @@ def all_roles(node: Node, version: int = 1, *, is_new: bool = True) -> list[Name
 
 
 def test_all_obey_and_answer(node: Node, replicas: HostedReplicas) -> None:
-    """New replicas are created on the first log dir that works, and lead."""
+    """New replicas are created in the log dirs in turn, and lead."""
     answers = replicas.obey(all_roles(node))
+    dirs = Counter(node.store.log(name, number).log_dir for name, number in node.store)
+    assert sorted(dirs.values()) == [6, 6]
     assert len(answers) == len(node.store) == len(NAMES) * PARTITIONS
     assert not any(one.is_offline for one in answers)
     assert len(replicas.leading()) == len(NAMES) * PARTITIONS
@@ -117,8 +120,9 @@ def test_a_log_dir_that_hangs_delays_no_other(node: Node, replicas: HostedReplic
     began = time.monotonic()
     answers = replicas.obey(all_roles(node, 2), seconds=0.3)
     assert time.monotonic() - began < 3
-    offline = [one for one in answers if one.is_offline]
-    assert [(one.topic, one.partition) for one in offline] == [(topic("third"), 0)]
+    offline = {(one.topic, one.partition) for one in answers if one.is_offline}
+    there = {(topic(one.name), one.number) for one in replicas if one.dir_id == second}
+    assert (topic("third"), 0) in offline <= there and len(there) == 6
     assert len(answers) == len(NAMES) * PARTITIONS
     gate.set()
     answers = replicas.obey(all_roles(node, 3))
@@ -173,7 +177,10 @@ def test_a_log_dir_that_failed_ends_its_roles(node: Node, replicas: HostedReplic
     node.store.take_offline(first)
     node.host.dirs[first].is_good = False
     replicas.reopen(first)
-    wait_until(lambda: not replicas.leading())
-    assert all(one.log is None for one in replicas)
+    lost = {one for one in replicas if one.dir_id == first}
+    wait_until(lambda: len(replicas.leading()) == 6)
+    assert len(lost) == 6 and not lost & {*replicas.leading()}
+    assert all((one.log is None) is (one in lost) for one in replicas)
     answers = replicas.obey(all_roles(node, 2, is_new=False))
-    assert answers and all(one.is_offline for one in answers)
+    offline = {(one.topic, one.partition) for one in answers if one.is_offline}
+    assert offline == {(one.topic, one.number) for one in lost}

@@ -189,15 +189,19 @@ class Host:
         broker_epoch: the zxid of its session; 0 before the first.
         registration_epoch: the zxid of the last write of its registration.
         is_leaving: whether the broker will stop in order.
+        dir_for_new: the log dir for the next replica that is created, if that log dir works.
     """
 
-    __slots__ = ("broker_epoch", "broker_id", "dirs", "is_leaving", "registration_epoch")
+    __slots__ = (
+        "broker_epoch", "broker_id", "dir_for_new", "dirs", "is_leaving", "registration_epoch",
+    )  # fmt: skip
 
     def __init__(self, broker_id: int, dir_ids: tuple[str, ...]) -> None:
         self.broker_id = broker_id
         self.broker_epoch = self.registration_epoch = 0
         self.is_leaving = False
         self.dirs = {dir_id: LogDir() for dir_id in dir_ids}
+        self.dir_for_new = dir_ids[0]
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """Take an event, and give what has to be done, in this order."""

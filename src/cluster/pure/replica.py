@@ -87,7 +87,7 @@ class Replica:
         self.waiting_max = WAITING_MAX
         self.effects: list[Any] = []
         self.topic: TopicIdentity = NO_TOPIC
-        self.dir_id = next(iter(host.dirs))
+        self.dir_id = host.dir_for_new
         self.exists = self.is_incomplete = False
         self.own_since = self.placed_since = self.unflushed_end = 0
         self.counts_flushed = False

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
@@ -144,8 +144,15 @@ class HostedReplicas:
     def _replica(self, place: Place) -> HostedReplica:
         with self._lock:
             if place not in self._replicas:
+                self._host.dir_for_new = self._emptiest_dir()
                 self._replicas[place] = self._make(*place)
             return self._replicas[place]
+
+    def _emptiest_dir(self) -> str:
+        """Choose the log dir with the fewest replicas among those that work, as Kafka does."""
+        counts = Counter(one.dir_id for one in self._replicas.values())
+        dirs = self._host.dirs
+        return min(dirs, key=lambda one: (not dirs[one].is_good, counts[one]))
 
     def _offline(self, one: NamedRole) -> RoleAnswer:
         role, epoch = one.role, self._host.registration_epoch
