@@ -6,6 +6,7 @@ import random
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,7 +17,9 @@ from broker.catalog.topics import NO_ID
 from broker.wire.error_codes import ErrorCode
 from cluster import znodes
 from cluster.control.controller_store import ControllerStore
+from cluster.pure.replica import Role
 from cluster.state import parse_state
+from cluster.wire.topic_ids import text_of
 from support.members import KAFKA, Member, Members
 from support.places import fast_directory
 from support.replica_nodes import wait_until
@@ -47,6 +50,13 @@ def hosted(members: Members) -> dict[int, set[tuple[str, int]]]:
         broker: {(topic, number) for topic, number in one.store}
         for broker, one in members.members.items()
     }
+
+
+def is_led(members: Members, topic_id: bytes) -> bool:
+    """Tell whether the only leader of the first partition is a replica of this topic."""
+    replicas = [member.replica("orders") for member in members.members.values()]
+    led = [one.topic.topic_id for one in replicas if one is not None and one.role is Role.LEADER]
+    return led == [text_of(topic_id)]
 
 
 def retentions(member: Member, name: str) -> set[int | None]:
@@ -161,6 +171,8 @@ def test_a_name_is_used_again_at_once(members: Members) -> None:
     one, two = members.members[1], members.members[2]
     for round_number in range(3):
         topic = one.changes.create(NewTopic("orders", 2, 3)).topic
+        # A broker may still lead the deleted topic; clients are refused there by the topic's id.
+        wait_until(partial(is_led, members, topic.id))
         members.produce("orders", b"round %d" % round_number)
         log = members.wait_for_leader("orders").store.log("orders", 0)
         assert [record.value for record in log] == [b"round %d" % round_number]

@@ -24,6 +24,7 @@ from cluster.admin.setting_texts import Usable, usable
 from cluster.errors import BadZnodeError
 from cluster.run.dir_workers import DirWorkers
 from logstore import (
+    LogClosedError,
     LogConfig,
     LogStore,
     LogStoreError,
@@ -182,6 +183,9 @@ class SettingsSync:
             except CoordinationError as error:
                 LOG.info("the settings of topics cannot be read now: %s", error)
                 seconds = RETRY_SECONDS
+            except LogClosedError as error:
+                LOG.info("no more settings of topics: %s", error)
+                return
             except Exception:
                 LOG.exception("the settings of topics are read again")
                 seconds = RETRY_SECONDS
