@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
-from typing import BinaryIO, NamedTuple
+import importlib
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import BinaryIO, NamedTuple, Protocol
 
 import click
 
 from broker.config import BrokerConfig
+from broker.coordination.errors import CoordinationError
 from broker.forecast import Line, forecast
 from broker.net.readiness import notify
 from broker.properties import parse_properties
 from broker.server import Broker
 from broker.server_properties import ServerProperties, server_properties
 from logstore import LogStore
-from logstore.cli.interrupts import held
+from logstore.cli.interrupts import Interrupts, held
 from logstore.cli.options import (
     ENVIRONMENT_NAME,
     format_option,
@@ -27,6 +31,13 @@ from logstore.cli.options import (
 from logstore.cli.output import Column, optional_text, print_rows, progress_bar
 
 LISTENERS = "PLAINTEXT://127.0.0.1:9092"
+RECORDS = "/run/logstore"
+# The options that are not named like their keys.
+OPTIONS = {"broker.rack": "--rack", "zookeeper.connect": "--zookeeper"}
+# The package `cluster` is built on this one, so this package does not import it. As in the table of
+# commands in `logstore.cli.app`, only a name leads there. The module is imported when a cluster is
+# asked for: a single broker needs neither the package nor kazoo.
+CLUSTER = "cluster.process.joining"
 CHECK_COLUMNS = [
     Column("kind", "what"),
     Column("name", "name"),
@@ -58,6 +69,25 @@ CHECK_COLUMNS = [
     help="A server.properties of Kafka; other options override it.",
 )
 @click.option(
+    "--zookeeper",
+    metavar="HOST:PORT[,...][/PATH]",
+    help="Be one broker of the cluster whose brokers share this ZooKeeper.",
+)
+@click.option(
+    "--broker-id",
+    type=click.IntRange(0, 2**31 - 1),
+    metavar="N",
+    help="The id of this broker. By default, it is the id in the log dirs, or a new one.",
+)
+@click.option("--rack", metavar="RACK", help="In a cluster: the rack of this broker.")
+@click.option(
+    "--records",
+    metavar="DIR",
+    default=RECORDS,
+    show_default=True,
+    help="In a cluster: a directory on tmpfs, where failures of log dirs are recorded.",
+)
+@click.option(
     "--metrics-port",
     type=click.IntRange(0, 65535),
     metavar="PORT",
@@ -70,6 +100,10 @@ def broker(
     listeners: str | None,
     advertised_listeners: str | None,
     config_file: BinaryIO | None,
+    zookeeper: str | None,
+    broker_id: int | None,
+    rack: str | None,
+    records: str,
     metrics_port: int | None,
     is_check: bool,
     output_format: str,
@@ -86,8 +120,13 @@ def broker(
       logstore broker --log-dirs logs --listeners PLAINTEXT://:9092 \\
         --advertised-listeners PLAINTEXT://kafka.example.com:9092
       logstore broker --config server.properties --check
+      logstore broker --log-dirs logs --zookeeper zk1:2181,zk2:2181,zk3:2181/cluster
     """
-    given = {"listeners": listeners, "advertised.listeners": advertised_listeners}
+    given = {
+        "listeners": listeners, "advertised.listeners": advertised_listeners,
+        "zookeeper.connect": zookeeper, "broker.rack": rack,
+        "broker.id": None if broker_id is None else str(broker_id),
+    }  # fmt: skip
     wish = _wish(log_dirs, config_file, {key: text for key, text in given.items() if text})
     if is_check:
         lines = forecast(wish.found, wish.log_dirs, wish.source, wish.sources)
@@ -99,11 +138,10 @@ def broker(
     for sentence in wish.found.unknown:
         note(f"warning: {sentence}")
     if wish.found.ignored:
-        note(
-            "ignored, because these settings have no meaning for a single broker: "
-            + ", ".join(wish.found.ignored)
-        )
-    _serve(wish.log_dirs, wish.found.config, metrics_port)
+        kind = "this" if wish.found.config.zookeeper_connect else "a single"
+        names = ", ".join(wish.found.ignored)
+        note(f"ignored, because these settings have no meaning for {kind} broker: {names}")
+    _serve(wish.log_dirs, wish.found.config, records, metrics_port)
 
 
 class _Wish(NamedTuple):
@@ -124,9 +162,13 @@ def _wish(
         file_name = config_file.name
         with wrong_usage(f" ({file_name})"):
             entries = parse_properties(config_file.read())
+    if "broker.id" in options:
+        entries.pop("node.id", None)  # another name of the same setting
     found = server_properties({"listeners": LISTENERS} | entries | options)
     sources = {
-        field: f"--{key.replace('.', '-')}" if key in options else f"{file_name}: {key}"
+        field: OPTIONS.get(key, f"--{key.replace('.', '-')}")
+        if key in options
+        else f"{file_name}: {key}"
         for field, key in found.sources.items()
     }
     if "listeners" not in entries | options:
@@ -154,19 +196,52 @@ def _metrics(running: Broker, port: int | None) -> AbstractContextManager[object
     return endpoint
 
 
-def _serve(paths: list[str], config: BrokerConfig, metrics_port: int | None) -> None:
+class Joined(Protocol):
+    """A broker with an id, which can serve a store that is opened with this id."""
+
+    broker: int
+
+    def start(self, store: LogStore) -> AbstractContextManager[Broker]:
+        """Serve an open store until the end of the `with` block."""
+        ...
+
+
+@contextmanager
+def _joined(
+    paths: list[str], config: BrokerConfig, records: str, interrupts: Interrupts
+) -> Iterator[Joined | None]:
+    """Join the cluster that the configuration names, if it names one."""
+    if not config.zookeeper_connect:
+        yield None
+        return
+
+    def pause(seconds: float) -> None:
+        with interrupts.allowed():
+            time.sleep(seconds)
+
+    try:
+        with importlib.import_module(CLUSTER).join(paths, config, records, pause) as joined:
+            yield joined
+    except CoordinationError as error:
+        raise click.ClickException(f"{config.zookeeper_connect}: {error}") from error
+
+
+def _serve(paths: list[str], config: BrokerConfig, records: str, metrics_port: int | None) -> None:
     """Open the store, and serve it until a signal comes."""
-    with held() as interrupts:
+    with held() as interrupts, _joined(paths, config, records, interrupts) as joined:
+        settings = config.store_config.replace(log_config=config.log_config)
+        if joined is not None:
+            settings = settings.replace(broker_id=joined.broker)
         with interrupts.allowed(), progress_bar("recovering", None, is_bytes=False) as show:
             store = LogStore.open(
-                paths,
-                config=config.store_config.replace(log_config=config.log_config),
-                progress=lambda at: show(at.logs_done, at.logs_total),
+                paths, config=settings, progress=lambda at: show(at.logs_done, at.logs_total)
             )
         with store:
             tell_of_opening(store)
             with (
-                Broker.start(config=config, store=store) as running,
+                (
+                    joined.start(store) if joined else Broker.start(config=config, store=store)
+                ) as running,
                 _metrics(running, metrics_port),
             ):
                 for endpoint in running.endpoints:

@@ -71,6 +71,17 @@ class BrokerConfig:
         min_insync_replicas: in a cluster, how many replicas must have a record that is acknowledged
             with `acks=all`, unless its topic says so. 0 means a majority of the replicas. Kafka's
             default is 1.
+        zookeeper_connect: the servers of ZooKeeper that the brokers of a cluster share, such as
+            `zk1:2181,zk2:2181/cluster`. "" means that this broker has no cluster, and then the
+            other settings of clusters have no effect.
+        zookeeper_session_timeout_ms: ZooKeeper counts a broker as gone if it hears nothing from the
+            broker for this long.
+        reserved_broker_max_id: ids that ZooKeeper gives to new brokers are larger than this.
+        broker_rack: the rack of this broker. The replicas of a partition are spread over the racks.
+        unclean_leader_election_enable: in a cluster, whether a new topic may elect a leader that
+            lost records, unless its creator says so.
+        replica_lag_time_max_ms: in a cluster, a follower that is behind its leader for this long
+            leaves the ISR.
         auto_create_topics_enable: whether a client that asks for an unknown topic creates it.
         delete_topic_enable: whether clients are allowed to delete topics.
         max_connections: the largest number of connections, at all listeners together.
@@ -101,6 +112,10 @@ class BrokerConfig:
             `__consumer_offsets`.
         offsets_topic_num_partitions: the number of partitions of `__consumer_offsets`. This key
             cannot be changed after the topic was created.
+        offsets_topic_replication_factor: in a cluster, the number of replicas of each partition of
+            `__consumer_offsets`, but at most one on each broker that lives when it is created.
+        offsets_commit_timeout_ms: in a cluster, how long a commit of offsets waits until all
+            in-sync replicas have it.
         offsets_retention_minutes: how long offsets are kept after their group became empty.
         offsets_retention_check_interval_ms: the time between two searches for expired offsets.
         offset_metadata_max_bytes: the size of the longest text that a client may store with an
@@ -115,6 +130,12 @@ class BrokerConfig:
     num_partitions: int = 1
     default_replication_factor: int = 1
     min_insync_replicas: int = 0
+    zookeeper_connect: str = ""
+    zookeeper_session_timeout_ms: int = 18_000
+    reserved_broker_max_id: int = 1_000
+    broker_rack: str = ""
+    unclean_leader_election_enable: bool = False
+    replica_lag_time_max_ms: int = 30_000
     auto_create_topics_enable: bool = True
     delete_topic_enable: bool = True
     max_connections: int = 20_000
@@ -136,6 +157,8 @@ class BrokerConfig:
     group_max_size: int = 10_000
     max_groups_per_partition: int = 100_000
     offsets_topic_num_partitions: int = 50
+    offsets_topic_replication_factor: int = 3
+    offsets_commit_timeout_ms: int = 5_000
     offsets_retention_minutes: int = 7 * 24 * 60
     offsets_retention_check_interval_ms: int = 600_000
     offset_metadata_max_bytes: int = 4096

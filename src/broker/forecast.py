@@ -39,7 +39,7 @@ def forecast(
         sources: where the user gave each field.
     """
     lines = [Line("problem", problem, None) for problem in found.problems]
-    lines += _log_dirs(log_dirs, source, found.config.store_config.broker_id)
+    lines += _log_dirs(log_dirs, source, found.config)
     lines += _listeners(found.config, sources)
     usual = BrokerConfig()
     for field, value in _flat(found.config):
@@ -51,7 +51,8 @@ def forecast(
     return lines
 
 
-def _log_dirs(paths: list[str], source: str, broker_id: int | None) -> Iterator[Line]:
+def _log_dirs(paths: list[str], source: str, config: BrokerConfig) -> Iterator[Line]:
+    broker_id = config.store_config.broker_id
     owner = find_owner(paths)
     if owner is not None:
         yield Line("note", f"process {owner.pid} has the store open", None)
@@ -61,11 +62,15 @@ def _log_dirs(paths: list[str], source: str, broker_id: int | None) -> Iterator[
         yield Line("problem", str(error), None, source=source)
         return
     absent = {fact.path for fact in facts if fact.found is Found.ABSENT}
+    has_id = not config.zookeeper_connect or broker_id is not None or not roll.is_new_store
     for member in roll.members:
         value = f"belongs to store {member.meta.cluster_id}, broker {member.meta.broker_id}"
         if member.is_new:
             made = "will be created" if member.path in absent else "is empty, and will be formatted"
-            value = f"{made} for broker {member.meta.broker_id}"
+            owner_text = (
+                f"broker {member.meta.broker_id}" if has_id else "an id that ZooKeeper gives"
+            )
+            value = f"{made} for {owner_text}"
         yield Line("log dir", member.path, value, source=source)
     for refusal in roll.refused:
         reason = refusal.explained(to_reader=False)

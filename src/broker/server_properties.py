@@ -1,9 +1,10 @@
 """Translate Kafka's `server.properties` to a `BrokerConfig`.
 
 There are four kinds of keys. Some keys set something in this broker. Some keys have no meaning for
-a single broker, and are ignored. Some keys ask for a protection that this broker does not give, and
-are refused. All other keys are unknown. All keys are read, so that the user sees every problem at
-once. The values of refused keys may be secrets, so no message shows these values.
+this broker, and are ignored: among them, without `zookeeper.connect`, the keys of clusters. Some
+keys ask for a protection that this broker does not give, and are refused. All other keys are
+unknown. All keys are read, so that the user sees every problem at once. The values of refused keys
+may be secrets, so no message shows these values.
 """
 
 from __future__ import annotations
@@ -89,16 +90,19 @@ def _dotted(names: set[str]) -> dict[str, str]:
     return {name.replace("_", "."): name for name in sorted(names)}
 
 
-# A broker that is started with a file has no cluster, so the last two keys are ignored.
+ZOOKEEPER = "zookeeper.connect"
+CLUSTER_KEYS = _dotted({
+    "broker_rack", "default_replication_factor", "min_insync_replicas",
+    "offsets_commit_timeout_ms", "offsets_topic_replication_factor", "replica_lag_time_max_ms",
+    "reserved_broker_max_id", "unclean_leader_election_enable", "zookeeper_connect",
+    "zookeeper_session_timeout_ms",
+})  # fmt: skip
 BROKER_KEYS = _dotted(
     {one.name for one in fields(BrokerConfig)}
-    - {
-        "advertised_listeners", "listeners", "log_config", "store_config",
-        "default_replication_factor", "min_insync_replicas",
-    }
-)  # fmt: skip
+    - {"advertised_listeners", "listeners", "log_config", "store_config", *CLUSTER_KEYS.values()}
+)
 STORE_KEYS = _dotted(set(StoreConfig.__slots__) - {"broker_id", "log_config"})
-KNOWN = sorted({*TOPIC_DEFAULTS, *TOGETHER, *BROKER_KEYS, *STORE_KEYS})
+KNOWN = sorted({*TOPIC_DEFAULTS, *TOGETHER, *BROKER_KEYS, *CLUSTER_KEYS, *STORE_KEYS})
 
 
 class ServerProperties(NamedTuple):
@@ -108,7 +112,7 @@ class ServerProperties(NamedTuple):
         config: the configuration; a setting with a problem has its default.
         log_dirs: the log dirs; empty if the file has no log dir.
         sources: for each field, such as `log_config.retention_ms`, the key of the file that set it.
-        ignored: the keys that have no meaning for a single broker.
+        ignored: the keys that have no meaning for this broker.
         unknown: a sentence for each unknown key.
         problems: a sentence for each value that is wrong, and each key that is refused.
     """
@@ -133,6 +137,11 @@ def server_properties(entries: Mapping[str, str]) -> ServerProperties:
         reader.attempt(key, "store_config.broker_id", partial(reader.read_store_key, "broker_id"))
     for key, field in BROKER_KEYS.items():
         reader.attempt(key, field, partial(reader.read_broker_key, field))
+    for key, field in CLUSTER_KEYS.items():
+        if reader.entries.get(ZOOKEEPER):
+            reader.attempt(key, field, partial(reader.read_broker_key, field))
+        elif key in reader.entries:
+            reader.ignored.append(key)
     for key in ("listeners", "advertised.listeners"):
         if reader.entries.get(key):
             field = key.replace(".", "_")
@@ -296,6 +305,8 @@ def _value_like(default: object, text: str) -> object:
         if text.lower() not in ("true", "false"):
             raise ValueError("is neither true nor false")
         return text.lower() == "true"
+    if isinstance(default, str):
+        return text
     if WHOLE.fullmatch(text):
         return min(int(text), MS_MAX)
     if DECIMAL.fullmatch(text):  # log.cleaner.io.max.bytes.per.second may have a fraction

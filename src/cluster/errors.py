@@ -23,6 +23,12 @@ class BrokerIdError(ClusterError):
     reason: str
 
 
+class ClusterStartError(ClusterError):
+    """Report why a broker cannot join its cluster, and what to do."""
+
+    reason: str
+
+
 class BadRequestError(ClusterError):
     """Report a request between brokers, or an answer, that contradicts itself or lacks a fact."""
 

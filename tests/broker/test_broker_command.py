@@ -93,6 +93,19 @@ def test_options_win_over_the_file_and_the_file_over_the_environment(
     assert len(lines) == 2
 
 
+def test_a_check_of_a_broker_of_a_cluster(file: Path, tmp_path: Path) -> None:
+    """Options win over the file; ZooKeeper is not asked, so an id that it gives is not known."""
+    options = ("--zookeeper", "zk:1/c", "--rack", "7")
+    lines = checked("--config", file, "--broker-id", 5, *options)
+    assert lines[f"log dir {tmp_path / 'a'}"]["value"] == "will be created for broker 5"
+    assert lines["setting store_config.broker_id"]["source"] == "--broker-id"
+    assert lines["setting zookeeper_connect"]["value"] == "zk:1/c"
+    assert lines["setting broker_rack"]["source"] == "--rack"
+    lines = checked("--log-dirs", tmp_path / "a", *options)
+    value = lines[f"log dir {tmp_path / 'a'}"]["value"]
+    assert value == "will be created for an id that ZooKeeper gives"
+
+
 def test_a_check_finds_every_problem(file: Path, tmp_path: Path) -> None:
     """Of the file and of the log dirs; its exit code is 1, that of a start is 2."""
     with file.open("a") as more:

@@ -38,7 +38,7 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"log_config": LogConfig()}, ValueError, "record_format='kafka'"),
     ({"queued_max_request_bytes": "1MiB"}, ValueError, "socket_request_max_bytes"),
     ({"num.partitions": 3}, TypeError, "did you mean 'num_partitions'"),
-    ({"zookeeper_connect": "h"}, TypeError, "zookeeper_connect"),
+    ({"zookeeper_quorum": "h"}, TypeError, "zookeeper_quorum"),
 ]
 
 

@@ -96,6 +96,7 @@ def commit_soon(bench: Bench, member: tuple[str, int]) -> ErrorCode:
     deadline = time.monotonic() + 30.0
     while (code := bench.commit("g", 6, member)) is AWAY:
         assert time.monotonic() < deadline
+    assert code is not None, "nobody else has to have the records"
     return code
 
 

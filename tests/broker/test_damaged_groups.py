@@ -18,7 +18,7 @@ def damaged_log(directory: Path, *, is_flushed: bool) -> None:
     """Commit for three groups, end in order or as by a crash, and zero the second record."""
     with Bench([directory]) as bench:
         bench.load()
-        log = bench.groups.topic.log(0)
+        log = bench.groups.topic.open(0).log
         ends = []
         for number, name in enumerate(GROUPS):
             assert bench.commit(name, number) is ErrorCode.NONE

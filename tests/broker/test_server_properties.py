@@ -12,7 +12,7 @@ import pytest
 from broker.config import KAFKA_LOG_CONFIG, SIZES_MAX, STORE_CONFIG, BrokerConfig
 from broker.ignored_keys import IGNORED, is_ignored, is_refused
 from broker.properties import parse_properties
-from broker.server_properties import KNOWN, ServerProperties, server_properties
+from broker.server_properties import CLUSTER_KEYS, KNOWN, ServerProperties, server_properties
 
 # The keys of Kafka 4.1: type and default, from its `AbstractKafkaConfig.CONFIG_DEF`.
 KAFKA: dict[str, tuple[str, str | None]] = json.loads(
@@ -119,6 +119,9 @@ def test_a_file_of_the_time_of_zookeeper_is_read() -> None:
     assert found.log_dirs == ("/disk1/kafka", "/disk2/kafka")
     assert found.config == BrokerConfig(
         num_partitions=12,
+        zookeeper_connect="localhost:2181",
+        default_replication_factor=3,
+        min_insync_replicas=2,
         auto_create_topics_enable=False,
         group_initial_rebalance_delay_ms=3000,
         log_config=KAFKA_LOG_CONFIG.replace(
@@ -132,7 +135,23 @@ def test_a_file_of_the_time_of_zookeeper_is_read() -> None:
     )
     assert found.sources["log_config.retention_ms"] == "log.retention.hours"
     assert found.sources["store_config.broker_id"] == "broker.id"
-    assert "zookeeper.connect" in found.ignored
+    assert found.sources["min_insync_replicas"] == "min.insync.replicas"
+    assert found.ignored == ("inter.broker.protocol.version", "zookeeper.connection.timeout.ms")
+
+
+def test_without_zookeeper_the_keys_of_clusters_are_ignored() -> None:
+    """With it, a wrong value of such a key is a problem."""
+    text = "broker.rack=1\nmin.insync.replicas=2\nunclean.leader.election.enable=true\n"
+    found = read(text + "zookeeper.connect=\n")
+    assert found.config == BrokerConfig()
+    assert found.ignored == (
+        "broker.rack", "min.insync.replicas", "unclean.leader.election.enable", "zookeeper.connect",
+    )  # fmt: skip
+    text += "zookeeper.connect=zk:2181/c\n"
+    config = read(text).config
+    assert (config.broker_rack, config.unclean_leader_election_enable) == ("1", True)
+    problem = problem_of(text + "zookeeper.session.timeout.ms=0\n")
+    assert problem.startswith("zookeeper.session.timeout.ms=0 is not in 1..")
 
 
 def test_each_key_of_kafka_is_of_one_kind() -> None:
@@ -147,7 +166,8 @@ def test_the_defaults_of_kafka_are_accepted() -> None:
     """The configuration is that of a broker without a file, apart from what BROKER.md says."""
     text = {key: row[1] for key, row in KAFKA.items() if row[1] is not None and key in KNOWN}
     found = server_properties(text)
-    assert (found.problems, found.unknown, found.ignored) == ((), (), ())
+    assert (found.problems, found.unknown) == ((), ())
+    assert {*found.ignored} == {*CLUSTER_KEYS} & {*text}  # the file has no zookeeper.connect
     assert found.config == replace(
         BrokerConfig(),
         listeners="PLAINTEXT://:9092",

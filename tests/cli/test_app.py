@@ -15,7 +15,18 @@ from logstore.cli.app import ELSEWHERE, Elsewhere, app
 from support.command_line import Run, Start, owner_of
 
 COMMANDS = (
-    *("add-dir", "alter", "append", "bench", "broker", "cat", "compact", "cordon", "create"),
+    *(
+        "add-dir",
+        "alter",
+        "append",
+        "bench",
+        "broker",
+        "cat",
+        "cluster",
+        "compact",
+        "cordon",
+        "create",
+    ),
     "delete",
     *("demo", "dirs", "dump"),
     *("format", "kafka", "log-dirs", "metrics", "move", "prefer-dir", "promote", "reassign"),

@@ -45,8 +45,9 @@ def test_the_nearest_mount_counts(tmp_path: Path, path: str, mount: str) -> None
     table.write_bytes(TABLE)
     with patch.object(boots, "MOUNT_INFO", str(table)):
         assert boots.mount_id(path) == mount
+        assert boots.mount_type(path) == ("xfs" if mount == "41 8:2" else "ext4")
     with patch.object(boots, "MOUNT_INFO", str(tmp_path / "missing")):
-        assert boots.mount_id(path) == ""
+        assert boots.mount_id(path) == "" == boots.mount_type(path)
 
 
 def test_a_real_mount_is_found(tmp_path: Path) -> None:

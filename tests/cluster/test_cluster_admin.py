@@ -28,6 +28,10 @@ from support.replica_nodes import wait_until
 
 SECONDS = 20
 TOPIC, BROKER = 2, 4
+pytestmark = [
+    pytest.mark.usefixtures("leaky_clients"),
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -23,6 +23,10 @@ from support.replica_nodes import wait_until
 
 SECONDS = 60.0
 COUNT = 300
+pytestmark = [
+    pytest.mark.usefixtures("leaky_clients"),
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
 
 
 @pytest.fixture(scope="module")

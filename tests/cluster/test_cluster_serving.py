@@ -258,19 +258,6 @@ def test_a_topic_that_is_created_again_has_another_id(own: ClusterBrokers) -> No
     assert leader.store["again", 0].log_end_offset == 1
 
 
-def test_groups_are_not_coordinated_yet(shared: ClusterBrokers) -> None:
-    """Clients get an error after which they try again, and no topic is created for groups."""
-    with shared.client(1) as client:
-        for name in ("a", "b"):
-            answer = client.call("FindCoordinator", coordinator_keys=[name])
-            assert code(answer.coordinators[0]) is ErrorCode.COORDINATOR_NOT_AVAILABLE
-        answer = client.call("Heartbeat", group_id="a", generation_id=1, member_id="x")
-        assert code(answer) is ErrorCode.COORDINATOR_NOT_AVAILABLE
-        assert client.call("ListGroups").groups == ()
-        names = [one.name for one in client.call("Metadata", topics=None).topics]
-    assert "__consumer_offsets" not in names
-
-
 def test_a_fetch_of_a_stranger_that_claims_to_follow(shared: ClusterBrokers) -> None:
     """It gets no record, because only the rules of replication answer followers."""
     topic_id = create(shared, "strange")

@@ -25,6 +25,7 @@ from cluster.pure.exchange import (
     StartRose,
     Tick,
 )
+from cluster.pure.leader import is_followed
 from cluster.pure.partition import handle
 from cluster.pure.replica import LAG_SECONDS_MAX, Replica
 from cluster.requests import (
@@ -92,6 +93,19 @@ def test_a_proposed_member_counts() -> None:
     assert replica.high_watermark == 3
     handle(replica, order(8), 0)
     assert replica.high_watermark == 4
+
+
+def test_members_that_still_fetch_prove_that_no_other_broker_leads() -> None:
+    """Each of them must have fetched, because each of them may have been elected."""
+    replica = leading()
+    assert not is_followed(replica, 0)
+    fetch(replica, 2, 4, now=5)
+    assert is_followed(replica, 5) and not is_followed(replica, 6)
+    fetch(replica, 3, 4, now=6)  # it is proposed, so it may be elected soon
+    assert is_followed(replica, 5) and not is_followed(replica, 6)
+    fetch(replica, 2, 4, now=6)
+    assert is_followed(replica, 6)
+    assert not is_followed(replica_of(), 0)
 
 
 def test_a_removed_member_counts_until_the_state_says_so() -> None:

@@ -18,7 +18,11 @@ from support.replica_nodes import wait_until
 
 SECONDS = 60.0
 PREFERRED = 0
-pytestmark = pytest.mark.filterwarnings(r"ignore:(read|open)_text is deprecated:DeprecationWarning")
+pytestmark = [
+    pytest.mark.usefixtures("leaky_clients"),
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+    pytest.mark.filterwarnings(r"ignore:(read|open)_text is deprecated:DeprecationWarning"),
+]
 
 
 @pytest.fixture

@@ -76,6 +76,16 @@ def test_the_broker_gives_defaults(session: Session) -> None:
     assert settings_in(session, "orders") == {"min.insync.replicas": "1"}
 
 
+def test_a_broker_that_allows_unclean_elections_writes_it_into_new_topics(session: Session) -> None:
+    """So a change of the broker's setting changes no topic; a topic's own setting counts more."""
+    changes = changes_of(session, unclean_leader_election_enable=True)
+    key = "unclean.leader.election.enable"
+    changes.create(NewTopic("orders", 1, 1))
+    changes.create(NewTopic("safe", 1, 1, (), [(key, "false")]))
+    assert settings_in(session, "orders")[key] == "true"
+    assert settings_in(session, "safe")[key] == "false"
+
+
 def test_a_dry_run_changes_nothing(session: Session, changes: TopicChanges) -> None:
     """Of each kind of change."""
     made = changes.create(NewTopic("orders", 1, 3), is_dry=True)

@@ -120,8 +120,9 @@ class MovingHistory(History):
         while self.purges:
             purge_tree(self.purges.pop())
 
-    def run(self, steps: int) -> None:
-        """Write, move, purge, write, and move back or give it up."""
+    def run(self, steps: int, *, begins_anew: bool = False) -> None:
+        """Write, move, purge, write, and move back or give it up; no log begins anew here."""
+        assert not begins_anew
         self.extend(4)
         self.flush()
         for _ in range(steps):

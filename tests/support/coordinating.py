@@ -10,6 +10,7 @@ from typing import Any
 from broker.catalog.topics import TopicCatalog
 from broker.coordinator.errors import CoordinatorError
 from broker.coordinator.group_coordinator import GroupCoordinator
+from broker.coordinator.offsets_topic import OffsetsTopic
 from broker.coordinator.upkeep import OffsetUpkeep
 from broker.groups.exchange import JoinAnswer, Joining, Now, SyncAnswer, Syncing
 from broker.groups.group import Group, GroupSettings
@@ -69,9 +70,9 @@ class Waiter:
     """A request: what it was answered."""
 
     def __init__(self) -> None:
-        self.said: list[JoinAnswer | SyncAnswer] = []
+        self.said: list[Any] = []
 
-    def put(self, said: JoinAnswer | SyncAnswer) -> None:
+    def put(self, said: Any) -> None:
         self.said.append(said)
 
     @property
@@ -101,7 +102,7 @@ class Bench:
         self.topics = TopicCatalog(self.store)
         self.scheduler = Scheduler()
         self.groups = Steered(
-            self.topics, GroupSettings(**limits), partitions=1, groups_max=10,
+            OffsetsTopic(self.topics, 1), GroupSettings(**limits), groups_max=10,
             clock=lambda: self.scheduler.seconds,
         )  # fmt: skip
         self.groups.scheduler = self.scheduler
@@ -161,7 +162,7 @@ class Bench:
 
     def commit(
         self, name: str, offset: int, member: tuple[str, int] = ("", -1), topic: str = "t"
-    ) -> ErrorCode:
+    ) -> ErrorCode | None:
         offsets = {(topic, 0): Committed(offset, -1, "", self.groups.now().wall_ms)}
         try:
             return self.groups.commit(name, member[0], None, member[1], offsets)

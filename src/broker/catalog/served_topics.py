@@ -30,6 +30,9 @@ class ServedTopics(Protocol):
     def name_of(self, topic_id: bytes) -> str | None:
         """Find a topic's name by its id."""
 
+    def id_of(self, name: str, partition: int) -> bytes:
+        """Return the topic id of a partition; return zeros if it is not known now."""
+
     def log(self, name: str, partition: int) -> Log:
         """Find the log of a partition that this broker serves to clients.
 

@@ -136,6 +136,13 @@ class TopicCatalog:
         topic = self.current().by_id.get(topic_id)
         return None if topic is None else topic.name
 
+    def id_of(self, name: str, partition: int) -> bytes:
+        """Return the topic id of a partition; return NO_ID while its log dir does not serve."""
+        try:
+            return self.log(name, partition).topic_id
+        except LogStoreError:
+            return NO_ID
+
     def log(self, name: str, partition: int) -> Log:
         """Find the log of a partition.
 

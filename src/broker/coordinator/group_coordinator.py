@@ -11,15 +11,19 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from broker.catalog.served_topics import ServedTopics
+from broker.catalog.client_appends import Wait
+from broker.catalog.leadership import Node
+from broker.config import Endpoint
 from broker.coordinator.errors import CoordinatorError
+from broker.coordinator.group_logs import GroupLogs
 from broker.coordinator.hosted import Hosted
-from broker.coordinator.offsets_topic import OffsetsTopic, partition_of
+from broker.coordinator.offsets_topic import partition_of
+from broker.coordinator.replication import Replication
 from broker.coordinator.shard import Shard
 from broker.groups import assignment, joining, records, sessions
 from broker.groups.exchange import Joining, Now, Syncing
@@ -30,6 +34,7 @@ from broker.wire.error_codes import ErrorCode
 from logstore import LogStoreError
 
 LOG = logging.getLogger("broker")
+COMMIT_SECONDS = 5.0  # Kafka's default of `offsets.commit.timeout.ms`
 LOCK_SECONDS = 1.0  # if a group's disk hangs, a request waits this long, and is then refused
 PREFIX_LETTERS_MAX = 255
 
@@ -45,31 +50,35 @@ class GroupCoordinator:
     Threads: any thread may call any method.
 
     Args:
-        partitions: how many partitions `__consumer_offsets` gets, if this broker creates it.
+        topic: the partitions of `__consumer_offsets`.
         groups_max: the largest number of groups that one partition keeps.
+        commit_seconds: how long a request waits until its records are replicated.
     """
 
     def __init__(
         self,
-        topics: ServedTopics,
+        topic: GroupLogs,
         settings: GroupSettings,
         *,
-        partitions: int,
         groups_max: int,
+        commit_seconds: float = COMMIT_SECONDS,
         clock: Callable[[], float] = time.monotonic,
         draw_id: Callable[[str], str] = draw_member_id,
     ) -> None:
-        self.topic = OffsetsTopic(topics, partitions, clock)
+        self.topic = topic
         self._settings = settings
         self._groups_max = groups_max
+        self.commit_seconds = commit_seconds
         self._clock = clock
         self._draw_id = draw_id
         self._shards: dict[int, Shard] = {}
         self._scheduler: Scheduler | None = None
+        self._replication: Replication | None = None
 
     def start(self, scheduler: Scheduler) -> None:
         """Begin to load the groups that the store contains."""
         self._scheduler = scheduler
+        self._replication = Replication(scheduler, self.commit_seconds, self._clock)
         for shard in self.shards():
             shard.begin_loading()
 
@@ -80,8 +89,8 @@ class GroupCoordinator:
     # --- finding groups -------------------------------------------------------------------------
 
     def shards(self) -> list[Shard]:
-        """Return a shard for each partition of `__consumer_offsets`, or [] without this topic."""
-        return [self._shard(number) for number in range(self.topic.partition_count)]
+        """Return a shard for each partition of which this broker coordinates the groups."""
+        return [self._shard(number) for number in self.topic.own()]
 
     @property
     def count(self) -> int:
@@ -93,8 +102,8 @@ class GroupCoordinator:
         if shard is None:
             assert self._scheduler is not None, "the coordinator was not started"
             made = Shard(
-                partial(self.topic.log, number), self._settings, self._draw_id, self.now,
-                self._scheduler.submit, self._watch_all,
+                partial(self.topic.open, number), self._settings, self._draw_id, self.now,
+                self._scheduler, self._watch_all,
             )  # fmt: skip
             # If another thread has already made this shard, use the shard of that thread.
             shard = self._shards.setdefault(number, made)
@@ -106,10 +115,37 @@ class GroupCoordinator:
         Raises:
             CoordinatorError: `__consumer_offsets` does not exist and cannot be created.
         """
+        return self._shard(self._partition_of(name))
+
+    def _partition_of(self, name: str) -> int:
         try:
-            return self._shard(partition_of(name, self.topic.ensure()))
+            return partition_of(name, self.topic.ensure())
         except LogStoreError as error:
             raise CoordinatorError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from error
+
+    def find(self, name: str, endpoint: Endpoint) -> Node | None:
+        """Find the broker that coordinates a group; None means this broker.
+
+        Args:
+            endpoint: the listener that the client uses.
+
+        Raises:
+            CoordinatorError: no broker coordinates the group now.
+        """
+        number = self._partition_of(name)
+        node = self.topic.find(number, endpoint)
+        if node is None:
+            self._shard(number).check_log()
+        return node
+
+    def role_changed(self, number: int) -> None:
+        """Notice that this broker began or stopped to lead a partition; this never waits."""
+        self._shard(number).role_changed()
+
+    def roles_changed(self) -> None:
+        """Notice that this broker may have stopped to lead all partitions, or may lead again."""
+        for shard in list(self._shards.values()):
+            shard.role_changed()
 
     @contextmanager
     def using(self, name: str, *, is_new: bool = False) -> Iterator[tuple[Shard, Hosted]]:
@@ -189,8 +225,12 @@ class GroupCoordinator:
         instance_id: str | None,
         generation: int,
         offsets: dict[Key, Committed],
-    ) -> ErrorCode:
+        waiter: Any = None,
+    ) -> ErrorCode | None:
         """Write committed offsets to the log, then keep them in memory.
+
+        Returns:
+            None if other replicas do not have the offsets yet. Then `waiter` gets the result.
 
         Raises:
             CoordinatorError: the offsets could not be written.
@@ -203,12 +243,16 @@ class GroupCoordinator:
             if member is not None:
                 member.hear(self._clock())
             if offsets:
-                shard.append(
+                wait = shard.append(
                     [records.offset_key(name, *key) for key in offsets],
                     [records.offset_value(one) for one in offsets.values()],
                 )
-                hosted.offsets.update(offsets)
                 hosted.is_recorded = True
+                if wait is not None:
+                    apply = partial(hosted.offsets.update, offsets)
+                    self._hold(shard, hosted, wait, apply, offsets, waiter)
+                    return None
+                hosted.offsets.update(offsets)
         return ErrorCode.NONE
 
     def offsets_of(self, name: str) -> dict[Key, Committed]:
@@ -225,21 +269,46 @@ class GroupCoordinator:
                 raise CoordinatorError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
             return dict(hosted.offsets)
 
-    def delete_offsets(self, shard: Shard, hosted: Hosted, keys: Sequence[Key]) -> None:
-        """Delete offsets of a group; the caller holds the group's lock."""
+    def delete_offsets(
+        self, shard: Shard, hosted: Hosted, keys: Sequence[Key], waiter: Any = None
+    ) -> ErrorCode | None:
+        """Delete offsets of a group; the caller holds the group's lock.
+
+        Returns:
+            None if other replicas do not know of it yet. Then `waiter` gets the result.
+        """
         if keys:
             name = hosted.group.name
-            shard.append([records.offset_key(name, *key) for key in keys], [None] * len(keys))
-            for key in keys:
-                del hosted.offsets[key]
+            wait = shard.append(
+                [records.offset_key(name, *key) for key in keys], [None] * len(keys)
+            )
 
-    def delete(self, shard: Shard, hosted: Hosted) -> None:
-        """Delete a group without members, and its offsets; the caller holds the group's lock."""
-        name = hosted.group.name
-        keys = [records.offset_key(name, *key) for key in hosted.offsets]
+            def apply() -> None:
+                for key in keys:
+                    hosted.offsets.pop(key, None)
+
+            if wait is not None:
+                self._hold(shard, hosted, wait, apply, (), waiter)
+                return None
+            apply()
+        return ErrorCode.NONE
+
+    def delete(self, shard: Shard, hosted: Hosted, waiter: Any = None) -> ErrorCode | None:
+        """Delete a group without members, and its offsets; the caller holds the group's lock.
+
+        Returns:
+            None if other replicas do not know of it yet. Then `waiter` gets the result.
+        """
+        name, wait = hosted.group.name, None
+        keys = [records.offset_key(name, *key) for key in hosted.keys]
         if hosted.is_recorded:
-            shard.append([*keys, records.group_key(name)], [None] * (len(keys) + 1))
-        self._forget(shard, hosted)
+            wait = shard.append([*keys, records.group_key(name)], [None] * (len(keys) + 1))
+        if wait is None:
+            self._forget(shard, hosted)
+            return ErrorCode.NONE
+        self._end(hosted)  # requests are refused until the deletion is replicated
+        self._hold(shard, hosted, wait, partial(shard.discard, hosted), (), waiter)
+        return None
 
     # --- after a change -------------------------------------------------------------------------
 
@@ -250,21 +319,43 @@ class GroupCoordinator:
             return
         if group.is_unsaved:
             try:
-                shard.append([records.group_key(group.name)], [records.group_value(group)])
+                wait = shard.append([records.group_key(group.name)], [records.group_value(group)])
             except CoordinatorError as error:
                 hosted.refuse_answers(error.code)
                 shard.leave(str(error))  # the group in memory differs from the log
                 return
             group.is_unsaved, hosted.is_recorded = False, True
+            if wait is not None and self._replication is not None:
+                self._replication.hold(shard, hosted, wait)
         hosted.give_answers()
+        if hosted.writes and self._replication is not None:
+            self._replication.limit(hosted)
         if hosted.is_unused:
             self._forget(shard, hosted)
         else:
             self._watch(shard, hosted)
 
+    def _hold(
+        self,
+        shard: Shard,
+        hosted: Hosted,
+        wait: Wait,
+        apply: Callable[[], None],
+        keys: Iterable[Key],
+        waiter: Any,
+    ) -> None:
+        """Let a request wait until its records are replicated."""
+        assert self._replication is not None, "the coordinator was not started"
+        write = self._replication.hold(shard, hosted, wait, apply, keys)
+        if waiter is not None:
+            write.replies.append((waiter, ErrorCode.NONE))
+
     def _forget(self, shard: Shard, hosted: Hosted) -> None:
-        hosted.end(ErrorCode.COORDINATOR_NOT_AVAILABLE, self.now())
+        self._end(hosted)
         shard.discard(hosted)
+
+    def _end(self, hosted: Hosted) -> None:
+        hosted.end(ErrorCode.COORDINATOR_NOT_AVAILABLE, self.now())
         if self._scheduler is not None:
             self._scheduler.cancel(hosted.timer)
 

@@ -3,13 +3,34 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from broker.catalog.client_appends import Wait
 from broker.groups import sessions
 from broker.groups.exchange import JoinAnswer, Now, SyncAnswer
 from broker.groups.group import Group, State
 from broker.groups.offsets import Committed, Key
 from broker.wire.error_codes import ErrorCode
+
+
+class Write:
+    """Records of a group that other replicas do not have yet; the group's lock guards it.
+
+    Attributes:
+        apply: is called when all in-sync replicas have the records.
+        keys: the offsets that the records commit.
+        replies: the answers that are sent then.
+        timer: fires when the answers have waited for too long.
+    """
+
+    __slots__ = ("apply", "keys", "replies", "timer", "wait")
+
+    def __init__(self, wait: Wait, apply: Callable[[], None], keys: Iterable[Key] = ()) -> None:
+        self.wait, self.apply, self.keys = wait, apply, frozenset(keys)
+        self.replies: list[tuple[Any, Any]] = []
+        self.timer: Any = None
 
 
 class Hosted:
@@ -19,17 +40,20 @@ class Hosted:
     If the disk hangs, the lock stays held. So a request waits for the lock at most one second.
 
     Attributes:
+        offsets: the committed offsets that all in-sync replicas have.
+        writes: the records that they do not have yet, in the order of the log.
         timer: fires at the first deadline of the group; None if there is no deadline.
         timer_at: when the timer fires.
         is_recorded: whether the log has a record of this group.
     """
 
-    __slots__ = ("group", "is_recorded", "lock", "offsets", "timer", "timer_at")
+    __slots__ = ("group", "is_recorded", "lock", "offsets", "timer", "timer_at", "writes")
 
     def __init__(self, group: Group) -> None:
         self.group = group
         self.lock = threading.Lock()
         self.offsets: dict[Key, Committed] = {}
+        self.writes: deque[Write] = deque()
         self.timer: Any = None
         self.timer_at = float("inf")
         self.is_recorded = False
@@ -41,20 +65,42 @@ class Hosted:
         is_idle = group.state is State.EMPTY and not group.pending
         return is_idle and not self.offsets and not self.is_recorded
 
+    @property
+    def keys(self) -> set[Key]:
+        """The keys of all offsets, also of those that are not replicated yet."""
+        return set(self.offsets).union(*[write.keys for write in self.writes])
+
     def give_answers(self) -> None:
-        """Send the answers that the group has decided on."""
-        for waiter, said in self.group.take_replies():
+        """Send the answers that the group has decided on, when its records are replicated."""
+        replies = self.group.take_replies()
+        if self.writes:
+            self.writes[-1].replies += replies
+            return
+        for waiter, said in replies:
             waiter.put(said)
 
     def refuse_answers(self, code: ErrorCode) -> None:
         """Answer the group's requests with an error, instead of the answers in `replies`."""
         for waiter, said in self.group.take_replies():
-            if isinstance(said, JoinAnswer):
-                waiter.put(JoinAnswer(code, said.member_id))
-            else:
-                waiter.put(SyncAnswer(code))
+            waiter.put(refusal_of(said, code, code))
+
+    def drop_writes(self, code: ErrorCode) -> None:
+        """Answer the requests that wait for other replicas with an error, and wait no more."""
+        writes, self.writes = self.writes, deque()
+        for write in writes:
+            write.wait.close()
+            for waiter, said in write.replies:
+                waiter.put(refusal_of(said, code, code))
+            write.replies.clear()
 
     def end(self, code: ErrorCode, now: Now) -> None:
         """End the group; its waiting requests are answered with an error."""
         sessions.end(self.group, code, now)
         self.refuse_answers(code)
+
+
+def refusal_of(said: Any, code: ErrorCode, code_of_sync: ErrorCode) -> Any:
+    """Make the refusal of a request from the answer that it would have got."""
+    if isinstance(said, JoinAnswer):
+        return JoinAnswer(code, said.member_id)
+    return SyncAnswer(code_of_sync) if isinstance(said, SyncAnswer) else code

@@ -18,19 +18,6 @@ LOG = logging.getLogger("broker")
 TRANSACTIONAL = 0x10  # the bit in a batch's attributes for a batch of a transaction
 
 
-def mend(log: Log) -> None:
-    """Repair a log if only unflushed records are damaged, for example after a power cut.
-
-    A commit of offsets is not flushed at once. If a power cut destroys some unflushed records, the
-    log is read-only until it is repaired. The repair keeps every undamaged record, and moves the
-    rest to another file. So the groups can be used before a user repairs the log. If flushed
-    records are damaged, the user must repair the log.
-    """
-    problems = log.recovery.problems
-    if problems and all(one.offset >= log.recovery_point for one in problems):
-        LOG.warning("%s is repaired after a power cut: %s", log, log.repair())
-
-
 def batches_of(log: Log) -> Iterator[RecordBatch]:
     """Yield the batches of a log, except the batches of aborted and open transactions.
 

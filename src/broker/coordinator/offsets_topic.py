@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 from broker.catalog import dir_facts
 from broker.catalog.served_topics import ServedTopics
 from broker.catalog.topics import Topic
-from logstore import Log, LogConfig, LogStoreError
+from broker.config import Endpoint
+from logstore import Log, LogClosedError, LogConfig, LogStoreError
+
+LOG = logging.getLogger("broker")
 
 NAME = "__consumer_offsets"
 # The number of partitions decides which partition stores a group, so it must never change.
@@ -44,7 +49,7 @@ def partition_of(group: str, count: int) -> int:
 
 
 class OffsetsTopic:
-    """The topic `__consumer_offsets` of a store.
+    """The topic `__consumer_offsets` of a broker without a cluster: fulfils `GroupLogs`.
 
     Threads: any thread may call any method. `_creating` is held while partitions are created.
 
@@ -134,3 +139,52 @@ class OffsetsTopic:
             LogStoreError: there is no such partition, or its log dir does not serve.
         """
         return self._topics.log(NAME, partition)
+
+    def own(self) -> Sequence[int]:
+        """List all partitions."""
+        return range(self.partition_count)
+
+    def open(self, partition: int) -> SoleGroupLog:
+        """Find the log of a partition; see `log`."""
+        return SoleGroupLog(self, partition, self.log(partition))
+
+    def find(self, partition: int, endpoint: Endpoint) -> None:
+        """Name no other broker: this broker coordinates all groups."""
+
+
+class SoleGroupLog(NamedTuple):
+    """One partition of a broker without a cluster: fulfils `GroupLog`."""
+
+    topic: OffsetsTopic
+    partition: int
+    log: Log
+
+    @property
+    def is_led(self) -> bool:
+        """Return True: no other broker can coordinate the groups."""
+        return True
+
+    @property
+    def is_settled(self) -> bool:
+        """Return True: there is no other replica."""
+        return True
+
+    def mend(self) -> None:
+        """Repair a log if only unflushed records are damaged, for example after a power cut.
+
+        A commit of offsets is not flushed at once. If a power cut destroys some unflushed records,
+        the log is read-only until it is repaired. The repair keeps every undamaged record, and
+        moves the rest to another file. So the groups can be used before a user repairs the log. If
+        flushed records are damaged, the user must repair the log.
+        """
+        log = self.log
+        problems = log.recovery.problems
+        if problems and all(one.offset >= log.recovery_point for one in problems):
+            LOG.warning("%s is repaired after a power cut: %s", log, log.repair())
+
+    def append(self, keys: Sequence[bytes], values: Sequence[bytes | None], timestamp: int) -> None:
+        """Append records as one batch; there is no other replica to wait for."""
+        if self.topic.log(self.partition) is not self.log:
+            # Its log dir has returned, and may have lost records.
+            raise LogClosedError(f"{self.log} was opened again")
+        self.log.extend(values, keys=keys, timestamps=timestamp)

@@ -10,7 +10,7 @@ from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.hosted import Hosted
 from broker.coordinator.shard import Shard
 from broker.groups.group import State
-from broker.groups.offsets import expired
+from broker.groups.offsets import NO_ID, expired
 from broker.groups.subscriptions import topics_of
 from broker.machines.exchange import Scheduler
 
@@ -54,6 +54,8 @@ class OffsetUpkeep:
         self._for_each(self._delete_expired)
 
     def _delete_expired(self, shard: Shard, hosted: Hosted) -> None:
+        if hosted.writes:  # a newer commit may be under way
+            return
         group, now_ms = hosted.group, self._coordinator.now().wall_ms
         subscribed = topics_of(group)
         keys = expired(group, hosted.offsets, subscribed, self._retention_ms, now_ms)
@@ -64,14 +66,35 @@ class OffsetUpkeep:
         else:
             self._coordinator.delete_offsets(shard, hosted, keys)
 
-    def forget_topic(self, topic: str) -> None:
-        """Delete the offsets of a deleted topic, because a new topic may get the same name."""
+    def forget_topic(self, topic: str, topic_id: bytes = NO_ID) -> None:
+        """Delete the offsets of a deleted topic, because a new topic may get the same name.
+
+        Args:
+            topic_id: the id of the deleted topic, if it is known. Then the offsets of a newer topic
+                are kept.
+        """
 
         def forget(shard: Shard, hosted: Hosted) -> None:
-            keys = [key for key in hosted.offsets if key[0] == topic]
+            keys = [
+                key
+                for key, one in hosted.offsets.items()
+                if key[0] == topic and one.is_of(topic_id)
+            ]
             self._coordinator.delete_offsets(shard, hosted, keys)
 
         self._for_each(forget)
+
+    def forget_soon(self, topic: str, topic_id: bytes) -> None:
+        """Delete the offsets of a deleted topic in another thread."""
+
+        def forget() -> None:
+            try:
+                self.forget_topic(topic, topic_id)
+            except Exception:  # a task must not raise an error
+                LOG.exception("the offsets of the deleted topic %r are kept", topic)
+
+        if self._scheduler is not None:
+            self._scheduler.submit(forget)
 
     def _for_each(self, change: Callable[[Shard, Hosted], None]) -> None:
         """Call `change` for each loaded group; leave out groups that cannot be changed now."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from broker.machines.exchange import Answer, Pending
@@ -44,3 +44,67 @@ class Waiter(Pending):
     def close(self) -> None:
         """Forget the connection; a later result of the group is dropped."""
         self._wake = None
+
+
+class Asked:
+    """One of several results that one request waits for."""
+
+    __slots__ = ("_wake", "said")
+
+    def __init__(self) -> None:
+        self.said: Any = None
+        self._wake: Callable[[], None] | None = None
+
+    def put(self, said: Any) -> None:
+        """Take the result; any thread calls this method, once."""
+        self.said = said
+        if self._wake is not None:
+            self._wake()
+
+    def watch(self, wake: Callable[[], None] | None) -> None:
+        """Call `wake` when the result is there; None ends this."""
+        self._wake = wake
+
+
+class Gathering(Pending):
+    """A request that waits for the results of several groups.
+
+    Args:
+        deadline: when `late` is used for the results that are missing.
+        asked: the results by key; those that are not there yet are `Asked`.
+        encode: makes the answer from all results.
+    """
+
+    def __init__(
+        self,
+        deadline: float,
+        asked: Mapping[Any, Any],
+        encode: Callable[[Mapping[Any, Any]], Answer],
+        late: Any,
+    ) -> None:
+        super().__init__(deadline)
+        self._asked, self._encode, self._late = asked, encode, late
+
+    def _waits(self) -> list[Asked]:
+        return [one for one in self._asked.values() if isinstance(one, Asked)]
+
+    def watch(self, wake: Callable[[], None]) -> None:
+        """Call `wake` when one of the results is there."""
+        for one in self._waits():
+            one.watch(wake)
+
+    def look(self, *, is_last: bool) -> Answer | None:
+        """Return the answer, if all results are there, or it is the last time."""
+        if not is_last and any(one.said is None for one in self._waits()):
+            return None
+        return self._encode({key: self._result(one) for key, one in self._asked.items()})
+
+    def _result(self, one: Any) -> Any:
+        if not isinstance(one, Asked):
+            return one
+        return self._late if one.said is None else one.said
+
+    def close(self) -> None:
+        """Wake the request no more."""
+        for one in self._waits():
+            one.watch(None)

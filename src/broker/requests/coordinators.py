@@ -1,4 +1,4 @@
-"""Answer FindCoordinator (10): this broker coordinates all groups, and no transactions yet."""
+"""Answer FindCoordinator (10): which broker coordinates a group; there are no transactions yet."""
 
 from __future__ import annotations
 
@@ -40,9 +40,11 @@ def _row(call: Call, key_type: int, key: str) -> Any:
         reason = "this broker has no transactions yet"
         return Row(key, NO_NODE, "", NO_NODE, ErrorCode.INVALID_REQUEST, reason)
     try:
-        call.services.groups.shard_of(key).check_log()
+        node = call.services.groups.find(key, call.client.endpoint)
     except CoordinatorError as error:
         return Row(key, NO_NODE, "", NO_NODE, error.code, str(error))
+    if node is not None:
+        return Row(key, node.id, node.host, node.port, ErrorCode.NONE, None)
     endpoint = call.client.endpoint
     return Row(
         key, call.services.leadership.broker_id, endpoint.host, endpoint.port, ErrorCode.NONE, None

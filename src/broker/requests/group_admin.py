@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from broker.coordinator.errors import CoordinatorError
+from broker.coordinator.waiter import Asked, Gathering
 from broker.groups.group import Group, State
-from broker.machines.exchange import Answer
+from broker.machines.exchange import Answer, Pending
 from broker.requests.services import Call, Services
 from broker.wire.error_codes import ErrorCode
 from broker.wire.messages import DeleteGroupsResponse, DescribeGroupsResponse, ListGroupsResponse
@@ -85,20 +87,33 @@ def answer_list(call: Call) -> Answer:
     return call.answer(ListGroupsResponse(error_code=code, groups=rows))
 
 
-def answer_delete(call: Call) -> Answer:
+def answer_delete(call: Call) -> Answer | Pending:
     """Delete groups without members."""
+    groups, clock = call.services.groups, call.services.clock
     names = dict.fromkeys(call.request.message().groups_names)
     Row = DeleteGroupsResponse.DeletableGroupResult  # noqa: N806 - a class
-    rows = [Row(name, _delete(call.services, name)) for name in names]
-    return call.answer(DeleteGroupsResponse(results=rows))
+
+    def encode(codes: Mapping[str, ErrorCode]) -> Answer:
+        rows = [Row(name, code) for name, code in codes.items()]
+        return call.answer(DeleteGroupsResponse(results=rows))
+
+    codes: dict[str, Any] = {}
+    for name in names:
+        asked = Asked()
+        code = _delete(call.services, name, asked)
+        codes[name] = asked if code is None else code
+    if not any(isinstance(one, Asked) for one in codes.values()):
+        return encode(codes)
+    late = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return Gathering(clock() + groups.commit_seconds, codes, encode, late)
 
 
-def _delete(services: Services, name: str) -> ErrorCode:
+def _delete(services: Services, name: str, asked: Asked) -> ErrorCode | None:
+    """Delete a group; return None if `asked` gets the result later."""
     try:
         with services.groups.using(name) as (shard, hosted):
             if hosted.group.state is not State.EMPTY:
                 return ErrorCode.NON_EMPTY_GROUP
-            services.groups.delete(shard, hosted)
+            return services.groups.delete(shard, hosted, asked)
     except CoordinatorError as error:
         return error.code
-    return ErrorCode.NONE

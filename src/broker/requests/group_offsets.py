@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from broker.coordinator.errors import CoordinatorError
+from broker.coordinator.waiter import Waiter
 from broker.groups.group import State
-from broker.groups.offsets import NO_ID, Committed, Key
+from broker.groups.offsets import Committed, Key
 from broker.groups.subscriptions import CONSUMERS, topics_of
-from broker.machines.exchange import Answer
+from broker.machines.exchange import Answer, Pending
 from broker.requests.services import Call, Services
 from broker.wire.error_codes import ErrorCode
 from broker.wire.messages import OffsetCommitResponse, OffsetDeleteResponse, OffsetFetchResponse
-from logstore import LogStoreError
 
 GROUPS_FROM = 8  # the first version of OffsetFetch that asks for several groups
 CODE_FROM = 2  # the first version of OffsetFetch with an error code for the whole answer
@@ -22,8 +22,11 @@ MS_MAX = 2**63 - 1  # the largest time that a record of the log can have
 NOTHING = Committed(-1, -1, "", -1)
 
 
-def answer_commit(call: Call) -> Answer:
-    """Commit offsets; an error of one partition does not affect the others."""
+def answer_commit(call: Call) -> Answer | Pending:
+    """Commit offsets; an error of one partition does not affect the others.
+
+    In a cluster, the request waits until the offsets are replicated.
+    """
     services, asked = call.services, call.request.message()
     now_ms = services.groups.now().wall_ms
     kept_ms = asked.retention_time_ms
@@ -38,9 +41,22 @@ def answer_commit(call: Call) -> Answer:
             if not codes[key]:
                 wanted[key] = Committed(
                     one.committed_offset, one.committed_leader_epoch, metadata, now_ms, expires_ms,
-                    _topic_id_of(services, key),
+                    services.topics.id_of(*key),
                 )  # fmt: skip
-    code = _commit(call, asked, wanted)
+
+    def encode(code: ErrorCode) -> Answer:
+        return _answer_to_commit(call, asked, code, codes)
+
+    deadline = services.clock() + services.groups.commit_seconds
+    waiter = Waiter(deadline, encode, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    code = _commit(call, asked, wanted, waiter)
+    return waiter if code is None else encode(code)
+
+
+def _answer_to_commit(
+    call: Call, asked: Any, code: ErrorCode, codes: dict[Key, ErrorCode]
+) -> Answer:
+    """Answer with the code of the whole commit, or with the codes of its partitions."""
     Row = OffsetCommitResponse.OffsetCommitResponsePartition  # noqa: N806 - a class
     Topic = OffsetCommitResponse.OffsetCommitResponseTopic  # noqa: N806 - a class
     topics = [
@@ -65,19 +81,14 @@ def _fault_of(services: Services, key: Key, metadata: str) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _topic_id_of(services: Services, key: Key) -> bytes:
-    """Return the topic id of a partition; return NO_ID while its log dir does not serve."""
-    try:
-        return services.topics.log(*key).topic_id
-    except LogStoreError:
-        return NO_ID
-
-
-def _commit(call: Call, asked: Any, wanted: dict[Key, Committed]) -> ErrorCode:
+def _commit(
+    call: Call, asked: Any, wanted: dict[Key, Committed], waiter: Waiter
+) -> ErrorCode | None:
+    """Commit offsets; return None if `waiter` gets the code later."""
     generation = asked.generation_id_or_member_epoch
     try:
         return call.services.groups.commit(
-            asked.group_id, asked.member_id, asked.group_instance_id, generation, wanted
+            asked.group_id, asked.member_id, asked.group_instance_id, generation, wanted, waiter
         )
     except CoordinatorError as error:
         if error.code is ErrorCode.GROUP_ID_NOT_FOUND and call.request.version < MISSING_FROM:
@@ -143,16 +154,37 @@ def _offsets_of(services: Services, group: str) -> tuple[ErrorCode, dict[Key, Co
     # If a topic was deleted, a crash or a disk that did not serve may have prevented the deletion
     # of its offsets. So offsets with another topic id are left out.
     return ErrorCode.NONE, {
-        key: one for key, one in known.items() if one.is_of(_topic_id_of(services, key))
+        key: one for key, one in known.items() if one.is_of(services.topics.id_of(*key))
     }
 
 
-def answer_delete(call: Call) -> Answer:
-    """Delete offsets of topics to which no member of the group has subscribed."""
+def answer_delete(call: Call) -> Answer | Pending:
+    """Delete offsets of topics to which no member of the group has subscribed.
+
+    In a cluster, the request waits until all in-sync replicas know of it.
+    """
     services, asked = call.services, call.request.message()
     Topic = OffsetDeleteResponse.OffsetDeleteResponseTopic  # noqa: N806 - a class
     Row = OffsetDeleteResponse.OffsetDeleteResponsePartition  # noqa: N806 - a class
     codes: dict[Key, ErrorCode] = {}
+
+    def encode(code: ErrorCode) -> Answer:
+        if code:
+            return call.answer(OffsetDeleteResponse(error_code=code))
+        topics = [
+            Topic(
+                topic.name,
+                [
+                    Row(one.partition_index, codes[topic.name, one.partition_index])
+                    for one in topic.partitions
+                ],
+            )
+            for topic in asked.topics
+        ]
+        return call.answer(OffsetDeleteResponse(topics=topics))
+
+    deadline = services.clock() + services.groups.commit_seconds
+    waiter = Waiter(deadline, encode, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     if not asked.group_id:
         return call.answer(OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID))
     try:
@@ -168,17 +200,7 @@ def answer_delete(call: Call) -> Answer:
                     key = (topic.name, one.partition_index)
                     codes[key] = code or _fault_of(services, key, "")
             gone = [key for key, code in codes.items() if not code and key in hosted.offsets]
-            services.groups.delete_offsets(shard, hosted, gone)
+            result = services.groups.delete_offsets(shard, hosted, gone, waiter)
     except CoordinatorError as error:
-        return call.answer(OffsetDeleteResponse(error_code=error.code))
-    topics = [
-        Topic(
-            topic.name,
-            [
-                Row(one.partition_index, codes[topic.name, one.partition_index])
-                for one in topic.partitions
-            ],
-        )
-        for topic in asked.topics
-    ]
-    return call.answer(OffsetDeleteResponse(topics=topics))
+        return encode(error.code)
+    return waiter if result is None else encode(result)

@@ -19,6 +19,8 @@ from broker.catalog.served_topics import ServedTopics
 from broker.catalog.topics import TopicCatalog
 from broker.config import BrokerConfig
 from broker.coordinator.group_coordinator import GroupCoordinator
+from broker.coordinator.group_logs import GroupLogs
+from broker.coordinator.offsets_topic import OffsetsTopic
 from broker.coordinator.upkeep import OffsetUpkeep
 from broker.groups.group import GroupSettings
 from broker.machines.exchange import Answer, Client, Pending, Scheduler
@@ -53,17 +55,14 @@ class Parts(NamedTuple):
 
 
 def coordinator_of(
-    topics: ServedTopics,
-    config: BrokerConfig,
-    clock: Callable[[], float] = time.monotonic,
-    kind: type[GroupCoordinator] = GroupCoordinator,
+    topic: GroupLogs, config: BrokerConfig, clock: Callable[[], float] = time.monotonic
 ) -> GroupCoordinator:
     """Make the coordinator of the groups."""
-    return kind(
-        topics,
+    return GroupCoordinator(
+        topic,
         GroupSettings(config.group_initial_rebalance_delay_ms / MS, config.group_max_size),
-        partitions=config.offsets_topic_num_partitions,
         groups_max=config.max_groups_per_partition,
+        commit_seconds=config.offsets_commit_timeout_ms / MS,
         clock=clock,
     )
 
@@ -83,7 +82,9 @@ def sole_parts(store: LogStore, config: BrokerConfig, clock: Callable[[], float]
         SoleBroker(store.broker_id, store.cluster_id, topics),
         LogAppends(topics),
         ProducerIds(store),
-        coordinator_of(topics, config, clock),
+        coordinator_of(
+            OffsetsTopic(topics, config.offsets_topic_num_partitions, clock), config, clock
+        ),
     )
 
 

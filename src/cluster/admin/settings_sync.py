@@ -183,9 +183,6 @@ class SettingsSync:
             except CoordinationError as error:
                 LOG.info("the settings of topics cannot be read now: %s", error)
                 seconds = RETRY_SECONDS
-            except LogClosedError as error:
-                LOG.info("no more settings of topics: %s", error)
-                return
             except Exception:
                 LOG.exception("the settings of topics are read again")
                 seconds = RETRY_SECONDS
@@ -200,7 +197,12 @@ class SettingsSync:
             due, self._due = self._due, set()
             is_all, self._is_all_due = self._is_all_due, False
         places: dict[str, list[int]] = defaultdict(list)
-        for topic, number in self._store:
+        try:
+            replicas = tuple(self._store)
+        except LogClosedError:  # the store was closed: there is nothing more to do
+            self._is_closed = True
+            return
+        for topic, number in replicas:
             if is_all or topic in due:
                 places[topic].append(number)
         left = set(places)

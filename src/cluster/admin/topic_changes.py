@@ -45,7 +45,7 @@ from cluster import znodes
 from cluster.admin import placement, setting_texts, topic_deletion
 from cluster.admin.settings_sync import drop_old_notices
 from cluster.control.controller_store import ControllerStore
-from cluster.control.topic_rules import MIN_ISR
+from cluster.control.topic_rules import MIN_ISR, UNCLEAN
 from cluster.registration import NO_BROKER
 from cluster.run.metadata_cache import MetadataCache
 from cluster.wire.topic_ids import bytes_of, text_of
@@ -115,6 +115,8 @@ class TopicChanges:
         except InvalidSettingError as error:
             raise TopicRefusedError(ErrorCode.INVALID_CONFIG, str(error)) from error
         texts.setdefault(MIN_ISR, setting_texts.min_isr_of(self._config, factor))
+        if self._config.unclean_leader_election_enable:
+            texts.setdefault(UNCLEAN, "true")
         topic_id = NO_ID
         if not is_dry:
             topic_id = _new_id()

@@ -29,7 +29,22 @@ def mount_id(path: str) -> str:
     The kernel gives the number of an ended mount out again, so the device is part of the id. The
     id is "" if the mount is not found.
     """
-    wanted, found = os.fsencode(files.real_path(path)), (b"", b"")
+    fields = _mount_of(path)
+    if not fields:
+        return ""
+    return (b"%s %s" % (fields[0], fields[2])).decode("ascii", errors="replace")
+
+
+def mount_type(path: str) -> str:
+    """Give the kind of the file system that a directory is on, such as "tmpfs"; "" if unknown."""
+    fields = _mount_of(path)
+    after = fields[fields.index(b"-") + 1 :] if b"-" in fields else []
+    return after[0].decode("ascii", errors="replace") if after else ""
+
+
+def _mount_of(path: str) -> list[bytes]:
+    """Give the fields of the mount that a directory is on, as in proc(5); none if not found."""
+    wanted, found = os.fsencode(files.real_path(path)), (b"", list[bytes]())
     for line in read_table(MOUNT_INFO).splitlines():
         fields = line.split(b" ")
         if len(fields) < 5:
@@ -37,8 +52,8 @@ def mount_id(path: str) -> str:
         point = fields[4].decode("unicode_escape", errors="replace").encode("latin-1", "replace")
         is_above = wanted == point or wanted.startswith(point.rstrip(b"/") + b"/")
         if is_above and len(point) >= len(found[0]):  # the last one lies over the earlier ones
-            found = point, b"%s %s" % (fields[0], fields[2])
-    return found[1].decode("ascii", errors="replace")
+            found = point, fields
+    return found[1]
 
 
 def sync_file_system(path: str) -> None:

@@ -47,6 +47,22 @@ def maximal_isr(replica: Replica) -> set[int]:
     return replica.proposed.union(replica.state.isr)
 
 
+def is_followed(replica: Replica, since: float) -> bool:
+    """Check that no other broker led before a time: all members have fetched since then (P7).
+
+    Each broker that can be elected is a member, and it stops fetching when it leads. So this proves
+    more than a session, and also while the coordination store does not answer.
+    """
+    if replica.role is not Role.LEADER or replica.state is None:
+        return False
+    fetched = [
+        replica.followers.get(member)
+        for member in replica.proposed.union(replica.state.isr)
+        if member != replica.broker_id
+    ]
+    return all(one is not None and one.fetched_at >= since for one in fetched)
+
+
 def is_isr_large_enough(replica: Replica) -> bool:
     """Check that the ISR in the state has min members (P8)."""
     return replica.state is not None and len(replica.state.isr) >= replica.min_isr

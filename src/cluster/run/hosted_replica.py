@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from cluster.pure import exchange as x
-from cluster.pure import partition
+from cluster.pure import leader, partition
 from cluster.pure.attest import Host
 from cluster.pure.replica import LAG_SECONDS_MAX, Replica, Role
 from cluster.registration import NO_BROKER, NO_TOPIC, TopicIdentity
@@ -110,8 +110,7 @@ class HostedReplica:
         """Make a replica without a role; `open` reads what is on the disk.
 
         Args:
-            host: the broker's registration and log dirs, which all its replicas share. The ids of
-                its log dirs are their paths.
+            host: the broker's registration and log dirs; their ids are their paths.
             config_of: the configuration for the log of a new replica of a topic.
             is_leased: whether the broker's session lives for certain (P16).
         """
@@ -178,6 +177,10 @@ class HostedReplica:
         """Whether all that the log had when this leader began is replicated."""
         return self._rules.high_watermark >= self._rules.epoch_start
 
+    def is_followed(self, seconds: float) -> bool:
+        """Tell whether no other broker can have led until this many seconds ago."""
+        return leader.is_followed(self._rules, self._clock() - seconds)
+
     def open(self) -> None:
         """Read the replica from its log dir; no role survives this."""
         with self._lock:
@@ -201,8 +204,7 @@ class HostedReplica:
         with self._lock:
             self._fetch = None
             self._handle(x.FetchDue())
-            fetch, self._fetch = self._fetch, None
-            return fetch
+            return self._fetch
 
     def obey(self, role: LeaderAndIsr) -> RoleAnswer | None:
         """Take a role from the controller; None if the request is not for this incarnation."""
@@ -221,8 +223,7 @@ class HostedReplica:
                 self._handle(request)
             finally:
                 self._is_asked = False
-            answer, self._answer = self._answer, None
-            return answer
+            return self._answer
 
     def leads(self, leader_epoch: int) -> bool:
         """Tell whether the replica leads this leader epoch."""
@@ -251,8 +252,7 @@ class HostedReplica:
         if self._is_leased() is not self._has_lease:  # the rules must know this before the event
             self._has_lease = not self._has_lease
             self._decide(x.LeaseRenewed() if self._has_lease else x.LeaseEnded())
-        log = self._log
-        if log is not None and log.log_start_offset > self._told_start:
+        if (log := self._log) is not None and log.log_start_offset > self._told_start:
             self._told_start = log.log_start_offset  # retention or a client has raised it
             self._decide(x.StartRose(start_of(log)))
         self._decide(event)

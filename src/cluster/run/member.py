@@ -132,6 +132,9 @@ class ClusterMember:
         self.orphans = Orphans(self.alarm, settings.unknown_seconds)
         # Hears of each change of a role. It must neither wait nor call the replica.
         self.on_role: Callable[[HostedReplica], object] = lambda replica: None
+        self.on_lease: Callable[[], object] = lambda: (
+            None
+        )  # is called while it is not held, and once more
 
     def start(self, endpoints: Sequence[Endpoint]) -> None:
         """Register, attest the log dirs, read the replicas, and stand for controller.
@@ -380,7 +383,12 @@ class ClusterMember:
             self._announce_again()
 
     def _tick(self) -> None:
+        was_held = True
         while not self._is_closed.wait(self._tick_seconds):
+            is_held = self.lease.is_held
+            if not (is_held and was_held):
+                self.on_lease()
+            was_held = is_held
             self.replicas.tell_all(x.Tick(), lambda one: one.needs_ticks)
             self.orphans.look(self.replicas, self.metadata.view, time.monotonic())
 

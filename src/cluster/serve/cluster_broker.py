@@ -22,6 +22,7 @@ from broker.config import BrokerConfig
 from broker.coordination.continuity import found_cluster
 from broker.coordination.errors import CoordinationError
 from broker.coordination.verbs import Session
+from broker.coordinator.offsets_topic import NAME as OFFSETS_TOPIC
 from broker.machines.exchange import Answer, CloseConnectionError, Pending
 from broker.requests.services import Parts, Services, coordinator_of
 from broker.server import STOP_SECONDS, Broker
@@ -29,10 +30,12 @@ from broker.wire.frames import Request
 from cluster.admin.settings_sync import SettingsSync
 from cluster.admin.topic_changes import TopicChanges
 from cluster.errors import BadRequestError
+from cluster.run.hosted_replica import HostedReplica
 from cluster.run.member import ClusterMember, MemberSettings
-from cluster.serve.closed_groups import ClosedGroups
+from cluster.serve.cluster_group_logs import ClusterGroupLogs
 from cluster.serve.cluster_leadership import ClusterLeadership
 from cluster.serve.cluster_topics import ClusterTopics
+from cluster.serve.deleted_topics import DeletedTopics
 from cluster.serve.producer_blocks import ProducerBlocks
 from cluster.serve.replica_appends import ReplicaAppends
 from cluster.sessions.lasting_session import LastingSession
@@ -75,6 +78,11 @@ class ClusterBroker:
         self.member = ClusterMember(settings, store, session, self._settings.config_of)
         self._admin = TopicChanges(session, self.member.metadata, self.config)
         self.leadership = ClusterLeadership(self.member, cluster_id)
+        logs = ClusterGroupLogs(
+            self.leadership, self.member.metadata, self._admin, self.config,
+            lambda: self.member.lease.is_held,
+        )  # fmt: skip
+        self._groups = coordinator_of(logs, self.config)
         parts = self._parts(store, session)
         services = Services(store, self.config, parts=parts)
         try:
@@ -82,6 +90,9 @@ class ClusterBroker:
         except BaseException:
             self.member.abandon()
             raise
+        self.leadership.on_role = self._on_role
+        self.member.on_lease = self._groups.roles_changed
+        self.member.metadata.on_change(DeletedTopics(services.upkeep.forget_soon).heard)
         try:
             self.member.start(self.broker.endpoints)
             self._settings.start()
@@ -103,7 +114,7 @@ class ClusterBroker:
             leadership,
             ReplicaAppends(leadership),
             ProducerIds(store, blocks.claim),
-            coordinator_of(topics, self.config, kind=ClosedGroups),
+            self._groups,
             self._answer_follower,
             dict.fromkeys(PEER_APIS, self._answer_peer),
         )
@@ -129,6 +140,10 @@ class ClusterBroker:
         self.broker.close(0.0)
         self._settings.close()
         self.member.abandon()
+
+    def _on_role(self, replica: HostedReplica) -> None:
+        if replica.name == OFFSETS_TOPIC:
+            self._groups.role_changed(replica.number)
 
     # --- the start --------------------------------------------------------------------------------
 

@@ -53,6 +53,8 @@ class ClusterLeadership:
         self._rack = member.settings.rack
         self._host, self._replicas, self._metadata = member.host, member.replicas, member.metadata
         self.watches = RoleWatches()
+        # Hears of each change of a role. It must neither wait nor call the replica.
+        self.on_role: Callable[[HostedReplica], object] = lambda replica: None
         member.on_role = self._on_role
 
     # --- brokers ----------------------------------------------------------------------------------
@@ -166,3 +168,4 @@ class ClusterLeadership:
 
     def _on_role(self, replica: HostedReplica) -> None:
         self.watches.changed((replica.name, replica.number))
+        self.on_role(replica)

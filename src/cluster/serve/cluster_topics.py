@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.catalog.leadership import NotServedError
-from broker.catalog.topics import Topic, Topics
+from broker.catalog.topics import NO_ID, Topic, Topics
 from broker.wire.error_codes import ErrorCode
 from cluster.run.metadata_cache import MetadataCache
 from cluster.serve.cluster_leadership import ClusterLeadership
@@ -53,14 +53,19 @@ class ClusterTopics:
         """Find a topic's name by its id."""
         return self._metadata.view.ids.get(topic_id)
 
+    def id_of(self, name: str, partition: int) -> bytes:
+        """Return the id of a topic; return NO_ID if this broker does not know it."""
+        found = self._metadata.view.topics.get(name)
+        return NO_ID if found is None else found.topic_id
+
     def log(self, name: str, partition: int) -> Log:
         """Find the log of a partition that this broker leads."""
         return self._leadership.log(name, partition)
 
     def create(self, name: str, partitions: int, config: LogConfig) -> Topic:
-        """Refuse: the brokers of a cluster do not store groups yet."""
+        """Refuse: in a cluster, topics are created by transactions (`TopicAdmin`)."""
         raise NotServedError(
-            code=ErrorCode.COORDINATOR_NOT_AVAILABLE, reason=f"{name} does not exist in a cluster"
+            code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason=f"{name} is not created by a broker"
         )
 
 

@@ -81,11 +81,15 @@ class ReplicaAppend:
     # --- for the rules ----------------------------------------------------------------------------
 
     def append(self, log: Log, leader_epoch: int) -> AppendInfo:
+        """Append the records, and remember where they are."""
+        self._info = self.written(log, leader_epoch)
+        return self._info
+
+    def written(self, log: Log, leader_epoch: int) -> AppendInfo:
         """Append the records; a log of a later leader epoch refuses them."""
         records, self._records = self._records, None  # a request that waits needs no memory for it
         check_format(log)
-        self._info = log.append_encoded(records, leader_epoch=leader_epoch)
-        return self._info
+        return log.append_encoded(records, leader_epoch=leader_epoch)
 
     def acknowledge(self, end_offset: int) -> None:
         """Let the client be answered."""

@@ -27,6 +27,10 @@ EXIT_SIGNALLED = 128
 # The commands whose modules are imported late: each command's module, and its line in the help.
 ELSEWHERE = {
     "broker": ("broker.cli", "Serve the store to Kafka's clients."),
+    "cluster": (
+        "cluster.tools.command_line",
+        "See a cluster, elect leaders, move replicas between brokers.",
+    ),
     "kafka": ("logstore.cli.commands.kafka", "Read, adopt and hand back a Kafka broker's disks."),
     "move": ("mover.cli.moving", "Move replicas between log dirs: plan, run, watch, cancel."),
     "reassign": ("mover.cli.reassigning", "Run, check or cancel the moves of a reassignment file."),

@@ -1,0 +1,104 @@
+"""Hold back the answers of a group until all in-sync replicas have its records.
+
+    append -> Write in `Hosted.writes` -> the wait is over -> apply, then send the answers
+
+A request that waits holds no thread. The end of a wait is reported in any thread, also one that
+holds the lock of a replica. So it only submits a task, which takes the lock of the group.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from broker.catalog.client_appends import Wait
+from broker.coordinator.hosted import Hosted, Write, refusal_of
+from broker.coordinator.shard import Shard
+from broker.groups.offsets import Key
+from broker.machines.exchange import Scheduler
+from broker.wire.error_codes import ErrorCode
+
+LOG = logging.getLogger("broker")
+
+
+class Replication:
+    """The records of all groups that other replicas do not have yet.
+
+    Threads: any thread may call any method. The caller of `hold` and `limit` holds the group's
+    lock.
+
+    Args:
+        seconds: after this time, a waiting request is answered with an error.
+        clock: the clock of the scheduler.
+    """
+
+    def __init__(self, scheduler: Scheduler, seconds: float, clock: Callable[[], float]) -> None:
+        self._scheduler, self._seconds, self._clock = scheduler, seconds, clock
+
+    def hold(
+        self,
+        shard: Shard,
+        hosted: Hosted,
+        wait: Wait,
+        apply: Callable[[], None] = lambda: None,
+        keys: Iterable[Key] = (),
+    ) -> Write:
+        """Wait until the records of an append are replicated."""
+        write = Write(wait, apply, keys)
+        hosted.writes.append(write)
+        look = partial(self._scheduler.submit, partial(self._look, shard, hosted))
+        wait.watch(look)
+        if wait.is_over:  # it was over before it was watched
+            look()
+        return write
+
+    def limit(self, hosted: Hosted) -> None:
+        """Answer the requests that wait now after some time, even if nothing is replicated."""
+        if hosted.writes and hosted.writes[-1].replies and hosted.writes[-1].timer is None:
+            write = hosted.writes[-1]
+            deadline = self._clock() + self._seconds
+            write.timer = self._scheduler.call_at(deadline, partial(self._give_up, hosted, write))
+
+    def _look(self, shard: Shard, hosted: Hosted) -> None:
+        """Send the answers whose records are replicated."""
+        with hosted.lock:
+            self._finish_all(shard, hosted)
+
+    def _finish_all(self, shard: Shard, hosted: Hosted) -> None:
+        while hosted.writes and hosted.writes[0].wait.is_over:
+            if not self._finish(shard, hosted):
+                return
+
+    def _finish(self, shard: Shard, hosted: Hosted) -> bool:
+        """Take the first write as replicated; return False if it was not."""
+        error = hosted.writes[0].wait.error
+        if error is not None:
+            if shard.has(hosted):
+                shard.leave(str(error))  # the groups in memory may differ from the log
+            for write in hosted.writes:
+                self._scheduler.cancel(write.timer)
+            hosted.drop_writes(ErrorCode.NOT_COORDINATOR)
+            return False
+        write = hosted.writes.popleft()
+        write.wait.close()
+        self._scheduler.cancel(write.timer)
+        write.apply()
+        for waiter, said in write.replies:
+            waiter.put(said)
+        return True
+
+    def _give_up(self, hosted: Hosted, write: Write) -> None:
+        """Answer with an error; the records still count when they are replicated later.
+
+        A sync gets the error of Kafka: the member joins again.
+        """
+        with hosted.lock:
+            write.timer = None
+            replies, write.replies = write.replies, []
+        for waiter, said in replies:
+            code, code_of_sync = (
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                ErrorCode.REBALANCE_IN_PROGRESS,
+            )
+            waiter.put(refusal_of(said, code, code_of_sync))

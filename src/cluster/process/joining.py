@@ -1,0 +1,190 @@
+"""Join a cluster: begin a session, find the broker's id, and serve as that broker.
+
+    join -> the session, the id          start -> is the store the one that the log dirs remember?
+                |                                  does another broker have the id?
+                v                                             |
+    the caller opens the store with the id                    v
+    (meta.properties)                          /brokers/hosts, then `ClusterBroker`
+
+`broker.cli` finds this module by its name. It raises what the command shows to its user:
+LogStoreError, OSError and ImportError, and CoordinationError.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+from broker.config import BrokerConfig
+from broker.coordination.continuity import found_cluster
+from broker.coordination.errors import CoordinationError, NotConnectedError, SessionExpiredError
+from broker.coordination.verbs import Session, SessionKey
+from broker.server import Broker
+from cluster.errors import ClusterStartError
+from cluster.presence import broker_ids
+from cluster.presence.records_place import records_dir
+from cluster.process.store_memory import StoreMemory
+from cluster.run.member import MemberSettings
+from cluster.serve.cluster_broker import ClusterBroker
+from cluster.sessions.lasting_session import LastingSession
+from logstore import LogStore
+from logstore.store.start.identity import resolve
+from logstore.store.start.open_dirs import foresee
+
+LOG = logging.getLogger("cluster")
+ANSWER_MS = 15_000
+Pause = Callable[[float], object]
+
+
+@contextmanager
+def join(
+    log_dirs: Sequence[str], config: BrokerConfig, records: str, pause: Pause
+) -> Iterator[Joined]:
+    """Begin a session, and find the id of this broker.
+
+    Args:
+        records: the directory on tmpfs for the records of failed log dirs.
+        pause: waits for some seconds; it may raise KeyboardInterrupt.
+
+    Raises:
+        ClusterStartError: ZooKeeper does not answer.
+        BrokerIdError: there is no id for this broker.
+        CoordinationError: ZooKeeper refuses a request.
+    """
+    try:
+        importlib.import_module("kazoo")
+    except ImportError as error:
+        raise ImportError(
+            "a broker of a cluster needs kazoo: pip install 'logstore[cluster]'", name="kazoo"
+        ) from error
+    from cluster.zookeeper import ZooKeeperStore
+    from cluster.zookeeper_timeout import granted_timeout_ms
+
+    where, wished_ms = config.zookeeper_connect, config.zookeeper_session_timeout_ms
+    zookeeper = ZooKeeperStore(
+        where,
+        session_timeout_ms=wished_ms,
+        request_timeout_ms=min(ANSWER_MS, wished_ms),  # without an answer, the session ends, too
+    )
+    try:
+        granted_ms = granted_timeout_ms(zookeeper.servers, wished_ms, ANSWER_MS / 1000)
+        if granted_ms != wished_ms:
+            LOG.warning("ZooKeeper grants sessions %d ms, not %d ms", granted_ms, wished_ms)
+        session = LastingSession(zookeeper.connect)
+    except (OSError, NotConnectedError) as error:
+        raise ClusterStartError(reason=f"ZooKeeper at {where} does not answer: {error}") from error
+    with _closing(session):
+        host, dir_ids = socket.gethostname(), _ids_in(log_dirs)
+        known = config.store_config.broker_id
+        configured = known if known is not None and known >= 0 else None
+        reserved = config.reserved_broker_max_id
+        broker = broker_ids.find_id(session, configured, dir_ids, host, reserved)
+        yield Joined(
+            session, broker, host, config, records, granted_ms / 1000, pause, zookeeper.connect
+        )
+
+
+@contextmanager
+def _closing(session: LastingSession) -> Iterator[None]:
+    """End the session at the end; if ZooKeeper is away, it ends the session by its timeout."""
+    try:
+        yield
+    finally:
+        with suppress(CoordinationError):
+            session.close()
+
+
+def _ids_in(log_dirs: Sequence[str]) -> dict[str, int | None]:
+    """Read the broker id in the meta.properties of each log dir; None for a new log dir."""
+    _, roll = foresee(resolve(log_dirs), broker_id=None)
+    return {one.path: None if one.is_new else one.meta.broker_id for one in roll.members}
+
+
+class Joined:
+    """A broker with an id and a session; `start` registers it.
+
+    Attributes:
+        broker: the id.
+    """
+
+    def __init__(
+        self,
+        session: LastingSession,
+        broker: int,
+        host: str,
+        config: BrokerConfig,
+        records: str,
+        session_seconds: float,
+        pause: Pause,
+        connect: Callable[[SessionKey], Session],
+    ) -> None:
+        """Use `join`.
+
+        Args:
+            connect: takes the session of another process.
+        """
+        self.broker = broker
+        self._session, self._host, self._config = session, host, config
+        self._records, self._session_seconds = records, session_seconds
+        self._pause, self._connect = pause, connect
+
+    @contextmanager
+    def start(self, store: LogStore) -> Iterator[Broker]:
+        """Serve an open store as this broker, until the end of the `with` block.
+
+        Raises:
+            ContinuityError: ZooKeeper was wiped, or restored from a copy. Nothing was changed.
+            BrokerIdError: another broker is registered with this id.
+            ClusterStartError: there is no directory for the records of failed log dirs.
+        """
+        session, memory = self._session, StoreMemory(store, self.broker)
+        records = records_dir(self._records, store.cluster_id)
+        memory.check(session)
+        self._claim(memory)
+        found_cluster(session, store.cluster_id)
+        memory.remember(session)
+        memory.keep_session(session.key)
+
+        def renewed(made: Session) -> None:
+            """Go on in a new session only if the store is still the same."""
+            memory.check(made)
+            memory.keep_session(made.key)
+
+        session.on_renewal(renewed)
+        broker_ids.write_host(session, self._host, self.broker)
+        settings = MemberSettings(
+            self.broker, records, self._config.broker_rack,
+            lag_seconds_max=self._config.replica_lag_time_max_ms / 1000,
+            session_seconds=self._session_seconds,
+        )  # fmt: skip
+        serving = ClusterBroker(store, session, settings, self._config)
+        try:
+            memory.start(session)
+            yield serving.broker
+        finally:
+            memory.close()
+            self._leave(serving, memory)
+
+    def _leave(self, serving: ClusterBroker, memory: StoreMemory) -> None:
+        """Stop in order; without ZooKeeper, the broker stops, too, and its log dirs say so."""
+        try:
+            serving.close()
+            memory.remember(self._session)
+        except CoordinationError as error:
+            LOG.warning("ZooKeeper ends the session of this broker later: %s", error)
+
+    def _claim(self, memory: StoreMemory) -> None:
+        """Wait until this broker's id is free, or end the session of a process that is gone."""
+        broker_ids.claim(
+            self._session, self.broker, memory.kept_sessions(), self._end,
+            self._session_seconds, self._pause,
+        )  # fmt: skip
+
+    def _end(self, key: SessionKey) -> None:
+        """End the session of a process that is gone."""
+        LOG.warning("the session of this broker's last process is ended")
+        with suppress(SessionExpiredError):
+            self._connect(key).close()

@@ -1,0 +1,119 @@
+"""Remember the coordination store and the session durably, in each log dir.
+
+    cluster.store      [cluster id, czxid of /cluster/id, mzxid of the witness, highest zxid]
+    cluster.session    [boot id, session id, password in hex]
+
+With the first, a broker refuses a coordination store that was wiped, or restored from a copy. With
+the second, a broker that was killed ends its old session at once, and need not wait until ZooKeeper
+does. The boot id is there because a copy of the disks may run on another machine: there, the
+process with the old session may live.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from broker.coordination import continuity
+from broker.coordination.continuity import Remembered
+from broker.coordination.errors import CoordinationError
+from broker.coordination.verbs import Session, SessionKey
+from cluster.presence import boots
+from logstore import LogStore, LogStoreError
+
+LOG = logging.getLogger("cluster")
+STORE, SESSION = "cluster.store", "cluster.session"
+REMEMBER_SECONDS = 60.0
+
+
+class StoreMemory:
+    """What the log dirs of one broker remember of the coordination store.
+
+    Threads: any thread may call any method. One thread remembers from time to time.
+    """
+
+    def __init__(self, store: LogStore, broker: int, seconds: float = REMEMBER_SECONDS) -> None:
+        """Read nothing yet.
+
+        Args:
+            seconds: the time between two calls of `remember`.
+        """
+        self._store, self._name, self._seconds = store, str(broker), seconds
+        self._writing = threading.Lock()  # an older memory never replaces a newer one
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def check(self, session: Session) -> None:
+        """Check that a coordination store continues what each log dir remembers.
+
+        Raises:
+            ContinuityError: the store was wiped, is another one, or was restored.
+        """
+        for fact in self._facts(STORE):
+            try:
+                known = Remembered.of(fact)
+            except ValueError as error:
+                LOG.warning("what a log dir remembers of the store cannot be read: %s", error)
+                continue
+            continuity.check(session, self._name, known)
+
+    def remember(self, session: Session) -> None:
+        """Remember the present state of the store; raises CoordinationError."""
+        with self._writing:
+            self._write(STORE, [*continuity.remember(session, self._name)])
+
+    def keep_session(self, key: SessionKey) -> None:
+        """Remember the session of this process."""
+        self._write(SESSION, [boots.boot_id(), key.session_id, key.password.hex()])
+
+    def kept_sessions(self) -> list[SessionKey]:
+        """Give the sessions of earlier processes, on this boot of the machine."""
+        found = []
+        for fact in self._facts(SESSION):
+            match fact:
+                case [str(boot), int(session_id), str(password)] if boot == boots.boot_id() != "":
+                    try:
+                        found.append(SessionKey(session_id, bytes.fromhex(password)))
+                    except ValueError:
+                        continue
+        return found
+
+    def start(self, session: Session) -> None:
+        """Remember from time to time, in a thread."""
+        self._thread = threading.Thread(
+            target=self._run, args=(session,), name="store-memory", daemon=True
+        )
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread."""
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self, session: Session) -> None:
+        while not self._ended.wait(self._seconds):
+            try:
+                self.remember(session)
+            except CoordinationError as error:
+                LOG.info("the state of the coordination store is not remembered: %s", error)
+
+    def _facts(self, key: str) -> list[object]:
+        """Read a fact of each log dir that works and has it."""
+        found: list[object] = []
+        for log_dir in self._store.log_dirs:
+            try:
+                fact = self._store.facts(log_dir).get(key)
+            except (LogStoreError, ValueError) as error:
+                LOG.warning("%s of %s cannot be read: %s", key, log_dir, error)
+                continue
+            if fact is not None and fact not in found:
+                found.append(fact)
+        return found
+
+    def _write(self, key: str, fact: list[str | int]) -> None:
+        for log_dir in self._store.log_dirs:
+            try:
+                self._store.facts(log_dir)[key] = fact
+            except (LogStoreError, ValueError) as error:
+                LOG.warning("%s of %s cannot be written: %s", key, log_dir, error)

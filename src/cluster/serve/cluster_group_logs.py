@@ -1,0 +1,202 @@
+"""Find the partitions of `__consumer_offsets` in a cluster, and append to those that are led here.
+
+The coordinator of a group is the leader of the group's partition. What it knows of the groups is of
+one leader epoch: another broker may have changed them in between. So an append names this epoch,
+and the rules of replication refuse it in any other.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from broker.catalog.admin.topic_admin import NewTopic, TopicAdmin, TopicRefusedError
+from broker.catalog.client_appends import ALL_ACKS, Wait
+from broker.catalog.leadership import Node, NotServedError
+from broker.config import BrokerConfig, Endpoint
+from broker.coordinator.errors import CoordinatorError
+from broker.coordinator.offsets_topic import NAME, RECORD_BYTES_MAX
+from broker.machines.exchange import CloseConnectionError
+from broker.wire.error_codes import ErrorCode
+from cluster.pure import exchange as x
+from cluster.run.hosted_replica import HostedReplica
+from cluster.run.metadata_cache import MetadataCache
+from cluster.serve.cluster_leadership import ClusterLeadership
+from cluster.serve.replica_appends import ReplicaAppend
+from logstore import AppendInfo, Log, LogStoreError
+
+LOG = logging.getLogger("cluster")
+SETTINGS = (
+    ("cleanup.policy", "compact"),
+    ("segment.bytes", str(100 << 20)),
+    ("max.message.bytes", str(RECORD_BYTES_MAX)),
+)
+FOLLOWED_SECONDS = 1.0  # followers fetch twice in this time
+NOT_LED = "another broker coordinates the group"
+NO_LEASE = "this broker may be cut off, so another broker may coordinate the group"
+
+
+class ClusterGroupLogs:
+    """Fulfil `GroupLogs` for a broker of a cluster.
+
+    Threads: any thread may call any method. `_creating` is held while the topic is created.
+
+    Args:
+        is_leased: whether the broker's session lives for certain (P16).
+    """
+
+    def __init__(
+        self,
+        leadership: ClusterLeadership,
+        metadata: MetadataCache,
+        admin: TopicAdmin,
+        config: BrokerConfig,
+        is_leased: Callable[[], bool],
+    ) -> None:
+        self._leadership, self._metadata, self._admin = leadership, metadata, admin
+        self._config, self._is_leased = config, is_leased
+        self._creating = threading.Lock()
+
+    @property
+    def partition_count(self) -> int:
+        """How many partitions the topic has; 0 if this broker does not know the topic."""
+        topic = self._metadata.view.topics.get(NAME)
+        return 0 if topic is None else len(topic.partitions)
+
+    def ensure(self) -> int:
+        """Return how many partitions the topic has; if there is no topic, create it.
+
+        A cluster creates the topic once: of several brokers that are asked, one is the first.
+
+        Raises:
+            NotServedError: this broker's metadata do not have the topic yet; the client asks again.
+        """
+        count = self.partition_count
+        if count:
+            return count
+        reason = f"{NAME} is being created"
+        if self._creating.acquire(blocking=False):
+            try:
+                self._create()
+            except TopicRefusedError as error:
+                if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                    LOG.warning("%s cannot be created now: %s", NAME, error)
+                    reason = f"{NAME} cannot be created now: {error}"
+            finally:
+                self._creating.release()
+        raise NotServedError(code=ErrorCode.COORDINATOR_NOT_AVAILABLE, reason=reason)
+
+    def _create(self) -> None:
+        brokers = len(self._metadata.view.brokers)
+        factor = min(self._config.offsets_topic_replication_factor, brokers)
+        count = self._config.offsets_topic_num_partitions
+        if factor:
+            self._admin.create(NewTopic(NAME, count, factor, settings=SETTINGS))
+
+    def own(self) -> Sequence[int]:
+        """List the partitions that this broker leads."""
+        return [number for number in range(self.partition_count) if self._leads(number)]
+
+    def _leads(self, partition: int) -> bool:
+        try:
+            self.open(partition)
+        except (CoordinatorError, LogStoreError):
+            return False
+        return True
+
+    def open(self, partition: int) -> LedGroupLog:
+        """Find the replica that leads a partition on this broker, in its present leader epoch."""
+        try:
+            replica, log = self._leadership.leading(NAME, partition)
+        except LogStoreError as error:
+            raise CoordinatorError(ErrorCode.NOT_COORDINATOR, NOT_LED) from error
+        # The epoch is read first: if the role changes now, the epoch is not led any more.
+        led = LedGroupLog(replica, log, replica.leader_epoch, self._is_leased)
+        if not led.is_led:
+            raise CoordinatorError(ErrorCode.NOT_COORDINATOR, NOT_LED)
+        return led
+
+    def find(self, partition: int, endpoint: Endpoint) -> Node:
+        """Find the leader of a partition, as the controller has announced it.
+
+        If this broker led the partition when it was cut off, it does not know who leads now. An
+        error is no help: some clients ask the same broker again, for as long as they are connected.
+        So the connection is closed, and the client asks another broker.
+
+        Raises:
+            CloseConnectionError: this broker may be cut off.
+        """
+        facts = self._leadership.facts_of(NAME, partition)
+        is_own = facts.leader.id == self._leadership.broker_id
+        if is_own and not self._is_leased() and not self._leads(partition):
+            raise CloseConnectionError(NO_LEASE)
+        for node in self._leadership.nodes(endpoint):
+            if node.id == facts.leader.id:
+                return node
+        reason = "no broker leads the partition of the group now"
+        raise CoordinatorError(ErrorCode.COORDINATOR_NOT_AVAILABLE, reason)
+
+
+class LedGroupLog(NamedTuple):
+    """A partition that this broker leads, in one leader epoch: fulfils `GroupLog`."""
+
+    replica: HostedReplica
+    log: Log
+    leader_epoch: int
+    is_leased: Callable[[], bool]
+
+    @property
+    def is_led(self) -> bool:
+        """Whether the replica leads this epoch, and no other broker can lead a later one by now.
+
+        The broker's session lives for certain, or the other in-sync replicas still follow.
+        """
+        is_same = self.replica.leads(self.leader_epoch) and self.replica.log is self.log
+        return is_same and (self.is_leased() or self.replica.is_followed(FOLLOWED_SECONDS))
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all records are replicated; only this broker's groups append further ones."""
+        log = self.log
+        return self.replica.is_end_replicated and log.high_watermark >= log.log_end_offset
+
+    def mend(self) -> None:
+        """Do nothing: a follower fetches what a damaged log lacks."""
+
+    def append(
+        self, keys: Sequence[bytes], values: Sequence[bytes | None], timestamp: int
+    ) -> Wait | None:
+        """Append with acks=all, in this leader epoch only."""
+        append = GroupAppend(self, keys, values, timestamp)
+        self.replica.tell(x.Produced(append, ALL_ACKS))
+        append.taken()
+        return None if append.is_acknowledged else append
+
+
+class GroupAppend(ReplicaAppend):
+    """Records of groups that wait for the other replicas."""
+
+    __slots__ = ("_led", "_rows")
+
+    def __init__(
+        self,
+        led: LedGroupLog,
+        keys: Sequence[bytes],
+        values: Sequence[bytes | None],
+        timestamp: int,
+    ) -> None:
+        super().__init__(led.replica, None)
+        self._led, self._rows = led, (keys, values, timestamp)
+
+    def written(self, log: Log, leader_epoch: int) -> AppendInfo:
+        """Append the records; refuse if another broker may have led since the groups were read."""
+        is_same = leader_epoch == self._led.leader_epoch and log is self._led.log
+        if not is_same or leader_epoch < log.leader_epoch:
+            raise NotServedError(code=ErrorCode.NOT_LEADER_OR_FOLLOWER, reason=NOT_LED)
+        keys, values, timestamp = self._rows
+        self._rows = (), (), 0  # a request that waits needs no memory for them
+        log.leader_epoch = leader_epoch
+        offsets = log.extend(values, keys=keys, timestamps=timestamp)
+        return AppendInfo(offsets.start, offsets.stop - 1, -1, log.log_start_offset, timestamp)

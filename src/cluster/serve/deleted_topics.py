@@ -1,0 +1,27 @@
+"""Notice in the metadata that topics were deleted, so that their committed offsets are deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from cluster.view import EMPTY, ClusterView
+
+
+class DeletedTopics:
+    """Compare each view with the one before.
+
+    Args:
+        forget: hears the name and the id of each deleted topic; it must return at once.
+    """
+
+    def __init__(self, forget: Callable[[str, bytes], object]) -> None:
+        self._forget, self._ids = forget, EMPTY.ids
+
+    def heard(self, view: ClusterView) -> None:
+        """Take the next view; a view shares its ids with the one before if they are the same."""
+        before, self._ids = self._ids, view.ids
+        if before is view.ids:
+            return
+        for topic_id, name in before.items():
+            if topic_id not in view.ids:
+                self._forget(name, topic_id)

@@ -1,0 +1,190 @@
+"""Ask a cluster, as a client does: begin at any broker, and send some requests to the controller.
+
+Each request has a version that Kafka 3 and 4 know, too, so the questions also work for Kafka's
+brokers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from broker.wire import messages as m
+from broker.wire.error_codes import ErrorCode
+from cluster.errors import PeerError
+from cluster.run.peer_connection import PeerConnection
+
+METADATA, CONFIGS, ELECT, REASSIGN, REASSIGNMENTS = (3, 12), (32, 4), (43, 2), (45, 0), (46, 0)
+TOPIC = 2  # the type of a resource
+CLIENT = "logstore-cluster"
+SECONDS = 30.0
+
+Place = tuple[str, int]
+
+
+class Refusal(NamedTuple):
+    """The code of an error, and the broker's sentence about it."""
+
+    code: ErrorCode
+    message: str | None
+
+    def __str__(self) -> str:
+        return f"{self.code.name}: {self.message}" if self.message else self.code.name
+
+
+def parse_servers(text: str) -> list[tuple[str, int]]:
+    """Read `host:port,host:port`; raises ValueError."""
+    found = []
+    for one in filter(None, map(str.strip, text.split(","))):
+        host, colon, port = one.rpartition(":")
+        if not (colon and host and port.isascii() and port.isdigit() and int(port) < 1 << 16):
+            raise ValueError(f"{one!r} is not of the form HOST:PORT")
+        found.append((host.strip("[]"), int(port)))
+    if not found:
+        raise ValueError("there is no HOST:PORT")
+    return found
+
+
+class Asked:
+    """A cluster that can be asked; use it in a `with` block."""
+
+    def __init__(self, servers: Sequence[tuple[str, int]], seconds: float = SECONDS) -> None:
+        """Connect to nobody yet.
+
+        Args:
+            servers: brokers of the cluster; one that answers is enough.
+            seconds: how long to wait for each answer.
+        """
+        self._servers, self._seconds = servers, seconds
+        self._connections: dict[tuple[str, int], PeerConnection] = {}
+
+    def metadata(self) -> Any:
+        """Ask for all brokers, topics and partitions.
+
+        Raises:
+            PeerError: no server answers; the error is that of the last one.
+        """
+        asked = m.MetadataRequest(topics=None, allow_auto_topic_creation=False)
+        failure = None
+        for server in self._servers:
+            try:
+                return self._ask(server, METADATA, asked)
+            except PeerError as error:
+                failure = error
+        assert failure is not None, "there is at least one server"
+        raise failure
+
+    def setting(self, metadata: Any, key: str) -> Mapping[str, str]:
+        """Ask for a setting of each topic; a topic that was deleted just now is left out."""
+        names = [topic.name for topic in metadata.topics]
+        if not names:
+            return {}
+        resource = m.DescribeConfigsRequest.DescribeConfigsResource
+        asked = m.DescribeConfigsRequest([resource(TOPIC, name, [key]) for name in names])
+        answer = self._ask(self._anyone(metadata), CONFIGS, asked)
+        return {
+            one.resource_name: config.value
+            for one in answer.results
+            for config in one.configs
+            if not one.error_code and config.name == key
+        }
+
+    def elect(
+        self, metadata: Any, places: Sequence[Place] | None, kind: int
+    ) -> dict[Place, Refusal]:
+        """Elect leaders; None means the preferred leaders of all partitions."""
+        one = m.ElectLeadersRequest.TopicPartitions
+        topics = None
+        if places is not None:
+            topics = [one(name, numbers) for name, numbers in _by_topic(places).items()]
+        asked = m.ElectLeadersRequest(kind, topics, self._wait_ms)
+        answer = self._ask(self._controller(metadata), ELECT, asked)
+        self._check(answer)
+        return {
+            (topic.topic, row.partition_id): Refusal(ErrorCode(row.error_code), row.error_message)
+            for topic in answer.replica_election_results
+            for row in topic.partition_result
+        }
+
+    def reassign(
+        self, metadata: Any, wanted: Mapping[Place, Sequence[int] | None]
+    ) -> dict[Place, Refusal]:
+        """Begin reassignments; None cancels the one of a partition."""
+        request = m.AlterPartitionReassignmentsRequest
+        topics = [
+            request.ReassignableTopic(
+                name,
+                [request.ReassignablePartition(one, wanted[name, one]) for one in numbers],
+            )
+            for name, numbers in _by_topic(wanted).items()
+        ]
+        asked = request(timeout_ms=self._wait_ms, topics=topics)
+        answer = self._ask(self._controller(metadata), REASSIGN, asked)
+        self._check(answer)
+        return {
+            (topic.name, row.partition_index): Refusal(ErrorCode(row.error_code), row.error_message)
+            for topic in answer.responses
+            for row in topic.partitions
+        }
+
+    def reassignments(self, metadata: Any) -> set[Place]:
+        """List the partitions whose reassignment is under way."""
+        asked = m.ListPartitionReassignmentsRequest(timeout_ms=self._wait_ms)
+        answer = self._ask(self._controller(metadata), REASSIGNMENTS, asked)
+        self._check(answer)
+        return {
+            (topic.name, row.partition_index) for topic in answer.topics for row in topic.partitions
+        }
+
+    @property
+    def _wait_ms(self) -> int:
+        """How long a broker may take: less than this client waits."""
+        return int(self._seconds * 500)
+
+    def _anyone(self, metadata: Any) -> tuple[str, int]:
+        """Give the broker that was just asked."""
+        asked = next(reversed(self._connections), None)
+        return asked or self._controller(metadata)
+
+    def _controller(self, metadata: Any) -> tuple[str, int]:
+        for one in metadata.brokers:
+            if one.node_id == metadata.controller_id:
+                return one.host, one.port
+        reason = f"no controller is known (broker {metadata.controller_id})"
+        raise PeerError(address="the cluster", reason=reason)
+
+    def _check(self, answer: Any) -> None:
+        """Raise PeerError if a whole request was refused."""
+        if answer.error_code:
+            told = Refusal(ErrorCode(answer.error_code), getattr(answer, "error_message", None))
+            raise PeerError(address="the controller", reason=str(told))
+
+    def _ask(self, server: tuple[str, int], api: tuple[int, int], asked: Any) -> Any:
+        connection = self._connections.pop(server, None) or PeerConnection(lambda: server, CLIENT)
+        self._connections[server] = connection  # the last one asked is at the end
+        try:
+            return connection.ask(*api, asked, self._seconds)
+        except PeerError:
+            del self._connections[server]
+            connection.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for connection in self._connections.values():
+            connection.close()
+
+
+def _by_topic(places: Sequence[Place] | Mapping[Place, Any]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for name, number in places:
+        found.setdefault(name, []).append(number)
+    return found

@@ -1,0 +1,203 @@
+"""Implement the commands `logstore cluster` of the program `logstore.cli`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import IO, Any
+
+import click
+
+from broker.wire.error_codes import ErrorCode
+from cluster.tools.asking import Asked, Place, Refusal, parse_servers
+from cluster.tools.reassignment_file import parse_reassignment
+from cluster.tools.status import GOOD, MIN_ISR, broker_rows, partition_rows
+from logstore.cli.options import format_option, wrong_usage
+from logstore.cli.output import Column, optional_text, print_rows
+
+EXIT_PROBLEM = 1
+PREFERRED, UNCLEAN = 0, 1
+# With these codes, nothing was to be done.
+NOTHING_TO_DO = (ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+
+
+def ids_text(value: object) -> str:
+    """Format a list of broker ids."""
+    return ",".join(map(str, value)) if isinstance(value, list) else optional_text(value)
+
+
+STATUS_COLUMNS = [
+    Column("kind", "what"),
+    Column("name", "name"),
+    Column("state", "state"),
+    Column("leader", "leader", optional_text),
+    Column("replicas", "replicas", ids_text),
+    Column("isr", "in sync", ids_text),
+    Column("min", "min", optional_text),
+    Column("address", "address", optional_text),
+    Column("rack", "rack", optional_text),
+]
+OUTCOME_COLUMNS = [Column("name", "partition"), Column("state", "state")]
+VERIFY_COLUMNS = [
+    Column("name", "partition"),
+    Column("wanted", "wanted", ids_text),
+    Column("replicas", "replicas", ids_text),
+    Column("state", "state"),
+]
+
+
+def servers_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the option `--bootstrap-servers`."""
+    return click.option(
+        "--bootstrap-servers",
+        required=True,
+        metavar="HOST:PORT[,...]",
+        help="Brokers of the cluster; one that answers is enough.",
+    )(function)
+
+
+def connected(bootstrap_servers: str) -> Asked:
+    """Read the addresses; connect when something is asked."""
+    with wrong_usage():
+        return Asked(parse_servers(bootstrap_servers))
+
+
+@click.group(short_help="See a cluster, elect leaders, move replicas between brokers.")
+def cluster() -> None:
+    """Look at the brokers of a cluster, and operate them.
+
+    These commands ask the brokers by Kafka's own requests, from any machine.
+
+    \b
+    Example:
+      logstore cluster status --bootstrap-servers b1:9092,b2:9092
+    """
+
+
+@cluster.command()
+@servers_option
+@click.option("--all", "is_all", is_flag=True, help="Also list the partitions that are good.")
+@format_option()
+def status(bootstrap_servers: str, is_all: bool, output_format: str) -> None:
+    """List the brokers, and each partition that is not good.
+
+    A partition is "offline" if nobody leads it, "below min" if too few replicas are in sync for
+    acks=all, and "under-replicated" if a replica is not in sync. The exit code is 1 if there is
+    such a partition, or no controller.
+
+    \b
+    Example:
+      logstore cluster status --bootstrap-servers b1:9092,b2:9092
+    """
+    with connected(bootstrap_servers) as asked:
+        metadata = asked.metadata()
+        partitions = [*partition_rows(metadata, asked.setting(metadata, MIN_ISR))]
+    brokers = [*broker_rows(metadata)]
+    bad = [row for row in partitions if row["state"] != GOOD]
+    print_rows([*brokers, *(partitions if is_all else bad)], STATUS_COLUMNS, output_format)
+    has_controller = any(row["state"] != GOOD for row in brokers)
+    click.get_current_context().exit(EXIT_PROBLEM if bad or not has_controller else 0)
+
+
+@cluster.command()
+@servers_option
+@click.argument("partitions", nargs=-1, metavar="[TOPIC-PARTITION]...")
+@click.option(
+    "--unclean",
+    is_flag=True,
+    help="Let a replica lead that may lack records, if no other one can. Name the partitions.",
+)
+@format_option()
+def elect(
+    bootstrap_servers: str, partitions: tuple[str, ...], unclean: bool, output_format: str
+) -> None:
+    """Let the first replica of each partition lead, if it is in sync.
+
+    Without partitions, this is done for all of them. The exit code is 1 if an election failed.
+
+    \b
+    Examples:
+      logstore cluster elect --bootstrap-servers b1:9092
+      logstore cluster elect --bootstrap-servers b1:9092 --unclean orders-0
+    """
+    if unclean and not partitions:
+        raise click.UsageError("--unclean needs the names of the partitions")
+    with wrong_usage():
+        places = [_place(one) for one in partitions] or None
+    with connected(bootstrap_servers) as asked:
+        kind = UNCLEAN if unclean else PREFERRED
+        found = asked.elect(asked.metadata(), places, kind)
+    _print_outcomes(found, "elected", output_format)
+
+
+@cluster.command()
+@servers_option
+@click.option("--file", type=click.File("r"), required=True, help="The reassignment, as JSON.")
+@click.option("--execute", "action", flag_value="execute", help="Begin the reassignments.")
+@click.option("--verify", "action", flag_value="verify", help="Show which have ended.")
+@click.option("--cancel", "action", flag_value="cancel", help="Cancel those that have not ended.")
+@format_option()
+def reassign(bootstrap_servers: str, file: IO[str], action: str | None, output_format: str) -> None:
+    """Move replicas between brokers, in the JSON of kafka-reassign-partitions.
+
+    The exit code is 1 if a partition was refused, or with --verify, if one is not where it shall
+    be. Throttles are neither set nor removed.
+
+    \b
+    Example of FILE:
+      {"partitions": [{"topic": "orders", "partition": 0, "replicas": [1, 2, 4]}]}
+    """
+    if action is None:
+        raise click.UsageError("give one of --execute, --verify and --cancel")
+    with wrong_usage(f" ({file.name})"):
+        wanted = parse_reassignment(file.read())
+    with connected(bootstrap_servers) as asked:
+        metadata = asked.metadata()
+        if action == "verify":
+            rows = verified(metadata, wanted, asked.reassignments(metadata))
+            print_rows(rows, VERIFY_COLUMNS, output_format)
+            is_done = all(row["state"] == "complete" for row in rows)
+            click.get_current_context().exit(0 if is_done else EXIT_PROBLEM)
+        asks = wanted if action == "execute" else dict.fromkeys(wanted)
+        found = asked.reassign(metadata, asks)
+    _print_outcomes(found, "begun" if action == "execute" else "cancelled", output_format)
+
+
+def verified(
+    metadata: Any, wanted: Mapping[Place, Sequence[int]], running: set[Place]
+) -> list[dict[str, Any]]:
+    """Say for each partition whether its replicas are where they shall be."""
+    present = {
+        (topic.name, one.partition_index): list(one.replica_nodes)
+        for topic in metadata.topics
+        for one in topic.partitions
+    }
+    rows = []
+    for place, replicas in wanted.items():
+        found = present.get(place)
+        state = "in progress" if place in running else "different"
+        if found is None:
+            state = "no such partition"
+        elif place not in running and found == list(replicas):
+            state = "complete"
+        name = f"{place[0]}-{place[1]}"
+        rows.append({"name": name, "wanted": replicas, "replicas": found, "state": state})
+    return rows
+
+
+def _place(text: str) -> Place:
+    """Read TOPIC-PARTITION."""
+    name, _, number = text.rpartition("-")
+    if not name or not (number.isascii() and number.isdigit()):
+        raise ValueError(f"{text!r} is not of the form TOPIC-PARTITION")
+    return name, int(number)
+
+
+def _print_outcomes(found: Mapping[Place, Refusal], done: str, output_format: str) -> None:
+    """Print what became of each partition; exit with 1 if one was refused."""
+    rows = [
+        {"name": f"{name}-{number}", "state": str(one) if one.code else done}
+        for (name, number), one in sorted(found.items())
+    ]
+    print_rows(rows, OUTCOME_COLUMNS, output_format)
+    is_refused = any(one.code and one.code not in NOTHING_TO_DO for one in found.values())
+    click.get_current_context().exit(EXIT_PROBLEM if is_refused else 0)

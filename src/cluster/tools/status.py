@@ -1,0 +1,59 @@
+"""Describe the state of a cluster in rows, no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+MIN_ISR = "min.insync.replicas"
+OFFLINE, BELOW_MIN, UNDER_REPLICATED, GOOD = "offline", "below min", "under-replicated", "good"
+
+Row = dict[str, Any]
+
+
+def broker_rows(metadata: Any) -> Iterator[Row]:
+    """Describe each registered broker; `state` names the controller."""
+    for one in sorted(metadata.brokers, key=lambda broker: broker.node_id):
+        is_controller = one.node_id == metadata.controller_id
+        yield {
+            "kind": "broker",
+            "name": str(one.node_id),
+            "state": "controller" if is_controller else GOOD,
+            "address": f"{one.host}:{one.port}",
+            "rack": one.rack,
+        }
+
+
+def partition_rows(metadata: Any, min_isr: Mapping[str, str]) -> Iterator[Row]:
+    """Describe each partition; `state` says the worst that is wrong with it."""
+    for topic in sorted(metadata.topics, key=lambda one: one.name):
+        text = min_isr.get(topic.name, "")
+        smallest = int(text) if text.isascii() and text.isdigit() else None
+        for one in sorted(topic.partitions, key=lambda row: row.partition_index):
+            yield {
+                "kind": "partition",
+                "name": f"{topic.name}-{one.partition_index}",
+                "topic": topic.name,
+                "partition": one.partition_index,
+                "state": state_of(one, smallest),
+                "leader": one.leader_id if one.leader_id >= 0 else None,
+                "replicas": list(one.replica_nodes),
+                "isr": list(one.isr_nodes),
+                "offline": list(one.offline_replicas),
+                "min": smallest,
+            }
+
+
+def state_of(partition: Any, smallest: int | None) -> str:
+    """Say the worst that is wrong with a partition.
+
+    Args:
+        smallest: the partition's min.insync.replicas; None if it is not known.
+    """
+    if partition.leader_id < 0:
+        return OFFLINE
+    if smallest is not None and len(partition.isr_nodes) < smallest:
+        return BELOW_MIN
+    if len(partition.isr_nodes) < len(partition.replica_nodes):
+        return UNDER_REPLICATED
+    return GOOD

@@ -1,0 +1,174 @@
+"""`logstore cluster` says what brokers know, and has them elect and reassign."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from cluster import Cluster
+from logstore.cli.app import app
+from support.replica_nodes import wait_until
+from support.zookeeper_process import free_port
+
+SECONDS = 60.0
+
+
+@pytest.fixture
+def three() -> Iterator[Cluster]:
+    """Run three brokers, with a topic whose partitions are on two of them each."""
+    with Cluster.start(brokers=3) as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+        topic = NewTopic("my-orders", 2, replica_assignment=[[1, 2], [2, 3]])
+        admin.create_topics([topic])["my-orders"].result(SECONDS)
+        for partition in range(2):
+            cluster.wait_in_sync("my-orders", partition)
+        yield cluster
+
+
+def run(cluster: Cluster, command: str, *arguments: object) -> Result:
+    """Run a command in this process; the first server does not answer."""
+    servers = f"127.0.0.1:{free_port()},{cluster.bootstrap_servers}"
+    words = ["cluster", command, "--bootstrap-servers", servers, *map(str, arguments)]
+    return CliRunner().invoke(app, words)
+
+
+def rows_of(done: Result, code: int = 0) -> list[dict[str, Any]]:
+    """Read what a command printed as JSON."""
+    assert done.exit_code == code, done.output
+    rows: list[dict[str, Any]] = json.loads(done.stdout)
+    return rows
+
+
+def states(cluster: Cluster, *arguments: object) -> dict[str, str]:
+    """Give the state of each broker and partition that a status shows."""
+    done = run(cluster, "status", "--format", "json", *arguments)
+    return {f"{row['kind']} {row['name']}": row["state"] for row in json.loads(done.stdout)}
+
+
+def test_a_status_shows_what_is_wrong(three: Cluster) -> None:
+    """Good partitions are listed on request; the exit code is 1 if one is not good."""
+    rows = rows_of(run(three, "status", "--format", "json"))
+    assert [(row["kind"], row["name"]) for row in rows] == [("broker", one) for one in "123"]
+    assert sorted(row["state"] for row in rows) == ["controller", "good", "good"]
+    assert ",".join(row["address"] for row in rows) == three.bootstrap_servers
+    rows = rows_of(run(three, "status", "--all", "--format", "json"))[3:]
+    assert [row["name"] for row in rows] == ["my-orders-0", "my-orders-1"]
+    assert rows[0] == {
+        "kind": "partition", "name": "my-orders-0", "topic": "my-orders", "partition": 0,
+        "state": "good", "leader": 1, "replicas": [1, 2], "isr": [1, 2], "offline": [], "min": 2,
+    }  # fmt: skip
+    three.kill(3)
+    wait_until(lambda: states(three).get("partition my-orders-1") == "below min", SECONDS)
+    found = states(three, "--all")
+    assert found["partition my-orders-0"] == "good" and "broker 3" not in found
+    done = run(three, "status")
+    assert done.exit_code == 1 and "my-orders-1  below min" in done.stdout
+    three.kill(2)
+    wait_until(lambda: states(three).get("partition my-orders-1") == "offline", SECONDS)
+
+
+def test_a_partition_with_enough_replicas_for_its_min_is_under_replicated(three: Cluster) -> None:
+    """If not all of them are in sync."""
+    admin = AdminClient({"bootstrap.servers": three.bootstrap_servers})
+    topic = NewTopic(
+        "loose", 1, replica_assignment=[[1, 2, 3]], config={"min.insync.replicas": "1"}
+    )
+    admin.create_topics([topic])["loose"].result(SECONDS)
+    three.wait_in_sync("loose")
+    three.kill(3)
+    wait_until(lambda: states(three).get("partition loose-0") == "under-replicated", SECONDS)
+
+
+def test_leaders_are_elected(three: Cluster) -> None:
+    """The preferred ones, everywhere or by name; an unclean election needs names."""
+    three.kill(2)
+    three.wait_for_leader("my-orders", 1, other_than=2)
+    three.restart(2)
+    for partition in range(2):
+        three.wait_in_sync("my-orders", partition)
+    assert three.wait_for_leader("my-orders", 1) == 3
+    found = {row["name"]: row["state"] for row in rows_of(run(three, "elect", "--format", "json"))}
+    assert found["my-orders-1"] == "elected"
+    assert three.wait_for_leader("my-orders", 1, other_than=3) == 2
+    done = run(three, "elect", "my-orders-1")
+    assert done.exit_code == 0 and "ELECTION_NOT_NEEDED" in done.stdout
+    done = run(three, "elect", "nothing-0")
+    assert done.exit_code == 1 and "UNKNOWN_TOPIC_OR_PARTITION" in done.stdout
+    assert run(three, "elect", "--unclean").exit_code == 2
+    assert run(three, "elect", "my-orders").exit_code == 2
+    done = run(three, "elect", "--unclean", "my-orders-0")
+    assert done.exit_code == 0 and "ELECTION_NOT_NEEDED" in done.stdout
+
+
+def test_replicas_are_moved_between_brokers(three: Cluster, tmp_path: Path) -> None:
+    """By the file of Kafka's tool."""
+    file = tmp_path / "plan.json"
+    entry = {"topic": "my-orders", "partition": 0, "replicas": [3, 1], "log_dirs": ["any", "any"]}
+    file.write_text(json.dumps({"version": 1, "partitions": [entry]}))
+
+    def reassign(action: str) -> Result:
+        return run(three, "reassign", "--file", file, action, "--format", "json")
+
+    (row,) = rows_of(reassign("--verify"), code=1)
+    assert row["state"] == "different" and (row["wanted"], row["replicas"]) == ([3, 1], [1, 2])
+    assert rows_of(reassign("--execute")) == [{"name": "my-orders-0", "state": "begun"}]
+    wait_until(lambda: reassign("--verify").exit_code == 0, SECONDS)
+    (row,) = rows_of(reassign("--verify"))
+    assert (row["state"], row["replicas"]) == ("complete", [3, 1])
+    (row,) = rows_of(reassign("--cancel"))
+    assert "NO_REASSIGNMENT_IN_PROGRESS" in row["state"]
+    entry["partition"] = 9
+    file.write_text(json.dumps({"partitions": [entry]}))
+    assert rows_of(reassign("--verify"), code=1)[0]["state"] == "no such partition"
+    assert rows_of(reassign("--execute"), code=1)[0]["name"] == "my-orders-9"
+    done = run(three, "reassign", "--file", file)
+    assert done.exit_code == 2 and "give one of --execute" in done.output
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{", "the file is no JSON"),
+        ("[]", 'no list "partitions"'),
+        ('{"partitions": []}', 'no list "partitions"'),
+        ('{"partitions": [1]}', "1 is no partition"),
+        ('{"partitions": [{"topic": "t", "partition": 0}]}', "must have a topic"),
+        ('{"partitions": [{"topic": "t", "partition": 0, "replicas": ["1"]}]}', "must have"),
+        (
+            '{"partitions": [{"topic": "t", "partition": 0, "replicas": [1], "log_dirs": ["/a"]}]}',
+            "t-0: log dirs are changed by `logstore reassign`",
+        ),
+        (
+            '{"partitions": [{"topic": "t", "partition": 0, "replicas": [1]},'
+            ' {"topic": "t", "partition": 0, "replicas": [2]}]}',
+            "t-0 is listed twice",
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_wrong_usage(tmp_path: Path, text: str, reason: str) -> None:
+    """The error says why; no broker is asked."""
+    file = tmp_path / "plan.json"
+    file.write_text(text)
+    words = ["cluster", "reassign", "--bootstrap-servers", "h:1", "--verify", "--file", str(file)]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 2 and reason in done.output and str(file) in done.output
+
+
+@pytest.mark.parametrize("servers", ["", ",", "host", "host:", ":1", "host:x", "host:65536"])
+def test_a_wrong_address_is_wrong_usage(servers: str) -> None:
+    """The error says what is wanted."""
+    done = CliRunner().invoke(app, ["cluster", "status", "--bootstrap-servers", servers])
+    assert done.exit_code == 2 and "HOST:PORT" in done.output
+
+
+def test_no_broker_answers() -> None:
+    """The error names the address."""
+    where = f"127.0.0.1:{free_port()}"
+    done = CliRunner().invoke(app, ["cluster", "status", "--bootstrap-servers", where])
+    assert done.exit_code == 1 and f"the broker at {where}: it refuses" in done.output
