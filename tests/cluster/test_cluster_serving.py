@@ -265,7 +265,12 @@ def test_a_fetch_of_a_stranger_that_claims_to_follow(shared: ClusterBrokers) -> 
     epoch = replica_of(leader, "strange").leader_epoch
     with KafkaClient(leader.servers) as client:
         client.produce("strange", batch_of(b"x"))
-        fields = fetch_fields({(topic_id, 0): 0}, current_leader_epoch=epoch, last_fetched_epoch=-1)
+        fields = fetch_fields(
+            {(topic_id, 0): 0},
+            current_leader_epoch=epoch,
+            last_fetched_epoch=-1,
+            log_start_offset=0,
+        )
         state = m.FetchRequest.ReplicaState(9, 1)
         answer = client.call("Fetch", 15, replica_state=state, **fields)
         (row,) = answer.responses[0].partitions

@@ -271,7 +271,7 @@ def test_another_broker_id_is_refused() -> None:
         for broker_id in (None, kept):
             roll = run(*facts, broker_id=broker_id)
             assert {member.meta.broker_id for member in roll.members} == {kept}
-        with pytest.raises(LogDirIdentityError, match=f"broker {kept}, .* says {refused_id}"):
+        with pytest.raises(LogDirIdentityError, match=f"broker id {kept} .* {refused_id} is"):
             run(*facts, broker_id=refused_id)
 
 

@@ -10,12 +10,15 @@ the fields that its version does not have. So one message can be encoded in ever
 from __future__ import annotations
 
 import functools
+import threading
 from collections import namedtuple
 from typing import Any
 
 from broker.wire import schemas
 
 _namedtuple: Any = namedtuple  # the fields are read from a file, so a type checker cannot know them
+_made: dict[str, dict[str, Any]] = {}
+_making = threading.Lock()  # guards `_made`
 INTEGERS = {"int8", "int16", "int32", "int64", "uint16", "uint32"}
 EMPTY: dict[str, Any] = {
     "string": "", "bytes": b"", "records": None, "uuid": bytes(16), "bool": False, "float64": 0.0,
@@ -41,7 +44,18 @@ def default_of(field: schemas.Field, classes: dict[str, Any]) -> Any:
 
 @functools.cache
 def classes_of(name: str) -> dict[str, Any]:
-    """Map the names of a message and of its structs in the schema to their classes."""
+    """Map the names of a message and of its structs in the schema to their classes.
+
+    The classes are made once, also if several threads ask at the same time: a message of another
+    class of the same name could not be encoded.
+    """
+    with _making:
+        if name not in _made:
+            _made[name] = _classes_of(name)
+        return _made[name]
+
+
+def _classes_of(name: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     waiting = dict(schemas.schema_of(name).structs)
     while waiting:
