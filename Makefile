@@ -131,7 +131,7 @@ kill-moves: $(VENV)/stamp-test ## a move killed at each of its system calls on f
 	@LOGSTORE_MOVE_KILLS=strace $(PYTEST) tests/kill/test_move_kills.py -s
 
 kill-cluster: $(VENV)/stamp-test ## 100 times kill -9 of brokers of a cluster, over a real ZooKeeper
-	@LOGSTORE_CLUSTER_KILLS=100 $(PYTEST) tests/cluster/test_cluster_processes.py -s
+	@LOGSTORE_CLUSTER_KILLS=100 $(PYTEST) tests/cluster/kill_processes.py -s
 
 cluster-sim: $(VENV)/stamp-test ## 20,000 random histories of the cluster's rules, in a simulated cluster
 	@LOGSTORE_CLUSTER_SEEDS=20000 $(PYTEST) -n auto tests/cluster/test_cluster_sim.py
