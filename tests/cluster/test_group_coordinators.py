@@ -70,10 +70,9 @@ def test_tools_find_groups_at_any_broker(cluster: Cluster) -> None:
 def test_offsets_of_a_deleted_topic_are_deleted_everywhere(cluster: Cluster) -> None:
     """A new topic with its name begins without them, whichever broker deletes the topic."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    asked = confluent_kafka.ConsumerGroupTopicPartitions(GROUP, [TopicPartition(TOPIC, 0, 7)])
-    (done,) = admin.alter_consumer_group_offsets([asked]).values()
-    done.result(SECONDS)
     victim = coordinator_of(cluster)
+    with KafkaClient(cluster.bootstrap_servers.split(",")[victim - 1]) as client:
+        wait_until(lambda: commit_to(client, 7) is ErrorCode.NONE, SECONDS)
     for servers in cluster.bootstrap_servers.split(","):
         assert committed(servers) == {0: 7}
     admin.delete_topics([TOPIC])[TOPIC].result(SECONDS)
