@@ -171,7 +171,7 @@ def test_each_broker_describes_the_same_cluster(shared: ClusterBrokers) -> None:
 
 
 def test_a_partition_without_a_leader(own: ClusterBrokers) -> None:
-    """With two of three brokers gone, the third names no leader, and who is away."""
+    """With two of three brokers gone, the third names no leader, and lists both as offline."""
     create(own, "alone", min_insync_replicas="2")
     leader, (other, last) = parts(own, "alone")
     other.kill()

@@ -17,7 +17,7 @@ COMMAND = [sys.executable, "-m", "benchmarks.cluster", "--scale", "small"]
 
 
 def flights(*values: bytes) -> Flights:
-    """Make flights of one carrier, one a second; the client takes a timestamp of 0 for now."""
+    """Make flights of one carrier, from second 1 on: for the client, 0 is no timestamp."""
     return Flights(
         list(values), [b"UA1"] * len(values), [1000 * (number + 1) for number in range(len(values))]
     )

@@ -48,7 +48,7 @@ class Leader(NamedTuple):
 
 
 class PartitionFacts(NamedTuple):
-    """Who has replicas of a partition.
+    """The leader and the replicas of a partition.
 
     Attributes:
         offline: the replicas that do not serve: their broker or their log dir is away.

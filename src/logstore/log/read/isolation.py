@@ -30,7 +30,7 @@ def check_level(level: str) -> None:
 
 
 def end_of(state: Replica, level: str) -> int:
-    """Give the offset at which a reader with an isolation level stops for now.
+    """Give the offset at which a reader with an isolation level stops at present.
 
     Raises:
         TypeError, ValueError: `level` is no isolation level.
