@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from broker.config import Endpoint
+from broker.machines.refused_batches import RefusedBatches
 from broker.machines.wakeup import Wakeup
 from broker.wire.byte_cursor import Data
 from broker.wire.fetch import FileRange
@@ -34,14 +35,16 @@ class Client:
         endpoint: the address at which this client reaches the broker.
         address: the client's own address.
         software: the name and version of the client's software; "" if the client gave no name.
+        refused: the batches that the client has to send again.
     """
 
-    __slots__ = ("address", "endpoint", "software")
+    __slots__ = ("address", "endpoint", "refused", "software")
 
     def __init__(self, endpoint: Endpoint, address: str) -> None:
         self.endpoint = endpoint
         self.address = address
         self.software = ""
+        self.refused = RefusedBatches()
 
 
 class Pending(abc.ABC):

@@ -17,6 +17,7 @@ from broker.catalog.leadership import NotServedError
 from broker.catalog.producer_ids import EMBEDDED_IDS
 from broker.catalog.topics import INTERNAL_TOPICS
 from broker.machines.exchange import Answer, CloseConnectionError, Pending
+from broker.machines.refused_batches import Sent
 from broker.requests.failures import code_of
 from broker.requests.services import Call, Services
 from broker.wire.error_codes import ErrorCode
@@ -27,8 +28,8 @@ from logstore import LogStoreError, MissingKeyError
 BY_ID = 13  # the first version that names topics by their ids
 ZSTD_FROM = 7  # the first version in which batches are allowed to use zstd
 # This struct reads the header of a record batch after its base offset: length, leader epoch, magic,
-# checksum, attributes and producer id.
-HEADER = struct.Struct(">8xiiBIH20xq")
+# checksum, attributes, producer id, producer epoch and first sequence.
+HEADER = struct.Struct(">8xiiBIH20xqhi")
 HEADER_BYTES, CHECKED_FROM, LENGTH_END, MAGIC = 61, 21, 12, 2
 CODEC_MASK, ZSTD, TRANSACTIONAL, CONTROL = 0x07, 4, 0x10, 0x20
 
@@ -63,10 +64,7 @@ def answer(call: Call) -> Answer | Pending:
     topics = []
     for topic in asked.topic_data:
         name = services.topics.name_of(topic.topic_id) if version >= BY_ID else topic.name
-        rows = [
-            _append(services, name, one.index, one.records, asked, version)
-            for one in topic.partition_data
-        ]
+        rows = [_append(call, name, topic, one, asked) for one in topic.partition_data]
         topics.append(_Topic(topic.name, topic.topic_id, name, rows))
     if asked.acks == NO_ACKS:
         _check_all_written(topics)
@@ -77,17 +75,37 @@ def answer(call: Call) -> Answer | Pending:
     return _encode(call, topics)
 
 
-def _append(
-    services: Services, name: str | None, index: int, records: Any, asked: Any, version: int
-) -> _Appended:
-    """Append the batch of one partition."""
+def _append(call: Call, name: str | None, topic: Any, data: Any, asked: Any) -> _Appended:
+    """Append the batch of one partition, unless an earlier batch has to come first."""
+    services, (index, records) = call.services, data
     fault = _fault_of_request(name, asked.acks) or fault_of_batch(
-        records, version, is_transactional=asked.transactional_id is not None
+        records, call.request.version, is_transactional=asked.transactional_id is not None
     )
-    if fault is not None or name is None:
-        return _failed(index, *(fault or UNKNOWN_ID))
+    if fault is not None:
+        return _failed(index, *fault)
+    *_, producer_id, epoch, sequence = HEADER.unpack_from(records)
+    if producer_id < 0 or sequence < 0:
+        return _append_next(services, name, index, records, asked.acks)
+    refused, sent = call.client.refused, Sent(producer_id, epoch, sequence)
+    partition = topic.topic_id if call.request.version >= BY_ID else topic.name, index
+    if refused:
+        code = refused.code_for(partition, sent, services.clock())
+        if code is not None:
+            return _failed(index, ErrorCode(code), OVERTAKES)
+    appended = _append_next(services, name, index, records, asked.acks)
+    if appended.row.error_code in SENT_AGAIN:
+        refused.note(partition, sent, appended.row.error_code, services.clock())
+    return appended
+
+
+def _append_next(
+    services: Services, name: str | None, index: int, records: Any, acks: int
+) -> _Appended:
+    """Append a batch that overtakes no other."""
+    if name is None:
+        return _failed(index, *UNKNOWN_ID)
     try:
-        info, wait = services.appends.append(name, index, records, asked.acks)
+        info, wait = services.appends.append(name, index, records, acks)
     except NotServedError as error:
         return _failed(index, error.code, str(error))
     except (LogStoreError, ValueError) as error:
@@ -100,8 +118,6 @@ def _append(
 
 def _fault_of_request(name: str | None, acks: int) -> tuple[ErrorCode, str] | None:
     """Check the topic and the acks of a request; return None if nothing is wrong."""
-    if name is None:
-        return UNKNOWN_ID
     if acks not in (NO_ACKS, LEADER_ACKS, ALL_ACKS):
         return ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks}"
     if name in INTERNAL_TOPICS:
@@ -120,6 +136,13 @@ def _refused(index: int, records: Any, error: Exception) -> _Appended:
 
 
 UNKNOWN_ID = (ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
+OVERTAKES = "an earlier batch of this producer was refused; send it first"
+# After these errors, clients send a batch again.
+SENT_AGAIN = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.KAFKA_STORAGE_ERROR,
+}  # fmt: skip
 
 
 def fault_of_batch(
@@ -128,7 +151,7 @@ def fault_of_batch(
     """Check that a client may send a batch with this header; return None if nothing is wrong."""
     if records is None or len(records) < HEADER_BYTES:
         return ErrorCode.INVALID_RECORD, "the records are not one whole batch"
-    length, _, magic, _, attributes, producer_id = HEADER.unpack_from(records)
+    length, _, magic, _, attributes, producer_id, _, _ = HEADER.unpack_from(records)
     if magic != MAGIC:
         return ErrorCode.INVALID_RECORD, f"a batch of magic {magic}, not {MAGIC}"
     if length != len(records) - LENGTH_END:
