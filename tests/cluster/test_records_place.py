@@ -34,6 +34,19 @@ def test_the_directory_is_made_and_kept(in_memory: Path) -> None:
     assert (path / "dir-1").read_bytes() == b"0"
 
 
+def test_brokers_that_start_at_once_share_the_parent(in_memory: Path) -> None:
+    """Another broker makes the directory between the look and the making."""
+    make = files.make_dir
+
+    def make_twice(path: str) -> None:
+        make(path)
+        make(path)
+
+    with patch.object(files, "make_dir", make_twice):
+        path = Path(records_dir(str(in_memory / "logstore"), "abc"))
+    assert path.is_dir()
+
+
 def test_a_disk_is_refused(in_memory: Path) -> None:
     """Nothing is made there, and the error says what to do."""
     place = in_memory.parent / "disk"

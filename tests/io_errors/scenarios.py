@@ -232,18 +232,12 @@ def close(session: Session) -> None:
 
 
 class Scenario(NamedTuple):
-    """What runs while the disk fails; `is_open`: the store was opened before.
-
-    Attributes:
-        may_detach: whether the log may refuse all calls until it is opened again, because it could
-            write neither its new start nor its old one.
-    """
+    """What runs while the disk fails; `is_open`: the store was opened before."""
 
     name: str
     run: Callable[[Session], None]
     is_open: bool = True
     is_clean: bool = True
-    may_detach: bool = False
 
 
 def open_and_write(session: Session) -> None:
@@ -258,7 +252,7 @@ SCENARIOS = (
     Scenario("truncate", truncate),
     Scenario("truncate and keep", truncate_and_keep),
     Scenario("delete records before", delete_before),
-    Scenario("begin anew", begin_anew, may_detach=True),
+    Scenario("begin anew", begin_anew),
     Scenario("create and delete", create),
     Scenario("read", read),
     Scenario("close", close),

@@ -110,7 +110,7 @@ def check_alive(session: Session, fault: Fault, faulty: FaultyFiles, scenario: S
         assert isinstance(session.refusals[-1], LogDirOfflineError) or is_unknown
     elif done:
         session.read_all()
-    elif is_open and not scenario.may_detach:
+    elif is_open:
         raise AssertionError(f"not taken after the fault: {session.refusals[before:]}")
     if any(call in SYNCS and path.endswith(".log") for call, path in faulty.injected):
         assert was_offline, "a failed flush did not take the log dir offline"

@@ -9,7 +9,15 @@ from unittest.mock import patch
 
 import pytest
 
-from logstore import Log, LogConfig, LogDirError, LogDirFullError, LogStore, OffsetOutOfRangeError
+from logstore import (
+    Log,
+    LogConfig,
+    LogDirError,
+    LogDirFullError,
+    LogStore,
+    LogStoreError,
+    OffsetOutOfRangeError,
+)
 from logstore.disk import files
 from support.hostile import column, columnar_batch
 from support.inside import abandon
@@ -180,3 +188,49 @@ def test_each_failing_call_leaves_all_records_or_none(tmp_path: Path, deleted: i
 def is_prefix(values: list[bytes | None], deleted: int) -> bool:
     """Check that a removal that failed has left the first records, as a truncation may."""
     return values == VALUES[deleted : deleted + len(values)]
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_without_descriptors_the_log_goes_on_later(tmp_path: Path, is_killed: bool) -> None:
+    """The new start is on the disk, and neither its segment nor the old start can be written.
+
+    The log corrects the start before its next append. If it is killed before, it begins at the new
+    one: it has no records.
+    """
+    store, log = filled(tmp_path)
+    create, failing = files.open_file, list[str]()
+
+    def fail(path: str, *args: Any) -> int:
+        if failing or path.endswith(f"{40:020}.log"):
+            failing.append(path)
+            raise OSError(errno.EMFILE, "too many open files")
+        return create(path, *args)
+
+    replace = files.replace_file
+
+    def fail_too(path: str, *args: Any) -> int:
+        if failing:
+            raise OSError(errno.EMFILE, "too many open files")
+        return replace(path, *args)
+
+    with (
+        patch.object(files, "open_file", fail),
+        patch.object(files, "replace_file", fail_too),
+    ):
+        with pytest.raises(LogStoreError):
+            log.start_at(40)
+        with pytest.raises(LogStoreError):
+            log.append(b"too early")
+    assert (log.log_start_offset, log.log_end_offset) == (0, 0)
+    if is_killed:
+        abandon(store)
+        store, log = reopened(tmp_path)
+        assert (log.log_start_offset, log.log_end_offset) == (40, 40)
+    else:
+        assert log.append(b"later", durable=True) == 0
+        abandon(store)
+        store, log = reopened(tmp_path)
+        assert [record.value for record in log] == [b"later"]
+    with store:
+        log.start_at(50)
+        assert log.append(b"new") == 50

@@ -7,6 +7,7 @@ refused: then a failure that is not recorded would look like a log dir that lost
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
 from cluster.errors import ClusterStartError
 from cluster.presence import boots
@@ -37,7 +38,8 @@ def records_dir(parent: str, store_id: str) -> str:
             reason = f"{parent} is on {kind or 'no mount'}, not on tmpfs; {ADVICE}"
             raise ClusterStartError(reason=reason)
         for one in reversed(missing):
-            files.make_dir(one)
+            with suppress(FileExistsError):  # another broker of this machine starts, too
+                files.make_dir(one)
         probe = os.path.join(path, PROBE)
         files.write_atomically(probe, b"")
         files.remove_if_there(probe)

@@ -211,8 +211,11 @@ def _leave(state: LogState, old: Segment, offset: int) -> None:
 
 
 def _start_again_at(state: LogState, offset: int) -> None:
-    """Write an earlier log start; if that fails, the log refuses all calls until it is reopened."""
+    """Write an earlier log start; if that fails now, the next append or truncation does it first.
+
+    If the process dies before that, the empty log begins at the later start, which does no harm.
+    """
     try:
         set_metadata(state, log_start_offset=offset)
-    except LogStoreError as error:
-        state.detach(error)
+    except LogStoreError:
+        state.half_made, state.room_bytes = (*state.half_made, *roll.WRONG_START), 0

@@ -9,8 +9,9 @@ previous segment, or would find that a batch overlaps the new file. If wrong byt
 of the active segment, and this segment was sealed, the next start would find them where the next
 segment begins.
 
-So such files and bytes are removed before an append, a roll, a truncation or a close. While
-`half_made` is not empty, `room_bytes` is 0. So every append calls `make_room`, which cleans up.
+So such files and bytes are removed, and a wrong log start is corrected, before an append, a roll, a
+truncation or a close. While `half_made` is not empty, `room_bytes` is 0. So every append calls
+`make_room`, which cleans up.
 """
 
 from __future__ import annotations
@@ -25,11 +26,14 @@ from logstore.log.state import (
     UNFLUSHED_SEGMENTS_MAX,
     LogState,
 )
+from logstore.log.write.flush import set_metadata
 from logstore.log.write.hung_locks import held
 
 # If `half_made` has this value, the active segment may have extra bytes at its end. The value is a
 # constant, so its assignment calls nothing, and no second interrupt can come before the assignment.
 TORN = ("",)
+# If `half_made` has this value, the small files may have a log start that the log did not take.
+WRONG_START = ("log start",)
 
 
 def create_file(path: str) -> int:
@@ -139,8 +143,10 @@ def _tidy(state: LogState, active: Segment) -> LogStoreError | None:
     """Remove files that belong to no segment, and the bytes after the active segment's end."""
     known = {segment.log_path for segment in state.segments}
     for path in reversed(state.half_made):
-        if path and path not in known:
+        if path not in known and path not in (*TORN, *WRONG_START):
             files.remove_if_there(path)
+    if WRONG_START[0] in state.half_made:
+        set_metadata(state, log_start_offset=state.log_start_offset)
     if TORN[0] not in state.half_made:
         return None
     if state.writer is None:
