@@ -59,11 +59,13 @@ class Asker:
         )  # fmt: skip
         return [row.error_code for row in answer.results]
 
-    def delete_records(self, name: str, partition: int, offset: int) -> tuple[int, int]:
+    def delete_records(
+        self, name: str, partition: int, offset: int, timeout_ms: int = 5000
+    ) -> tuple[int, int]:
         """Delete records before an offset."""
         asked = m.DeleteRecordsRequest
         topic = asked.DeleteRecordsTopic(name, [asked.DeleteRecordsPartition(partition, offset)])
-        answer = self.client.call("DeleteRecords", topics=[topic], timeout_ms=5000)
+        answer = self.client.call("DeleteRecords", topics=[topic], timeout_ms=timeout_ms)
         row = answer.topics[0].partitions[0]
         return row.error_code, row.low_watermark
 

@@ -44,7 +44,7 @@ class Wait(Protocol):
 
 
 class Appends(Protocol):
-    """Takes the records of clients."""
+    """Takes the records of clients, and deletes them."""
 
     def append(
         self, name: str, partition: int, records: Any, acks: int
@@ -61,6 +61,17 @@ class Appends(Protocol):
             NotServedError: this broker does not take records for the partition now.
             LogStoreError: there is no such partition, or its log refuses the records.
             ValueError: the records are not one undamaged batch.
+        """
+
+    def delete_before(self, name: str, partition: int, offset: int) -> Wait | None:
+        """Delete the records before an offset.
+
+        Returns:
+            A wait, if other in-sync replicas still have the records.
+
+        Raises:
+            NotServedError: this broker does not lead the partition.
+            LogStoreError: there is no such partition, or its log cannot be changed.
         """
 
 
@@ -80,6 +91,10 @@ class LogAppends:
         if acks == ALL_ACKS and log.high_watermark <= info.last_offset:
             return info, LogWait(log, info.last_offset)
         return info, None
+
+    def delete_before(self, name: str, partition: int, offset: int) -> None:
+        """Delete the records before an offset; there are no other replicas to wait for."""
+        self._topics.log(name, partition).delete_records_before(offset)
 
 
 def check_format(log: Log) -> None:

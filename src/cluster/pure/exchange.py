@@ -134,7 +134,16 @@ class Appended(NamedTuple):
 
 
 class GaveUp(NamedTuple):
-    """Event: a produce that waits for all replicas has waited for as long as its client wants."""
+    """Event: a client that waits for all replicas has waited for as long as it wants."""
+
+    waiter: Waiter
+
+
+class Deleted(NamedTuple):
+    """Event: a client has deleted records, and waits until all in-sync replicas have deleted them.
+
+    The log's start has risen already.
+    """
 
     waiter: Waiter
 

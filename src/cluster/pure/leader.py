@@ -120,6 +120,7 @@ def on_fetch(replica: Replica, fetch: FollowerFetch, now: float) -> None:
         return
     _count(replica, fetch, now)
     advance(replica)
+    end_deletions(replica)
     if may_be_proposed(fetch):
         expand(replica, fetch.follower, now)
     replica.emit(AnswerFetch(fetch, replica.high_watermark))
@@ -169,7 +170,7 @@ def _count(replica: Replica, fetch: FollowerFetch, now: float) -> None:
     elif before is not None and fetch.offset >= before.leader_end:
         caught_up_at = max(caught_up_at, before.fetched_at)
     replica.followers[fetch.follower] = Follower(
-        fetch.offset, fetch.registration_epoch, caught_up_at, now, end
+        fetch.offset, fetch.registration_epoch, caught_up_at, now, end, fetch.log_start
     )
 
 
@@ -250,6 +251,7 @@ def on_tick(replica: Replica, now: float) -> None:
         return
     if is_cut_off(replica, now):
         replica.fail_waiting()
+    end_deletions(replica)
     if replica.proposed:
         if now - replica.proposed_at >= RETRY_SECONDS:
             withdraw(replica, now)
@@ -296,8 +298,11 @@ def may_wait(replica: Replica) -> bool:
 
 
 def on_give_up(replica: Replica, waiter: Waiter) -> None:
-    """Let a produce wait no more; its records may still be replicated."""
-    if replica.waiting.pop(waiter, None) is not None:
+    """Let a client wait no more; what it asked for may still be replicated."""
+    is_waiting = waiter in replica.waiting or waiter in replica.deletions
+    replica.waiting.pop(waiter, None)
+    replica.deletions.pop(waiter, None)
+    if is_waiting:
         replica.emit(Refuse(waiter, ProduceError.TIMED_OUT))
 
 
@@ -313,6 +318,34 @@ def on_append(replica: Replica, appended: Appended) -> None:
         else:
             replica.waiting[appended.waiter] = appended.end_offset, appended.leader_epoch
     catch_up(replica)
+
+
+def on_deletion(replica: Replica, waiter: Waiter) -> None:
+    """Let a client wait until what it deleted is deleted on all in-sync replicas, too.
+
+    Otherwise the records would come back if this leader died now.
+    """
+    if replica.role is not Role.LEADER:
+        replica.emit(Refuse(waiter, ProduceError.NOT_LEADER))
+    elif len(replica.deletions) >= replica.waiting_max:
+        replica.emit(Refuse(waiter, ProduceError.TIMED_OUT))
+    else:
+        replica.deletions[waiter] = replica.log.start
+        end_deletions(replica)
+
+
+def end_deletions(replica: Replica) -> None:
+    """Acknowledge the deletions that all members of the maximal ISR have carried out."""
+    if not replica.deletions:
+        return
+    start = replica.log.start
+    for member in maximal_isr(replica) - {replica.broker_id}:
+        follower = replica.followers.get(member)
+        start = min(start, -1 if follower is None else follower.log_start)
+    for waiter, offset in [*replica.deletions.items()]:
+        if offset <= start:
+            del replica.deletions[waiter]
+            replica.emit(Acknowledge(waiter, offset))
 
 
 def catch_up(replica: Replica) -> None:

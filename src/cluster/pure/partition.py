@@ -25,6 +25,7 @@ from cluster.pure import flushing, follower, leader
 from cluster.pure.exchange import (
     Appended,
     AppendedAsFollower,
+    Deleted,
     FetchDue,
     Flushed,
     GaveUp,
@@ -102,6 +103,8 @@ def _on_rare(replica: Replica, event: Any) -> None:
             replica.answer(is_offline=True)
         case GaveUp(waiter):
             leader.on_give_up(replica, waiter)
+        case Deleted(waiter):
+            leader.on_deletion(replica, waiter)
         case LeaseEnded():
             on_lease_end(replica)
         case LeaseRenewed():

@@ -46,6 +46,7 @@ class Follower(NamedTuple):
         offset: the follower has all records before it, because it fetched from there.
         caught_up_at: when the follower last had all records.
         leader_end: the leader's log end at the time of the last fetch.
+        log_start: where the follower's log begins.
     """
 
     offset: int
@@ -53,6 +54,7 @@ class Follower(NamedTuple):
     caught_up_at: float
     fetched_at: float
     leader_end: int
+    log_start: int = 0
 
 
 class Replica:
@@ -78,6 +80,7 @@ class Replica:
         proposed: the members of all ISRs that this leader proposed on this version.
         waiting_max: with so large a number of waiting produces, further ones are refused.
         waiting: the produces that wait for the high watermark: end offset and leader epoch.
+        deletions: the deletions that wait until all in-sync replicas begin at an offset or later.
     """
 
     def __init__(self, host: Host, partition: int, lag_seconds_max: float = LAG_SECONDS_MAX):
@@ -103,6 +106,7 @@ class Replica:
         self.proposed: set[int] = set()
         self.followers: dict[int, Follower] = {}
         self.waiting: dict[Waiter, tuple[int, int]] = {}
+        self.deletions: dict[Waiter, int] = {}
 
     @property
     def broker_id(self) -> int:
@@ -226,10 +230,10 @@ class Replica:
         self.emit(SendToController(answer))
 
     def fail_waiting(self) -> None:
-        """Fail all waiting produces with an error that does not claim that nothing was written."""
-        for waiter in self.waiting:
+        """Fail all that waits with an error that does not claim that nothing was changed."""
+        for waiter in (*self.waiting, *self.deletions):
             self.emit(Refuse(waiter, ProduceError.TIMED_OUT))
-        self.waiting = {}
+        self.waiting, self.deletions = {}, {}
 
     def end_role(self) -> None:
         """Forget the role, but neither topic nor log."""
@@ -254,5 +258,5 @@ class Replica:
         start, end = self.log.start, self.log.end
         assert start <= self.high_watermark <= end, "the high watermark is not in the log"
         assert self.role is Role.NONE or (self.state is not None and self.exists)
-        assert self.role is Role.LEADER or not self.waiting
+        assert self.role is Role.LEADER or not (self.waiting or self.deletions)
         assert self.role is Role.LEADER or self.is_suspended or not self.proposed

@@ -51,22 +51,78 @@ class ReplicaAppends:
             raise refusal_of(x.ProduceError.TIMED_OUT)
         return info, append
 
+    def delete_before(self, name: str, partition: int, offset: int) -> Wait | None:
+        """Delete the records before an offset; wait for the in-sync replicas."""
+        replica, log = self._leadership.leading(name, partition)
+        log.delete_records_before(offset)
+        wait = ReplicaWait(replica)
+        replica.tell(x.Deleted(wait))
+        return None if wait.is_acknowledged else wait
 
-class ReplicaAppend:
-    """Fulfil `Produce` for the rules, and `Wait` for the request.
+
+class ReplicaWait:
+    """Fulfil `Wait` for a request that waits until all in-sync replicas have done the same.
 
     Threads: the rules call their methods one at a time. Any thread may call the others.
     """
 
-    __slots__ = ("_failure", "_info", "_records", "_replica", "_wake", "error", "is_acknowledged")
+    __slots__ = ("_replica", "_wake", "error", "is_acknowledged")
 
-    def __init__(self, replica: HostedReplica, records: Any) -> None:
-        self._replica, self._records = replica, records
+    def __init__(self, replica: HostedReplica) -> None:
+        self._replica = replica
         self._wake: Callable[[], None] | None = None
-        self._failure: Exception | None = None
-        self._info: AppendInfo | None = None
         self.error: NotServedError | None = None
         self.is_acknowledged = False
+
+    # --- for the rules ----------------------------------------------------------------------------
+
+    def acknowledge(self, end_offset: int) -> None:
+        """Let the client be answered."""
+        self.is_acknowledged = True
+        self._rouse()
+
+    def refuse(self, error: x.ProduceError) -> None:
+        """Let the client be answered with an error."""
+        self.error = refusal_of(error)
+        self._rouse()
+
+    def _rouse(self) -> None:
+        wake = self._wake
+        if wake is not None:
+            wake()
+
+    # --- for the request --------------------------------------------------------------------------
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the change is acknowledged, or refused."""
+        return self.is_acknowledged or self.error is not None
+
+    def watch(self, wake: Callable[[], None]) -> None:
+        """Call `wake` when the wait is over."""
+        self._wake = wake
+
+    def give_up(self) -> None:
+        """Let the rules forget the wait, unless they have acknowledged it just now."""
+        self._replica.tell(x.GaveUp(self))
+        if not self.is_over:  # the rules did not know it any more
+            self.error = refusal_of(x.ProduceError.TIMED_OUT)
+
+    def close(self) -> None:
+        """Call back no more."""
+        self._wake = None
+
+
+class ReplicaAppend(ReplicaWait):
+    """Fulfil `Produce` for the rules, and `Wait` for the request."""
+
+    __slots__ = ("_failure", "_info", "_records")
+
+    def __init__(self, replica: HostedReplica, records: Any) -> None:
+        super().__init__(replica)
+        self._records = records
+        self._failure: Exception | None = None
+        self._info: AppendInfo | None = None
 
     def taken(self) -> AppendInfo:
         """Return where the records are; raise why they were refused."""
@@ -91,45 +147,9 @@ class ReplicaAppend:
         check_format(log)
         return log.append_encoded(records, leader_epoch=leader_epoch)
 
-    def acknowledge(self, end_offset: int) -> None:
-        """Let the client be answered."""
-        self.is_acknowledged = True
-        self._rouse()
-
-    def refuse(self, error: x.ProduceError) -> None:
-        """Let the client be answered with an error."""
-        self.error = refusal_of(error)
-        self._rouse()
-
     def fail(self, error: Exception) -> None:
         """Let the client be answered with the error of the log."""
         self._failure = error
-
-    def _rouse(self) -> None:
-        wake = self._wake
-        if wake is not None:
-            wake()
-
-    # --- for the request --------------------------------------------------------------------------
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the records are acknowledged, or refused."""
-        return self.is_acknowledged or self.error is not None
-
-    def watch(self, wake: Callable[[], None]) -> None:
-        """Call `wake` when the wait is over."""
-        self._wake = wake
-
-    def give_up(self) -> None:
-        """Let the rules forget the produce, unless they have acknowledged it just now."""
-        self._replica.tell(x.GaveUp(self))
-        if not self.is_over:  # the rules did not know it any more
-            self.error = refusal_of(x.ProduceError.TIMED_OUT)
-
-    def close(self) -> None:
-        """Call back no more."""
-        self._wake = None
 
 
 def refusal_of(error: x.ProduceError) -> NotServedError:

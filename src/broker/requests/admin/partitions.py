@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from broker.catalog.admin.topic_admin import TopicRefusedError
+from broker.catalog.client_appends import Wait
 from broker.catalog.topics import Topic
 from broker.machines.exchange import Answer, Pending
-from broker.requests.admin.settling import Changed, answer_when_shown
+from broker.requests.admin.settling import MS, Changed, answer_when_shown
 from broker.requests.failures import code_of
 from broker.requests.services import Call, Services
 from broker.wire.error_codes import ErrorCode
@@ -50,29 +52,79 @@ def _create(services: Services, asked: Any, is_dry: bool) -> Topic:
     return services.topic_admin.add_partitions(asked.name, asked.count, assignment, is_dry=is_dry)
 
 
-def answer_delete_records(call: Call) -> Answer:
-    """Delete the records before an offset; the log start offset changes at once."""
+class _Deleted(NamedTuple):
+    """Hold the result of one deletion: the answer's row; and a wait for other replicas."""
+
+    row: Any
+    wait: Wait | None = None
+
+
+def answer_delete_records(call: Call) -> Answer | Pending:
+    """Delete the records before an offset, and answer when all in-sync replicas have done so."""
     asked = call.request.message()
-    Topic = DeleteRecordsResponse.DeleteRecordsTopicResult  # noqa: N806 - a class
     topics = [
-        Topic(topic.name, [_delete_records(call, topic.name, one) for one in topic.partitions])
+        (topic.name, [_delete_records(call.services, topic.name, one) for one in topic.partitions])
         for topic in asked.topics
     ]
-    return call.answer(DeleteRecordsResponse(topics=topics))
+    waiting = _WaitingDeletion(call, topics, asked.timeout_ms)
+    return waiting if waiting.waits else waiting.answer()
 
 
-def _delete_records(call: Call, name: str, asked: Any) -> Any:
+def _delete_records(services: Services, name: str, asked: Any) -> _Deleted:
     Row = DeleteRecordsResponse.DeleteRecordsPartitionResult  # noqa: N806 - a class
     number, offset = asked.partition_index, asked.offset
     try:
-        log = call.services.topics.log(name, number)
+        log = services.topics.log(name, number)
         if "delete" not in log.config.cleanup_policy:
-            return Row(number, NO_OFFSET, ErrorCode.POLICY_VIOLATION)
+            return _Deleted(Row(number, NO_OFFSET, ErrorCode.POLICY_VIOLATION))
         end = log.high_watermark
         wanted = end if offset == HIGH_WATERMARK else offset
         if not 0 <= wanted <= end:
-            return Row(number, NO_OFFSET, ErrorCode.OFFSET_OUT_OF_RANGE)
-        log.delete_records_before(wanted)
-        return Row(number, log.log_start_offset, ErrorCode.NONE)
+            return _Deleted(Row(number, NO_OFFSET, ErrorCode.OFFSET_OUT_OF_RANGE))
+        wait = services.appends.delete_before(name, number, wanted)
+        return _Deleted(Row(number, log.log_start_offset, ErrorCode.NONE), wait)
     except LogStoreError as error:
-        return Row(number, NO_OFFSET, code_of(error))
+        return _Deleted(Row(number, NO_OFFSET, code_of(error)))
+
+
+class _WaitingDeletion(Pending):
+    """A DeleteRecords request that waits until all in-sync replicas have deleted the records."""
+
+    def __init__(
+        self, call: Call, topics: list[tuple[str, list[_Deleted]]], timeout_ms: int
+    ) -> None:
+        super().__init__(call.services.clock() + max(timeout_ms, 0) / MS)
+        self._call, self._topics = call, topics
+        self.waits = [one.wait for _, rows in topics for one in rows if one.wait is not None]
+
+    def watch(self, wake: Callable[[], None]) -> None:
+        """Call `wake` when a replica has deleted the records."""
+        for wait in self.waits:
+            wait.watch(wake)
+
+    def look(self, *, is_last: bool) -> Answer | None:
+        """Answer if all in-sync replicas have deleted the records, or the time is over."""
+        unfinished = [wait for wait in self.waits if not wait.is_over]
+        if unfinished and not is_last:
+            return None
+        for wait in unfinished:
+            wait.give_up()
+        return self.answer()
+
+    def answer(self) -> Answer:
+        """Encode the answer; a partition gets an error if a replica may still have the records."""
+        Topic = DeleteRecordsResponse.DeleteRecordsTopicResult  # noqa: N806 - a class
+        topics = [Topic(name, [_row_of(one) for one in rows]) for name, rows in self._topics]
+        return self._call.answer(DeleteRecordsResponse(topics=topics))
+
+    def close(self) -> None:
+        """Stop watching."""
+        for wait in self.waits:
+            wait.close()
+
+
+def _row_of(deleted: _Deleted) -> Any:
+    error = None if deleted.wait is None else deleted.wait.error
+    if error is None:
+        return deleted.row
+    return deleted.row._replace(low_watermark=NO_OFFSET, error_code=error.code)
