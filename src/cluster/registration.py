@@ -16,6 +16,9 @@ from typing import NamedTuple
 
 NO_BROKER = -1
 NO_VERSION = -1  # a state that does not exist yet, or was not obeyed yet
+# A topic that was deleted gets no further state. So its deletion is later than all of its versions,
+# also than one that the controller has not read.
+DELETED_VERSION = 2**31 - 1
 
 
 class Registration(NamedTuple):

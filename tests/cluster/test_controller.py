@@ -9,7 +9,7 @@ import pytest
 from cluster.pure import control_exchange as ce
 from cluster.pure import operators
 from cluster.pure.controller import Controller
-from cluster.registration import NO_BROKER, NO_VERSION, Registration, TopicIdentity
+from cluster.registration import DELETED_VERSION, NO_BROKER, NO_VERSION, Registration, TopicIdentity
 from cluster.requests import (
     AlterPartition,
     AlterRefused,
@@ -317,7 +317,7 @@ def test_a_topic_is_deleted_and_created_again() -> None:
     controller = controller_of()
     controller.handle(answer(2), 0)
     effects = controller.handle(ce.DeleteTopic(KEY), 0)
-    assert requests(effects, StopReplica)[2] == StopReplica(TOPIC, 0, 20, VERSION + 1)
+    assert requests(effects, StopReplica)[2] == StopReplica(TOPIC, 0, 20, DELETED_VERSION)
     controller.handle(ce.CreateTopic(KEY, NEWER, (1, 2, 3), CONFIG), 0)
     assert controller.entries[KEY].answers == {}
     controller.handle(answer(2), 0)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from cluster.pure import control_exchange as ce
 from cluster.pure.controller import Controller
-from cluster.registration import Registration, TopicIdentity
+from cluster.pure.exchange import RemoveReplica
+from cluster.pure.partition import handle
+from cluster.registration import DELETED_VERSION, Registration, TopicIdentity
 from cluster.requests import StopAnswer, StopReplica
 from cluster.state import State
+from support.replicas import order, replica_of
 
 KEY = ("orders", 0)
 TOPIC = TopicIdentity("first", 3)
 STATE = State(1, 4, 1, {1: 10, 2: 20}, {}, frozenset(), 10, (1, 2), None, 2)
 STATE = STATE._replace(removed=frozenset({3}))
-DELETION = ce.Deletion(TOPIC, 0, 8, frozenset({1, 2, 3}))
+DELETION = ce.Deletion(TOPIC, 0, DELETED_VERSION, frozenset({1, 2, 3}))
 
 
 def controller_of(*live: int) -> Controller:
@@ -25,7 +28,7 @@ def controller_of(*live: int) -> Controller:
 
 def stop(broker: int) -> ce.SendRequest:
     """Give the request to a broker."""
-    return ce.SendRequest(broker, StopReplica(TOPIC, 0, 10 * broker, 8))
+    return ce.SendRequest(broker, StopReplica(TOPIC, 0, 10 * broker, DELETED_VERSION))
 
 
 def test_a_deletion_is_kept_before_the_first_request() -> None:
@@ -34,6 +37,19 @@ def test_a_deletion_is_kept_before_the_first_request() -> None:
     controller.handle(ce.StateRead(KEY, TOPIC, 7, STATE, ce.TopicConfig(2)), 0)
     effects = controller.handle(ce.DeleteTopic(KEY), 0)
     assert effects == [ce.KeepDeletion(DELETION), stop(1), stop(3)]
+
+
+def test_a_replica_that_obeyed_a_version_which_the_controller_has_not_read_is_deleted() -> None:
+    """Another controller wrote it just before the topic was deleted."""
+    replica = replica_of()
+    handle(replica, order(9), 0)
+    controller = controller_of(1)
+    controller.handle(ce.StateRead(KEY, TOPIC, 7, STATE, ce.TopicConfig(2)), 0)
+    for effect in controller.handle(ce.DeleteTopic(KEY), 0):
+        if isinstance(effect, ce.SendRequest):
+            assert RemoveReplica() in handle(replica, effect.request, 0)
+    assert not replica.exists
+    assert handle(replica, order(10), 0) == []  # it is late
 
 
 def test_regression_a_deletion_of_an_unknown_partition_is_rejected() -> None:
@@ -49,9 +65,11 @@ def test_brokers_are_asked_until_they_have_answered() -> None:
     controller.handle(ce.DeletionsRead((DELETION,)), 0)
     assert controller.handle(ce.StopsDue(), 0) == [stop(1), stop(2)]
     assert controller.handle(StopAnswer(TOPIC, 0, 1, 7), 0) == []
-    assert controller.handle(StopAnswer(TOPIC, 0, 1, 8), 0) == []
+    assert controller.handle(StopAnswer(TOPIC, 0, 1, DELETED_VERSION), 0) == []
     assert controller.handle(ce.StopsDue(), 0) == [stop(2)]
-    controller.handle(StopAnswer(TOPIC, 0, 3, 8), 0)
-    assert controller.handle(StopAnswer(TOPIC, 0, 2, 8), 0) == [ce.ForgetDeletion(TOPIC, 0)]
+    controller.handle(StopAnswer(TOPIC, 0, 3, DELETED_VERSION), 0)
+    assert controller.handle(StopAnswer(TOPIC, 0, 2, DELETED_VERSION), 0) == [
+        ce.ForgetDeletion(TOPIC, 0)
+    ]
     assert controller.handle(ce.StopsDue(), 0) == []
-    assert controller.handle(StopAnswer(TOPIC, 0, 2, 8), 0) == []
+    assert controller.handle(StopAnswer(TOPIC, 0, 2, DELETED_VERSION), 0) == []

@@ -12,7 +12,7 @@ from broker.coordination.verbs import Create, Operation, Session
 from cluster import znodes
 from cluster.admin import topic_deletion
 from cluster.pure.control_exchange import Deletion
-from cluster.registration import TopicIdentity
+from cluster.registration import DELETED_VERSION, TopicIdentity
 from cluster.state import State, encode_state
 from cluster.wire.topic_ids import text_of
 from support.heard import Connect
@@ -51,7 +51,7 @@ def kept(session: Session) -> list[znodes.NamedDeletion]:
 
 
 def test_the_replicas_are_not_forgotten(session: Session) -> None:
-    """The next controller deletes them, with the version after the last one of the state."""
+    """The next controller deletes them, with a version after all versions that a state can have."""
     identity = create(session, 2)
     session.set(znodes.state_path("orders", 1), encode_state(STATE))
     before = session.zxid()
@@ -60,9 +60,9 @@ def test_the_replicas_are_not_forgotten(session: Session) -> None:
     assert session.children(znodes.TOPICS) == [] == session.children(znodes.CONFIGS)
     found = {one.deletion.partition: one for one in kept(session)}
     assert found[0] == znodes.NamedDeletion(
-        "orders", Deletion(identity, 0, 1, frozenset({1, 2, 7}))
+        "orders", Deletion(identity, 0, DELETED_VERSION, frozenset({1, 2, 7}))
     )
-    assert found[1].deletion.version == 2
+    assert found[1].deletion.version == DELETED_VERSION
 
 
 def test_another_topic_of_the_name_stays(session: Session) -> None:

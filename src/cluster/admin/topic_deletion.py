@@ -17,6 +17,7 @@ from broker.coordination.verbs import Create, Delete, Operation, Session, check_
 from cluster import znodes
 from cluster.errors import BadZnodeError
 from cluster.pure.control_exchange import Deletion
+from cluster.registration import DELETED_VERSION
 from cluster.state import parse_state
 from cluster.znodes import NamedDeletion, TopicNode
 
@@ -95,7 +96,7 @@ def _partition(
             brokers = state.removed.union(state.replicas)
         except BadZnodeError as error:
             LOG.warning("the replicas of a deleted partition may not all be known: %s", error)
-        deletion = Deletion(node.identity, int(number), znode.version + 1, brokers)
+        deletion = Deletion(node.identity, int(number), DELETED_VERSION, brokers)
         to_keep = znodes.deletion_path(node.identity, int(number))
         if to_keep.rpartition("/")[2] not in kept:
             yield Create(to_keep, znodes.encode_deletion(NamedDeletion(name, deletion)))

@@ -18,6 +18,7 @@ from cluster.pure import deletions, elect, operators
 from cluster.pure.elect import Decision, Known
 from cluster.pure.entry import Entry, PendingWrite
 from cluster.registration import (
+    DELETED_VERSION,
     NO_BROKER,
     NO_TOPIC,
     NO_VERSION,
@@ -377,7 +378,7 @@ class Controller:
             self.effects.append(ce.Reject(ce.DeleteTopic(key), "the partition is not known"))
         else:
             brokers = entry.state.removed.union(entry.state.replicas)
-            deletion = ce.Deletion(entry.topic, key[1], entry.version + 1, brokers)
+            deletion = ce.Deletion(entry.topic, key[1], DELETED_VERSION, brokers)
             self.effects += self.deletions.begin(deletion)
             self.effects += deletions.requests_of(deletion, self.seen)
 
