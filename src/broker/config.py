@@ -76,6 +76,10 @@ class BrokerConfig:
             other settings of clusters have no effect.
         zookeeper_session_timeout_ms: ZooKeeper counts a broker as gone if it hears nothing from the
             broker for this long.
+        zookeeper_credentials_file: a file with one line, `user:password`, for ZooKeeper's digest
+            authentication. Only its owner may read it. "" means no authentication.
+        zookeeper_set_acl: whether only this user may read and change the znodes that the broker
+            creates. This needs credentials, and the same ones at all brokers.
         reserved_broker_max_id: ids that ZooKeeper gives to new brokers are larger than this.
         broker_rack: the rack of this broker. The replicas of a partition are spread over the racks.
         unclean_leader_election_enable: in a cluster, whether a new topic may elect a leader that
@@ -132,6 +136,8 @@ class BrokerConfig:
     min_insync_replicas: int = 0
     zookeeper_connect: str = ""
     zookeeper_session_timeout_ms: int = 18_000
+    zookeeper_credentials_file: str = ""
+    zookeeper_set_acl: bool = False
     reserved_broker_max_id: int = 1_000
     broker_rack: str = ""
     unclean_leader_election_enable: bool = False

@@ -95,7 +95,7 @@ CLUSTER_KEYS = _dotted({
     "broker_rack", "default_replication_factor", "min_insync_replicas",
     "offsets_commit_timeout_ms", "offsets_topic_replication_factor", "replica_lag_time_max_ms",
     "reserved_broker_max_id", "unclean_leader_election_enable", "zookeeper_connect",
-    "zookeeper_session_timeout_ms",
+    "zookeeper_credentials_file", "zookeeper_session_timeout_ms", "zookeeper_set_acl",
 })  # fmt: skip
 BROKER_KEYS = _dotted(
     {one.name for one in fields(BrokerConfig)}

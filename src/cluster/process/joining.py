@@ -50,7 +50,7 @@ def join(
         pause: waits for some seconds; it may raise KeyboardInterrupt.
 
     Raises:
-        ClusterStartError: ZooKeeper does not answer.
+        ClusterStartError: ZooKeeper does not answer, or the credentials cannot be used.
         BrokerIdError: there is no id for this broker.
         CoordinationError: ZooKeeper refuses a request.
     """
@@ -60,14 +60,20 @@ def join(
         raise ImportError(
             "a broker of a cluster needs kazoo: pip install 'logstore[cluster]'", name="kazoo"
         ) from error
+    from cluster.process.credentials import read_credentials
     from cluster.zookeeper import ZooKeeperStore
     from cluster.zookeeper_timeout import granted_timeout_ms
 
     where, wished_ms = config.zookeeper_connect, config.zookeeper_session_timeout_ms
+    file = config.zookeeper_credentials_file
+    if config.zookeeper_set_acl and not file:
+        raise ClusterStartError(reason="zookeeper.set.acl needs zookeeper.credentials.file")
     zookeeper = ZooKeeperStore(
         where,
         session_timeout_ms=wished_ms,
         request_timeout_ms=min(ANSWER_MS, wished_ms),  # without an answer, the session ends, too
+        credentials=read_credentials(file) if file else None,
+        is_private=config.zookeeper_set_acl,
     )
     try:
         granted_ms = granted_timeout_ms(zookeeper.servers, wished_ms, ANSWER_MS / 1000)

@@ -1,0 +1,38 @@
+"""Read the user and the password for ZooKeeper from a file that only its owner can read."""
+
+from __future__ import annotations
+
+from cluster.errors import ClusterStartError
+from cluster.zookeeper import Credentials
+from logstore.disk import files
+
+FILE_BYTES_MAX = 4096
+OTHERS = 0o077  # the permissions of the group and of all others
+ADVICE = "write one line, user:password, and let only its owner read it (chmod 600)"
+
+
+def read_credentials(path: str) -> Credentials:
+    """Read a file with one line, `user:password`.
+
+    Raises:
+        ClusterStartError: the file cannot be read, can be read by others, or has another content.
+    """
+    try:
+        data = _read(path)
+    except OSError as error:
+        reason = f"{path} cannot be read ({error.strerror or error}); {ADVICE}"
+        raise ClusterStartError(reason=reason) from error
+    user, colon, password = data.decode(errors="replace").rstrip("\r\n").partition(":")
+    if not (user and colon and password) or "\n" in password or len(data) > FILE_BYTES_MAX:
+        raise ClusterStartError(reason=f"{path} is no file of credentials; {ADVICE}")
+    return Credentials(user, password)
+
+
+def _read(path: str) -> bytes:
+    fd = files.open_regular(path, files.READ)
+    try:
+        if files.fstat(fd).st_mode & OTHERS:
+            raise PermissionError(1, "others than its owner may read or change it", path)
+        return files.read_up_to(fd, FILE_BYTES_MAX + 1, 0)
+    finally:
+        files.close(fd)
