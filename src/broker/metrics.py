@@ -28,6 +28,7 @@ from prometheus_client.registry import Collector as Collecting
 from broker.machines.request_times import BOUNDS, PHASES, ApiTimes
 from broker.server import Broker
 from broker.wire.schemas import api_names
+from logstore import LogStoreError
 
 TOPIC_METRICS = {
     "bytes_in": ("bytesin", "Bytes of records that clients appended."),
@@ -38,6 +39,11 @@ TOPIC_METRICS = {
     "failed_produce_requests": ("failedproducerequests", "Batches that were refused."),
     "failed_fetch_requests": ("failedfetchrequests", "Partitions that could not be read."),
 }
+PARTITION_METRICS = (
+    ("logstartoffset", "The offset of the first record."),
+    ("logendoffset", "The offset after the last record."),
+    ("size", "Bytes of record batches."),
+)
 PHASE_METRICS = {
     "queue": ("requestqueuetimems", "Time until a thread began to execute the request."),
     "local": ("localtimems", "Time in which the request was executed."),
@@ -63,6 +69,9 @@ class Collector(Collecting):
         """Yield every metric with its present value."""
         yield from self._requests()
         yield from self._topics()
+        yield from self._partitions()
+        for name, text, value in self._broker.gauges():
+            yield GaugeMetricFamily(name, text, value)
         counts = self._broker.counts()
         for name, text in (
             ("connection_count", "Open connections."),
@@ -73,6 +82,24 @@ class Collector(Collecting):
             ("partition_count", "Partitions, also those that do not serve."),
         ):
             yield GaugeMetricFamily(f"logstore_broker_{name}", text, counts[name])
+
+    def _partitions(self) -> Iterator[Metric]:
+        """Yield the ends and the size of each log that serves."""
+        names = ("topic", "partition")
+        families = [
+            GaugeMetricFamily(f"kafka_log_log_{name}", text, labels=names)
+            for name, text in PARTITION_METRICS
+        ]
+        store = self._broker.store
+        for topic, partition in store:
+            try:
+                log = store.log(topic, partition)
+                values = log.log_start_offset, log.log_end_offset, log.size_bytes
+            except LogStoreError:  # its log dir does not serve, or it was deleted just now
+                continue
+            for family, value in zip(families, values, strict=True):
+                family.add_metric((topic, str(partition)), value)
+        yield from families
 
     def _topics(self) -> Iterator[Metric]:
         traffic = self._broker.traffic()

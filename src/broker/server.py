@@ -18,7 +18,7 @@ from typing import Any, Self
 
 from broker.config import BrokerConfig, Endpoint
 from broker.machines.request_times import ApiTimes
-from broker.machines.traffic import TopicTraffic
+from broker.machines.traffic import Gauge, TopicTraffic
 from broker.net.server import Server
 from broker.requests.dispatcher import Dispatcher
 from broker.requests.services import Services
@@ -156,6 +156,10 @@ class Broker:
     def traffic(self) -> dict[str, TopicTraffic]:
         """Return what clients have appended to each topic, and read from each topic, so far."""
         return self._services.traffic.snapshot()
+
+    def gauges(self) -> Iterable[Gauge]:
+        """Give the present values that only a broker of a cluster has."""
+        return self._services.gauges()
 
     def counts(self) -> dict[str, int]:
         """Return how many connections, threads, groups and partitions there are now."""

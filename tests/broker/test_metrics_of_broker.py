@@ -46,6 +46,9 @@ def test_a_scrape(broker: Broker, client: KafkaClient) -> None:
     bucket = "kafka_network_requestmetrics_totaltime_seconds_bucket"
     assert found[bucket + '{le="+Inf",request="Produce"}'] == 2
     assert found['kafka_network_requestmetrics_localtimems_total{request="Fetch"}'] > 0
+    partition = "kafka_log_log_{}" + '{{partition="0",topic="seen"}}'
+    ends = {"logstartoffset": 0, "logendoffset": 3, "size": len(batch)}
+    assert {name: found[partition.format(name)] for name in ends} == ends
     assert found["logstore_broker_connection_count"] == 1
     assert found["logstore_broker_partition_count"] == len(broker.store)
     assert found["logstore_offline_log_directory_count"] == 0

@@ -6,6 +6,14 @@ import threading
 from typing import NamedTuple
 
 
+class Gauge(NamedTuple):
+    """A present value for Prometheus, with its name and help text."""
+
+    name: str
+    text: str
+    value: float
+
+
 class TopicTraffic(NamedTuple):
     """Hold the counters of one topic."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from broker.catalog.admin.sole_topic_admin import SoleTopicAdmin
@@ -25,7 +25,7 @@ from broker.coordinator.upkeep import OffsetUpkeep
 from broker.groups.group import GroupSettings
 from broker.machines.exchange import Answer, Client, Pending, Scheduler
 from broker.machines.fetch_sessions import FetchSessions
-from broker.machines.traffic import Traffic
+from broker.machines.traffic import Gauge, Traffic
 from broker.wire.frames import Request, encode_response
 from broker.wire.versions import ApiVersions
 from logstore import LogStore
@@ -41,6 +41,7 @@ class Parts(NamedTuple):
     Attributes:
         answer_follower: answers the Fetch of another broker, which gets the decoded message.
         peer_handlers: answer the requests that only brokers send. Clients do not learn of them.
+        gauges: gives the present values that Prometheus reads, besides those of any broker.
     """
 
     topics: ServedTopics
@@ -52,6 +53,7 @@ class Parts(NamedTuple):
     groups: GroupCoordinator
     answer_follower: Callable[[Request, Any], Answer | Pending] | None = None
     peer_handlers: Mapping[int, Callable[[Request], Answer | Pending]] = {}
+    gauges: Callable[[], Iterable[Gauge]] = tuple
 
 
 def coordinator_of(
@@ -115,6 +117,7 @@ class Services:
         self.replica_changes = parts.replica_changes
         self.answer_follower = parts.answer_follower
         self.peer_handlers = parts.peer_handlers
+        self.gauges = parts.gauges
         self.traffic = Traffic()
         self.settings = DynamicSettings(store, config.num_replica_alter_log_dirs_threads)
         self.groups = parts.groups

@@ -32,7 +32,6 @@ from cluster.run import replica_facts
 from cluster.run.log_spans import spans_of, start_of
 from cluster.wire.topic_ids import bytes_of
 from logstore import (
-    AppendInfo,
     Log,
     LogConfig,
     LogStore,
@@ -43,22 +42,6 @@ from logstore import (
 
 LOG = logging.getLogger("cluster")
 ACKS_ALL = -1
-
-
-class Produce(Protocol):
-    """A client's request to append to one partition. Its methods return at once, but for append."""
-
-    def append(self, log: Log, leader_epoch: int) -> AppendInfo:
-        """Append the records in this leader epoch; raises LogStoreError or ValueError."""
-
-    def acknowledge(self, end_offset: int) -> None:
-        """Report that the records are in the log, up to this offset, as far as was asked for."""
-
-    def refuse(self, error: x.ProduceError) -> None:
-        """Report that the records are not known to be replicated."""
-
-    def fail(self, error: Exception) -> None:
-        """Report that the log did not take the records."""
 
 
 class Outbox(Protocol):
@@ -87,6 +70,14 @@ class Served(NamedTuple):
     high_watermark: int
     diverging: tuple[int, int] | None = None
     log_start: int = 0
+
+
+class IsrSizes(NamedTuple):
+    """The members of an ISR: how many there are, must be for acks=all, and can be."""
+
+    present: int
+    min_isr: int
+    replicas: int
 
 
 class HostedReplica:
@@ -171,6 +162,14 @@ class HostedReplica:
     def log(self) -> Log | None:
         """The log, or None if there is none, or its log dir does not serve."""
         return self._log
+
+    @property
+    def isr_sizes(self) -> IsrSizes:
+        """How large the ISR is that this replica knows, should be, and could be."""
+        state = self._rules.state
+        if state is None:
+            return IsrSizes(0, 0, 0)
+        return IsrSizes(len(state.isr), state.min_isr, len(state.replicas))
 
     @property
     def is_end_replicated(self) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -32,6 +33,7 @@ from cluster.admin.topic_changes import TopicChanges
 from cluster.errors import BadRequestError
 from cluster.run.hosted_replica import HostedReplica
 from cluster.run.member import ClusterMember, MemberSettings
+from cluster.serve.cluster_gauges import gauges_of
 from cluster.serve.cluster_group_logs import ClusterGroupLogs
 from cluster.serve.cluster_leadership import ClusterLeadership
 from cluster.serve.cluster_topics import ClusterTopics
@@ -117,6 +119,7 @@ class ClusterBroker:
             self._groups,
             self._answer_follower,
             dict.fromkeys(PEER_APIS, self._answer_peer),
+            partial(gauges_of, self.member),
         )
 
     def __repr__(self) -> str:

@@ -1,0 +1,24 @@
+"""Define what a replica needs of a client's request to append: `cluster.serve` fulfils it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from cluster.pure import exchange as x
+from logstore import AppendInfo, Log
+
+
+class Produce(Protocol):
+    """A client's request to append to one partition. Its methods return at once, but for append."""
+
+    def append(self, log: Log, leader_epoch: int) -> AppendInfo:
+        """Append the records in this leader epoch; raises LogStoreError or ValueError."""
+
+    def acknowledge(self, end_offset: int) -> None:
+        """Report that the records are in the log, up to this offset, as far as was asked for."""
+
+    def refuse(self, error: x.ProduceError) -> None:
+        """Report that the records are not known to be replicated."""
+
+    def fail(self, error: Exception) -> None:
+        """Report that the log did not take the records."""
