@@ -127,7 +127,7 @@ def broker(
         "zookeeper.connect": zookeeper, "broker.rack": rack,
         "broker.id": None if broker_id is None else str(broker_id),
     }  # fmt: skip
-    wish = _wish(log_dirs, config_file, {key: text for key, text in given.items() if text})
+    wish = read_wish(log_dirs, config_file, {key: text for key, text in given.items() if text})
     if is_check:
         lines = forecast(wish.found, wish.log_dirs, wish.source, wish.sources)
         print_rows([line._asdict() for line in lines], CHECK_COLUMNS, output_format)
@@ -144,7 +144,7 @@ def broker(
     _serve(wish.log_dirs, wish.found.config, records, metrics_port)
 
 
-class _Wish(NamedTuple):
+class Wish(NamedTuple):
     """Hold the settings that the user gives, and for each setting where it was given."""
 
     found: ServerProperties
@@ -153,9 +153,9 @@ class _Wish(NamedTuple):
     sources: dict[str, str]
 
 
-def _wish(
+def read_wish(
     log_dirs: tuple[str, ...], config_file: BinaryIO | None, options: dict[str, str]
-) -> _Wish:
+) -> Wish:
     """Read the settings: options override the file, and the file overrides the environment."""
     entries, file_name = {}, ""
     if config_file is not None:
@@ -176,9 +176,9 @@ def _wish(
     has_option = bool(log_dirs or click.get_current_context().obj)
     if found.log_dirs and not has_option:
         key = "log.dirs" if entries.get("log.dirs", "").strip() else "log.dir"
-        return _Wish(found, list(found.log_dirs), f"{file_name}: {key}", sources)
+        return Wish(found, list(found.log_dirs), f"{file_name}: {key}", sources)
     source = "--log-dirs" if has_option else ENVIRONMENT_NAME
-    return _Wish(found, named_log_dirs(log_dirs), source, sources)
+    return Wish(found, named_log_dirs(log_dirs), source, sources)
 
 
 def _is_problem(line: Line) -> bool:

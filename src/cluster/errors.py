@@ -29,6 +29,12 @@ class ClusterStartError(ClusterError):
     reason: str
 
 
+class ClusterGrowthError(ClusterError):
+    """Report why the topics of a broker without a cluster cannot join one, or have no leader."""
+
+    reason: str
+
+
 class BadRequestError(ClusterError):
     """Report a request between brokers, or an answer, that contradicts itself or lacks a fact."""
 

@@ -17,6 +17,7 @@ import logging
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import NamedTuple
 
 from broker.config import BrokerConfig
 from broker.coordination.continuity import found_cluster
@@ -109,6 +110,14 @@ def _ids_in(log_dirs: Sequence[str]) -> dict[str, int | None]:
     return {one.path: None if one.is_new else one.meta.broker_id for one in roll.members}
 
 
+class Grown(NamedTuple):
+    """What `Joined.grow` did: the names of the topics that are new in the cluster."""
+
+    broker: int
+    new_topics: list[str]
+    partition_count: int
+
+
 class Joined:
     """A broker with an id and a session; `start` registers it.
 
@@ -146,6 +155,11 @@ class Joined:
             BrokerIdError: another broker is registered with this id.
             ClusterStartError: there is no directory for the records of failed log dirs.
         """
+        with self._serving(store) as serving:
+            yield serving.broker
+
+    @contextmanager
+    def _serving(self, store: LogStore) -> Iterator[ClusterBroker]:
         session, memory = self._session, StoreMemory(store, self.broker)
         records = records_dir(self._records, store.cluster_id)
         memory.check(session)
@@ -169,10 +183,26 @@ class Joined:
         serving = ClusterBroker(store, session, settings, self._config)
         try:
             memory.start(session)
-            yield serving.broker
+            yield serving
         finally:
             memory.close()
             self._leave(serving, memory)
+
+    def grow(self, store: LogStore) -> Grown:
+        """Make the topics of a store without a cluster topics of this cluster, and stop again.
+
+        Raises:
+            ClusterGrowthError: a topic cannot join the cluster, or gets no leader.
+            ContinuityError, BrokerIdError, ClusterStartError: see `start`.
+        """
+        from cluster.process import growing
+
+        topics = growing.topics_of(store)
+        growing.check_names(self._session, topics)
+        with self._serving(store) as serving:
+            made = growing.adopt(self._session, self.broker, topics)
+            growing.wait_until_led(serving.member.metadata, topics)
+        return Grown(self.broker, made, sum(len(one.record.ids) for one in topics))
 
     def _leave(self, serving: ClusterBroker, memory: StoreMemory) -> None:
         """Stop in order; without ZooKeeper, the broker stops, too, and its log dirs say so."""

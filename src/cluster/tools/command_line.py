@@ -9,6 +9,7 @@ import click
 
 from broker.wire.error_codes import ErrorCode
 from cluster.tools.asking import Asked, Place, Refusal, parse_servers
+from cluster.tools.grow_command import grow
 from cluster.tools.reassignment_file import parse_reassignment
 from cluster.tools.status import GOOD, MIN_ISR, broker_rows, partition_rows
 from logstore.cli.options import format_option, wrong_usage
@@ -201,3 +202,6 @@ def _print_outcomes(found: Mapping[Place, Refusal], done: str, output_format: st
     print_rows(rows, OUTCOME_COLUMNS, output_format)
     is_refused = any(one.code and one.code not in NOTHING_TO_DO for one in found.values())
     click.get_current_context().exit(EXIT_PROBLEM if is_refused else 0)
+
+
+cluster.add_command(grow)

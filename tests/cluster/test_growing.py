@@ -1,0 +1,200 @@
+"""A broker without a cluster becomes the first of one, with its topics, records and groups."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
+
+from broker import Broker
+from broker.config import BrokerConfig
+from cluster import znodes
+from cluster.errors import ClusterGrowthError
+from cluster.process.growing import adopt, topics_of
+from cluster.process.joining import Joined, join
+from cluster.registration import NO_BROKER
+from cluster.state import parse_state
+from cluster.zookeeper import ZooKeeperStore
+from logstore import LogStore
+from logstore.cli.app import app
+from support.places import fast_directory
+from support.zookeeper_process import ZooKeeperProcess, free_port
+
+COUNT, SECONDS = 300, 30.0
+
+
+@pytest.fixture
+def base() -> Iterator[Path]:
+    with fast_directory() as path:
+        yield path
+
+
+@pytest.fixture
+def config(server: ZooKeeperProcess, zookeeper_store: ZooKeeperStore) -> BrokerConfig:
+    return BrokerConfig(
+        zookeeper_connect=server.hosts + zookeeper_store.chroot,
+        zookeeper_session_timeout_ms=2_000,
+        offsets_topic_num_partitions=3,
+    )
+
+
+def paths_of(base: Path) -> list[str]:
+    return [str(base / "a"), str(base / "b")]
+
+
+@contextmanager
+def joined(base: Path, config: BrokerConfig) -> Iterator[tuple[Joined, LogStore]]:
+    """Join the cluster, and open the store."""
+    with (
+        join(paths_of(base), config, str(base / "records"), threading.Event().wait) as made,
+        LogStore.open(
+            paths_of(base),
+            config=config.store_config.replace(broker_id=made.broker, log_config=config.log_config),
+        ) as store,
+    ):
+        yield made, store
+
+
+def fill(base: Path) -> None:
+    """Serve the log dirs without a cluster: a topic with settings, records, a group's offset."""
+    settings = {"offsets_topic_num_partitions": 3}
+    with Broker.start(paths_of(base), settings) as broker:
+        servers = {"bootstrap.servers": broker.bootstrap_servers}
+        admin = AdminClient(servers)
+        topic = NewTopic("orders", 3, 1, config={"retention.ms": "777000000"})
+        admin.create_topics([topic])["orders"].result(SECONDS)
+        produce(servers, range(COUNT))
+        consumer = Consumer({**servers, "group.id": "readers"})
+        consumer.commit(offsets=[TopicPartition("orders", 1, 42)], asynchronous=False)
+        consumer.close()
+
+
+def produce(servers: dict[str, str], numbers: range) -> None:
+    failed: list[object] = []
+    producer = Producer({**servers, "enable.idempotence": True})
+    for number in numbers:
+        producer.produce(
+            "orders", b"%d" % number, partition=number % 3,
+            on_delivery=lambda error, _: failed.append(error) if error else None,
+        )  # fmt: skip
+    assert producer.flush(SECONDS) == 0 and not failed
+
+
+def values(store: LogStore) -> list[list[int]]:
+    return [[int(one.value or b"") for one in store["orders", number]] for number in range(3)]
+
+
+def test_a_broker_grows_into_a_cluster(
+    base: Path, config: BrokerConfig, zookeeper_store: ZooKeeperStore
+) -> None:
+    """Its clients find the same topic id, settings, records and offsets, and go on."""
+    fill(base)
+    with joined(base, config) as (found, store):
+        topic_id = store["orders", 0].topic_id
+        grown = found.grow(store)
+        assert grown.new_topics == ["__consumer_offsets", "orders"]
+        assert (grown.broker, grown.partition_count) == (found.broker, 6)
+    done = CliRunner().invoke(app, command(base, config))  # again, as after an interruption
+    assert done.exit_code == 0, done.output
+    assert done.output.startswith("broker 0 leads 6 partitions; 0 topics new in the cluster\n")
+    with joined(base, config) as (found, store), found.start(store) as broker:
+        servers = {"bootstrap.servers": broker.bootstrap_servers}
+        produce(servers, range(COUNT, COUNT + 30))
+        assert values(store) == [[*range(number, COUNT + 30, 3)] for number in range(3)]
+        assert store["orders", 0].topic_id == topic_id
+        assert store["orders", 0].leader_epoch > 0
+        consumer = Consumer({**servers, "group.id": "readers"})
+        (committed,) = consumer.committed([TopicPartition("orders", 1)], SECONDS)
+        consumer.close()
+        assert committed.offset == 42
+        resource = ConfigResource(ConfigResource.Type.TOPIC, "orders")
+        admin = AdminClient(servers)
+        settings = admin.describe_configs([resource])[resource].result(SECONDS)
+        assert settings["retention.ms"].value == "777000000"
+        assert settings["min.insync.replicas"].value == "1"
+        with zookeeper_store.connect() as session:
+            path = znodes.state_path("orders", 0)
+            state = parse_state(session.get(path).data, path)
+        assert state.leader == found.broker and [*state.isr] == [found.broker]
+        assert state.unclean_epoch == -1  # the election lost nothing
+
+
+def command(base: Path, config: BrokerConfig) -> list[str]:
+    """Give the words of the command, with its options."""
+    return [
+        "--log-dirs", ",".join(paths_of(base)), "cluster", "grow",
+        "--zookeeper", config.zookeeper_connect, "--records", str(base / "records"),
+    ]  # fmt: skip
+
+
+def test_the_command_needs_a_zookeeper(base: Path, config: BrokerConfig) -> None:
+    """And one that answers; then nothing was changed, and the broker can go on alone."""
+    words = command(base, config)
+    assert "name the ZooKeeper" in CliRunner().invoke(app, words[:4]).output
+    words[5] = f"127.0.0.1:{free_port()}"
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 1 and "does not answer" in done.output
+    fill(base)
+
+
+def test_later_epochs_than_those_of_the_logs(
+    base: Path, config: BrokerConfig, zookeeper_store: ZooKeeperStore
+) -> None:
+    """A record of the cluster never has an epoch of an earlier record."""
+    fill(base)
+    with LogStore.open(paths_of(base)) as store:
+        store["orders", 2].leader_epoch = 8
+        store["orders", 2].append(b"8")
+    with joined(base, config) as (found, store):
+        assert {topic.record.name: topic.epochs for topic in topics_of(store)}["orders"][2] == 8
+        found.grow(store)
+    with zookeeper_store.connect() as session:
+        path = znodes.state_path("orders", 2)
+        assert parse_state(session.get(path).data, path).leader_epoch > 8
+
+
+def test_another_topic_of_the_name_stays(
+    base: Path, config: BrokerConfig, zookeeper_store: ZooKeeperStore
+) -> None:
+    """The error names it."""
+    fill(base)
+    with joined(base, config) as (found, store), zookeeper_store.connect() as session:
+        for path in (*znodes.PARENTS, znodes.CONTROLLER_EPOCH):
+            session.create(path, b"0")
+        data = znodes.encode_topic("A" * 21 + "Q", {0: [7]})
+        session.create(znodes.topic_path("orders"), data)
+        with pytest.raises(ClusterGrowthError, match=r"another topic orders, with the id AAAA"):
+            found.grow(store)
+        assert session.get(znodes.topic_path("orders")).data == data
+
+
+def test_partitions_of_different_ids_are_refused(base: Path, config: BrokerConfig) -> None:
+    """Nothing is written: such a topic has no one id that the cluster could know."""
+    with LogStore.open(paths_of(base)) as store:
+        log_config = config.log_config
+        for number in range(2):
+            store.create("mixed", number, config=log_config, topic_id=bytes([number + 1]) * 16)
+        with pytest.raises(ClusterGrowthError, match="mixed has partitions of different topic ids"):
+            topics_of(store)
+
+
+def test_states_are_of_the_present_registration(
+    base: Path, config: BrokerConfig, zookeeper_store: ZooKeeperStore
+) -> None:
+    """The broker is the only member of the ISR, and nobody leads yet."""
+    fill(base)
+
+    with LogStore.open(paths_of(base)) as store, zookeeper_store.connect() as session:
+        for path in (*znodes.PARENTS, znodes.CONTROLLER_EPOCH, znodes.broker_path(5)):
+            session.create(path, b"3")
+        assert adopt(session, 5, topics_of(store)) == ["__consumer_offsets", "orders"]
+        state = parse_state(session.get(znodes.state_path("orders", 1)).data, "")
+        admitted = session.get(znodes.broker_path(5)).mzxid
+        assert (state.leader, state.isr, state.leader_epoch) == (NO_BROKER, {5: admitted}, 0)
+        assert adopt(session, 5, topics_of(store)) == []
