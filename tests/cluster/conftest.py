@@ -14,11 +14,23 @@ from broker.coordination.verbs import Session, SessionKey, Store
 from cluster.zookeeper import ZooKeeperStore
 from support.cut_session import Cut
 from support.heard import Connect
+from support.lanes import scope_of
 from support.tcp_link import TcpLink
 from support.zookeeper_process import ZooKeeperProcess, zookeeper
 
 SESSION_MS, REQUEST_MS = 600_000, 60_000  # a busy machine is no failure
 numbers = itertools.count()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Check that the tests that use the ZooKeeper are in its lane: each worker would start one."""
+    for item in items:
+        names = getattr(item, "fixturenames", ())
+        params = getattr(getattr(item, "callspec", None), "params", {})
+        uses_zookeeper = "server" in names or params.get("store") == "zookeeper"
+        is_elsewhere = scope_of(item.nodeid) != "zookeeper" and "/test_" in item.nodeid
+        if uses_zookeeper and is_elsewhere:
+            raise pytest.UsageError(f"{item.nodeid} belongs into the lane of ZooKeeper")
 
 
 @pytest.fixture

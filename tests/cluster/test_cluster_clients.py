@@ -272,24 +272,6 @@ def test_leaders_die_under_a_load_that_is_not_idempotent(own: ClusterBrokers) ->
     assert load.failed == []
 
 
-def test_a_log_dir_dies_under_load(own: ClusterBrokers) -> None:
-    """Its leaders move, and the clients with them."""
-    create(own, "orders")
-    load = Load(own, "orders", **{"acks": "all", "enable.idempotence": True})
-    load.wait_for_more()
-    leader = own.leader("orders", 0)
-    log_dir = leader.store["orders", 0].log_dir
-    leader.store.take_offline(log_dir)
-    own.leader("orders", 0, other_than=leader.id)
-    load.wait_for_more()
-    leader.store.reopen_dir(log_dir)
-    own.wait_in_sync("orders", 1, 2, 3)
-    load.end()
-    for partition in range(3):
-        found = [int(value) for value in read(own, "orders", partition)]
-        assert found == list(range(partition, load.sent, 3))
-
-
 def test_a_broker_leaves_in_order_under_load(own: ClusterBrokers) -> None:
     """Also with acks=1 the producer finds the next leader."""
     create(own, "orders")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from unittest.mock import patch
 
@@ -167,6 +167,54 @@ def test_an_id_is_registered_once(tmp_path: Path, coordination: EmbeddedStore) -
         other.start()
     one.kill()
     other.kill()
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_regression_a_broker_starts_with_a_bad_log_dir(
+    tmp_path: Path, coordination: EmbeddedStore, is_known: bool
+) -> None:
+    """The log dir is offline at the start, or fails when its entry is written (KIP-112)."""
+    one = Broker(tmp_path, coordination.connect())
+    bad, good = one.store.log_dirs
+    if is_known:
+        one.store.take_offline(bad)
+        one.start()
+        assert one.records.read("id-a") is FailureRecord.MISSING
+    else:
+        with patch.object(dir_facts, "write_entry", failing_for(bad, one.store)):
+            one.start()
+        assert one.records.read("id-a") is FailureRecord.RECORDED
+        noted = dir_facts.read_entry(one.store, good)
+        assert noted is not None and noted.failed == {"id-a"}
+        assert one.ended == [bad]
+    assert [one.host.dirs[path].is_good for path in (bad, good)] == [False, True]
+    one.kill()
+
+
+def failing_for(bad: str, store: LogStore) -> Callable[[LogStore, str, DirEntry], None]:
+    """Make the write of an entry that takes its log dir offline."""
+    write = dir_facts.write_entry
+
+    def call(_: LogStore, log_dir: str, entry: DirEntry) -> None:
+        if log_dir == bad:
+            store.take_offline(bad)
+        write(store, log_dir, entry)
+
+    return call
+
+
+def test_regression_a_log_dir_fails_at_a_clean_stop(
+    tmp_path: Path, coordination: EmbeddedStore
+) -> None:
+    """It gets no mark, its failure is recorded, and the registration ends."""
+    one = Broker(tmp_path, coordination.connect()).start()
+    with patch.object(dir_facts, "write_entry", failing_for(one.store.log_dirs[0], one.store)):
+        one.registering.withdraw()
+    assert one.records.read("id-a") is FailureRecord.RECORDED
+    entry = dir_facts.read_entry(one.store, one.store.log_dirs[1])
+    assert entry is not None and entry.is_stopped_cleanly and entry.failed == {"id-a"}
+    assert coordination.connect().children(znodes.BROKERS) == []
+    one.kill()
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,8 @@ class Running:
 
     def __init__(self, cluster: ClusterBrokers, broker: int) -> None:
         self.id = broker
-        paths = [cluster.root / f"{broker}-{number}" for number in range(cluster.dirs)]
-        self.store = LogStore.open(paths, admin_socket=False)
+        self.paths = [cluster.root / f"{broker}-{name}" for name in cluster.dir_names(broker)]
+        self.store = LogStore.open(self.paths, admin_socket=False)
         self.session = LastingSession(cluster.coordination.connect)
         settings = MemberSettings(
             broker,
@@ -79,10 +79,15 @@ class ClusterBrokers:
         self.coordination = EmbeddedStore([str(root / "coordination")])
         self.admin = self.coordination.connect()
         self.ports: dict[int, int] = {}
+        self.configured: dict[int, list[str]] = {}
         self.running: dict[int, Running] = {}
         for broker in brokers:
             self.start(broker)
         wait_until(self.know_each_other, SECONDS)
+
+    def dir_names(self, broker: int) -> list[str]:
+        """Name the log dirs in the configuration of a broker; a test may change them."""
+        return self.configured.setdefault(broker, [str(number) for number in range(self.dirs)])
 
     def know_each_other(self) -> bool:
         """Check that each broker that runs knows all others, and the controller."""

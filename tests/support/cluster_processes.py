@@ -210,10 +210,14 @@ class Client:
             assert time.monotonic() < deadline, self.isr_sizes(self.topic)
             pause.wait(0.05)
 
-    def finish(self) -> list[int]:
-        """Send no more, wait for the rest, and return how many records each partition has."""
+    def stop(self) -> None:
+        """Send no more."""
         self._ended.set()
         self._thread.join()
+
+    def finish(self) -> list[int]:
+        """Send no more, wait for the rest, and return how many records each partition has."""
+        self.stop()
         assert self._producer.flush(SECONDS) == 0 and not self.errors, self.errors
         assert self.acknowledged == self.sent
         return self.sent

@@ -27,14 +27,37 @@ LANES = {
         "tests/integration/test_full_disk.py",
         "tests/bench/test_layout_disks.py",
     ),
-    "zookeeper": ("tests/cluster/",),
+    "zookeeper": tuple(
+        f"tests/cluster/test_{name}.py"
+        for name in (
+            "broker_ids",
+            "continuity",
+            "coordination_contract",
+            "coordination_model",
+            "coordination_sessions",
+            "joining",
+            "member_sessions",
+            "producer_blocks",
+            "setting_texts",
+            "store_memory",
+            "topic_changes",
+            "topic_deletion",
+            "zookeeper",
+            "zookeeper_sessions",
+            "zookeeper_timeout",
+        )
+    ),
     "tidy": ("tests/test_tidy.py", "tests/test_prose.py"),
 }
+# Here, each file is a lane, because its tests share brokers.
+LANE_A_FILE = ("tests/cluster/",)
 
 
 def scope_of(nodeid: str) -> str:
     """Give the lane of a test; a test that is in none is a lane of its own."""
     lanes = [lane for lane, places in LANES.items() if nodeid.startswith(places)]
+    if not lanes and nodeid.startswith(LANE_A_FILE):
+        return nodeid.split("::", maxsplit=1)[0]
     return lanes[0] if lanes else nodeid
 
 

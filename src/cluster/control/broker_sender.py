@@ -61,10 +61,18 @@ class BrokerSender:
         self._thread.start()
 
     def send(self, name: str, request: LeaderAndIsr | StopReplica) -> None:
-        """Send a request soon, in place of an earlier one about the same partition."""
+        """Send a request soon, in place of an earlier one about the same partition.
+
+        If the earlier one says that the replica is new, and was not sent yet, the later one says
+        so, too: otherwise a broker with a bad log dir would never create the replica (P17).
+        """
         with self._changed:
             if isinstance(request, LeaderAndIsr):
-                self._roles[name, request.partition] = NamedRole(name, request)
+                place = name, request.partition
+                earlier = self._roles.get(place)
+                if earlier is not None and _is_same_replica(earlier.role, request):
+                    request = request._replace(is_new=request.is_new or earlier.role.is_new)
+                self._roles[place] = NamedRole(name, request)
             else:
                 place = request.topic.topic_id, request.partition
                 self._stops[place] = NamedStop(name, request)
@@ -136,6 +144,10 @@ class BrokerSender:
             answer = self._connection.ask(stops.API, stops.VERSION, message, ANSWER_SECONDS)
             for one in stops.decode_stop_answers(answer, stopping, self._broker):
                 self._post(one)
+
+
+def _is_same_replica(one: LeaderAndIsr, other: LeaderAndIsr) -> bool:
+    return one.topic.is_same(other.topic) and one.broker_epoch == other.broker_epoch
 
 
 def _oldest(stops: Iterable[NamedStop]) -> list[NamedStop]:

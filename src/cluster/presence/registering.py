@@ -14,7 +14,7 @@ from cluster.presence import dir_facts
 from cluster.presence.dir_facts import FailureRecords
 from cluster.pure import attest
 from cluster.pure.attest import DirEntry, Host
-from logstore import LogStore, LogStoreError
+from logstore import LogDirOfflineError, LogStore, LogStoreError
 
 LOG = logging.getLogger("cluster")
 
@@ -103,8 +103,11 @@ class Registering:
         """Mark the log dirs as stopped cleanly, and end the registration."""
         for log_dir, one in self._host.dirs.items():
             if one.is_good:
-                entry = one.entry(is_stopped_cleanly=True)
-                self._write_entry(log_dir, entry)
+                try:
+                    self._write_entry(log_dir, one.entry(is_stopped_cleanly=True))
+                except LogDirOfflineError as error:
+                    LOG.warning("%s has no mark of a clean stop: %s", log_dir, error)
+                    self.failed(log_dir)
         try:
             self._session.delete(znodes.broker_path(self._host.broker_id))
         except NoNodeError:
@@ -112,7 +115,7 @@ class Registering:
 
     def _attest(self, log_dir: str, entry: DirEntry | None, *, is_noted: bool) -> None:
         try:
-            self._store.facts(log_dir)  # raises if the log dir does not serve
+            len(self._store.facts(log_dir))  # raises if the log dir does not serve
         except LogStoreError:
             self._tell(attest.DirMissing(log_dir))
         else:
@@ -137,18 +140,31 @@ class Registering:
         dir_facts.write_entry(self._store, log_dir, entry._replace(failed=ids))
 
     def _tell(self, event: attest.Event) -> None:
+        """Carry out what an event causes; a log dir that fails at it counts as failed."""
+        failed: dict[str, LogDirOfflineError] = {}
         for effect in self._host.handle(event, time.monotonic()):
-            match effect:
-                case attest.RecordFailure(log_dir):
-                    self._records.record(self._directory_ids[log_dir])
-                case attest.ClearFailure(log_dir):
-                    self._records.clear(self._directory_ids[log_dir])
-                case attest.EndRoles(log_dir):
-                    self._end_roles(log_dir)
-                case attest.WriteEntry(log_dir, entry):
-                    self._write_entry(log_dir, entry)
-                case attest.WriteRegistration(log_dir):
-                    self._write_again(log_dir)
+            if effect.dir_id in failed and not isinstance(effect, attest.EndRoles):
+                continue  # its failure must not be cleared
+            try:
+                self._carry_out(effect)
+            except LogDirOfflineError as error:
+                failed[effect.dir_id] = error
+        for log_dir, reason in failed.items():
+            LOG.warning("the entry of %s cannot be written: %s", log_dir, reason)
+            self.failed(log_dir)
+
+    def _carry_out(self, effect: attest.Effect) -> None:
+        match effect:
+            case attest.RecordFailure(log_dir):
+                self._records.record(self._directory_ids[log_dir])
+            case attest.ClearFailure(log_dir):
+                self._records.clear(self._directory_ids[log_dir])
+            case attest.EndRoles(log_dir):
+                self._end_roles(log_dir)
+            case attest.WriteEntry(log_dir, entry):
+                self._write_entry(log_dir, entry)
+            case attest.WriteRegistration(log_dir):
+                self._write_again(log_dir)
 
     def _write_again(self, log_dir: str) -> None:
         path = znodes.broker_path(self._host.broker_id)

@@ -287,7 +287,8 @@ class Host:
         log_dir.boot_id, log_dir.mount_id = found.boot_id, found.mount_id
         log_dir.whole_since, log_dir.flushed_since = since_at_start(found, log_dir.epoch)
         known = found.entry.failed if found.entry is not None else frozenset()
-        log_dir.failed = frozenset(other for other in known if not self._works(other))
+        noted = known | log_dir.failed  # another log dir may have failed since the entry was read
+        log_dir.failed = frozenset(other for other in noted if not self._works(other))
         return self._entered(found.dir_id)
 
     def _enter_late(self, epoch: int) -> list[Effect]:

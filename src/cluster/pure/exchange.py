@@ -93,6 +93,12 @@ class LeaseRenewed(NamedTuple):
     """Event: a heartbeat was answered again, or the broker has a new session."""
 
 
+class Placed(NamedTuple):
+    """Event: a replica that does not exist yet will be created in this log dir."""
+
+    dir_id: str
+
+
 class Moved(NamedTuple):
     """Event: the mover replaced the replica by its copy in another log dir of this broker.
 

@@ -34,6 +34,7 @@ from cluster.pure.exchange import (
     LeaseRenewed,
     Moved,
     Opened,
+    Placed,
     Produced,
     RemoveReplica,
     RoleEnded,
@@ -109,6 +110,8 @@ def _on_rare(replica: Replica, event: Any) -> None:
             on_lease_end(replica)
         case LeaseRenewed():
             on_lease_renewal(replica)
+        case Placed(dir_id):
+            replica.dir_id = replica.dir_id if replica.exists else dir_id
         case Moved(dir_id, flushed):
             _move(replica, dir_id, flushed)
         case FollowerFetch() | FetchAnswer() | AlterRefused():

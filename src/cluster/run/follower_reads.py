@@ -21,7 +21,8 @@ from broker.wire.error_codes import ErrorCode
 from broker.wire.fetch import FileRange, split_response
 from broker.wire.messages import FetchResponse
 from cluster.requests import FollowerFetch
-from cluster.run.hosted_replica import HostedReplica, Served
+from cluster.run.hosted_replica import HostedReplica
+from cluster.run.replica_exchange import Served
 from cluster.wire.follower_fetches import PartitionId, decode_fetches
 from cluster.wire.topic_ids import bytes_of
 from logstore import FileRange as LogRange

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from cluster.pure import exchange as x
 from cluster.pure import leader, partition
@@ -30,6 +30,7 @@ from cluster.requests import (
 )
 from cluster.run import replica_facts
 from cluster.run.log_spans import spans_of, start_of
+from cluster.run.replica_exchange import IsrSizes, Served
 from cluster.wire.topic_ids import bytes_of
 from logstore import (
     Log,
@@ -61,23 +62,6 @@ class Outbox(Protocol):
 
     def alarm(self, name: str, number: int, reason: str) -> None:
         """Report that a replica stopped, and an operator has to look at it."""
-
-
-class Served(NamedTuple):
-    """What a leader answers: records from the fetch's offset on, or a divergence and its start."""
-
-    log: Log
-    high_watermark: int
-    diverging: tuple[int, int] | None = None
-    log_start: int = 0
-
-
-class IsrSizes(NamedTuple):
-    """The members of an ISR: how many there are, must be for acks=all, and can be."""
-
-    present: int
-    min_isr: int
-    replicas: int
 
 
 class HostedReplica:
@@ -184,6 +168,14 @@ class HostedReplica:
         """Read the replica from its log dir; no role survives this."""
         with self._lock:
             self._reopen()
+
+    def place(self, dir_id: str) -> None:
+        """Choose the log dir of a log that does not exist yet, unless the replica is busy."""
+        if self._lock.acquire(blocking=False):
+            try:
+                self._handle(x.Placed(dir_id))
+            finally:
+                self._lock.release()
 
     def tell(self, event: Any) -> None:
         """Let the rules decide about an event or a request, and carry out what they say."""

@@ -18,6 +18,7 @@ from typing import Any
 from cluster.pure.attest import Host
 from cluster.pure.replica import Role
 from cluster.requests import RoleAnswer, StopAnswer
+from cluster.run.dir_choice import DirChoice, fewest_replicas
 from cluster.run.dir_workers import DirWorkers, wait_for
 from cluster.run.hosted_replica import HostedReplica
 from cluster.wire.follower_fetches import PartitionId
@@ -36,15 +37,22 @@ class HostedReplicas:
     Threads: any thread may call any method. One thread for each log dir tells its replicas.
     """
 
-    def __init__(self, host: Host, make: Callable[[str, int], HostedReplica]) -> None:
+    def __init__(
+        self,
+        host: Host,
+        make: Callable[[str, int], HostedReplica],
+        choose_dir: DirChoice | None = None,
+    ) -> None:
         """Start without a replica.
 
         Args:
             host: the broker's registration and log dirs; their ids are their paths.
             make: makes a replica of a topic name and partition, without reading the disk.
+            choose_dir: chooses the log dir of a new replica; by default, the one with the fewest.
         """
         self._host = host
         self._make = make
+        self._choose_dir = choose_dir or fewest_replicas(host)
         self._workers = DirWorkers()
         self._lock = threading.Lock()  # guards the next two
         self._replicas: dict[Place, HostedReplica] = {}
@@ -98,11 +106,11 @@ class HostedReplicas:
         """
         groups: dict[str, list[_Told]] = defaultdict(list)
         for one in roles:
-            replica = self._replica((one.name, one.role.partition))
+            replica = self._replica((one.name, one.role.partition), is_placed=True)
             groups[replica.dir_id].append(_Told(replica, one, self._offline(one)))
         wait_for(
             [
-                self._workers.submit(log_dir, partial(_obey_all, group))
+                self._workers.submit(log_dir, partial(self._obey_all, group))
                 for log_dir, group in groups.items()
             ],
             seconds,
@@ -141,18 +149,37 @@ class HostedReplicas:
         """Let the threads end when they have done what they were given; a hung one is left."""
         self._workers.close()
 
-    def _replica(self, place: Place) -> HostedReplica:
+    def _replica(self, place: Place, *, is_placed: bool = False) -> HostedReplica:
+        """Give the replica of a place; with `is_placed`, choose its log dir if it has no log."""
         with self._lock:
-            if place not in self._replicas:
-                self._host.dir_for_new = self._emptiest_dir()
-                self._replicas[place] = self._make(*place)
-            return self._replicas[place]
+            replica = self._replicas.get(place)
+            if replica is None:
+                self._host.dir_for_new = self._dir_for(place)
+                replica = self._replicas[place] = self._make(*place)
+            elif is_placed and replica.log is None:
+                replica.place(self._dir_for(place))
+            return replica
 
-    def _emptiest_dir(self) -> str:
-        """Choose the log dir with the fewest replicas among those that work, as Kafka does."""
-        counts = Counter(one.dir_id for one in self._replicas.values())
-        dirs = self._host.dirs
-        return min(dirs, key=lambda one: (not dirs[one].is_good, counts[one]))
+    def _obey_all(self, group: list[_Told]) -> None:
+        for told in group:
+            try:
+                told.answer = self._obey(told.replica, told.one)
+            except Exception:
+                LOG.exception("%r could not take its role", told.replica)
+
+    def _obey(self, replica: HostedReplica, one: NamedRole) -> RoleAnswer | None:
+        """Give a role; if a log dir fails while a new replica is created, try another log dir."""
+        for _ in self._host.dirs:
+            answer = replica.obey(one.role)
+            is_offline = answer is None or answer.is_offline
+            if not (is_offline and one.role.is_new and replica.log is None):
+                break
+            self._replica((one.name, one.role.partition), is_placed=True)
+        return answer
+
+    def _dir_for(self, place: Place) -> str:
+        counts = Counter(one.dir_id for key, one in self._replicas.items() if key != place)
+        return self._choose_dir(*place, counts)
 
     def _offline(self, one: NamedRole) -> RoleAnswer:
         role, epoch = one.role, self._host.registration_epoch
@@ -167,11 +194,3 @@ class _Told:
     def __init__(self, replica: HostedReplica, one: NamedRole, offline: RoleAnswer) -> None:
         self.replica, self.one = replica, one
         self.answer: RoleAnswer | None = offline
-
-
-def _obey_all(group: list[_Told]) -> None:
-    for told in group:
-        try:
-            told.answer = told.replica.obey(told.one.role)
-        except Exception:
-            LOG.exception("%r could not take its role", told.replica)

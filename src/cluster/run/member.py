@@ -44,6 +44,7 @@ from cluster.requests import AlterPartition, AlterRefused
 from cluster.run import follower_reads
 from cluster.run.control_requests import answer_roles, answer_stops, answer_update
 from cluster.run.controller_link import ControllerLink
+from cluster.run.dir_choice import dir_choice
 from cluster.run.fetchers import Fetchers
 from cluster.run.hosted_replica import HostedReplica
 from cluster.run.hosted_replicas import HostedReplicas
@@ -107,7 +108,7 @@ class ClusterMember:
         self.settings, self.store, self._session = settings, store, session
         self.lease = Lease(session, settings.session_seconds)
         self.host = Host(settings.broker, tuple(store.log_dirs))
-        self.replicas = HostedReplicas(self.host, self._make_replica)
+        self.replicas = HostedReplicas(self.host, self._make_replica, dir_choice(self.host, store))
         self.metadata = MetadataCache()
         self._config_of = config_of
         self._fetchers = Fetchers(self.connect, settings.limits, time.monotonic)
@@ -147,13 +148,13 @@ class ClusterMember:
         # The replicas are read before the controller can ask for one: otherwise it would be created
         # anew, because all log dirs work and it is not found (P17).
         self.replicas.open(self.store)
+        self.store.add_listener(self._on_event)  # from now on, no failure of a log dir is missed
         with self._changing:
             session = self._session.current
             self._registering.register(endpoints, self.settings.rack)
             self.lease.begin(session)
         self._session.on_renewal(self._register_again)
         self._session.on_session(self._on_state)
-        self.store.add_listener(self._on_event)
         self._controller = ControllerHost(
             controller_store, self.settings.broker, self.connect,
             look_seconds=self.settings.look_seconds,

@@ -10,7 +10,7 @@ from broker.requests.failures import code_of
 from broker.requests.services import Call, Services
 from broker.wire.error_codes import ErrorCode
 from broker.wire.messages import AlterReplicaLogDirsResponse, DescribeLogDirsResponse
-from logstore import LogDirOfflineError, LogStoreError
+from logstore import LogDirOfflineError, LogStoreError, UnknownPartitionError
 from logstore.names import validate_topic
 from mover import ReplicaMover
 
@@ -88,8 +88,18 @@ def _begin(
     except LogStoreError as error:
         return dict.fromkeys(keys, code_of(error))
     for key in sound:
-        codes[key] = _code_of(response.results.get(key))
+        result = response.results.get(key)
+        if isinstance(result, UnknownPartitionError) and _is_elsewhere(call.services, *key):
+            codes[key] = ErrorCode.REPLICA_NOT_AVAILABLE  # Kafka's tool tries again after this code
+        else:
+            codes[key] = _code_of(result)
     return codes
+
+
+def _is_elsewhere(services: Services, name: str, partition: int) -> bool:
+    """Tell whether a partition exists, and this broker has no replica of it yet."""
+    topic = services.topics.get(name)
+    return topic is not None and partition in topic.partitions
 
 
 def _is_name(topic: str, partition: int) -> bool:

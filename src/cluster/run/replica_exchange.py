@@ -1,8 +1,8 @@
-"""Define what a replica needs of a client's request to append: `cluster.serve` fulfils it."""
+"""Define what a hosted replica takes from clients, and what it gives to followers."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from cluster.pure import exchange as x
 from logstore import AppendInfo, Log
@@ -22,3 +22,20 @@ class Produce(Protocol):
 
     def fail(self, error: Exception) -> None:
         """Report that the log did not take the records."""
+
+
+class Served(NamedTuple):
+    """What a leader answers: records from the fetch's offset on, or a divergence and its start."""
+
+    log: Log
+    high_watermark: int
+    diverging: tuple[int, int] | None = None
+    log_start: int = 0
+
+
+class IsrSizes(NamedTuple):
+    """The members of an ISR: how many there are, must be for acks=all, and can be."""
+
+    present: int
+    min_isr: int
+    replicas: int

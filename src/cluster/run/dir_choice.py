@@ -1,0 +1,45 @@
+"""Choose the log dir of a new replica, as Kafka does.
+
+1. The log dir that was asked for before the replica existed (AlterReplicaLogDirs, KIP-113).
+2. Else the log dir with the fewest replicas.
+
+A log dir that is offline, full or cordoned takes no new replica, so it is not chosen. If no log dir
+takes new replicas, one that works is chosen, and the error of the creation gives the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from cluster.pure.attest import Host
+from logstore import LogStore
+from logstore.names import TopicPartition
+from logstore.store.creation import candidates, wished_dir
+
+DirChoice = Callable[[str, int, Mapping[str, int]], str]
+
+
+def fewest_replicas(host: Host) -> DirChoice:
+    """Choose by the number of replicas alone, among the log dirs that work."""
+
+    def choose(name: str, number: int, counts: Mapping[str, int]) -> str:
+        return min(host.dirs, key=lambda one: (not host.dirs[one].is_good, counts.get(one, 0)))
+
+    return choose
+
+
+def dir_choice(host: Host, store: LogStore) -> DirChoice:
+    """Choose by what was asked for, then by the number of replicas."""
+    by_number = fewest_replicas(host)
+
+    def choose(name: str, number: int, counts: Mapping[str, int]) -> str:
+        good = [one.log_dir for one in candidates(store.host.replicas)[0]]
+        good = [one for one in good if one.path in host.dirs and host.dirs[one.path].is_good]
+        wished = wished_dir(good, TopicPartition(name, number))
+        if wished is not None:
+            return wished.path
+        if good:
+            return min((one.path for one in good), key=lambda one: counts.get(one, 0))
+        return by_number(name, number, counts)
+
+    return choose
