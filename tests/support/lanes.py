@@ -35,6 +35,7 @@ LANES = {
             "coordination_contract",
             "coordination_model",
             "coordination_sessions",
+            "found_ids",
             "joining",
             "member_sessions",
             "producer_blocks",

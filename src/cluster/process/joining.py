@@ -105,9 +105,17 @@ def _closing(session: LastingSession) -> Iterator[None]:
 
 
 def _ids_in(log_dirs: Sequence[str]) -> dict[str, int | None]:
-    """Read the broker id in the meta.properties of each log dir; None for a new log dir."""
-    _, roll = foresee(resolve(log_dirs), broker_id=None)
-    return {one.path: None if one.is_new else one.meta.broker_id for one in roll.members}
+    """Read the broker id in the meta.properties of each log dir; None for a new log dir.
+
+    If every meta.properties is lost, the store would be opened again with the id 0. So then no log
+    dir has an id, and the coordination store knows the id of this host.
+    """
+    facts, roll = foresee(resolve(log_dirs), broker_id=None)
+    is_known = any(one.meta is not None for one in facts)
+    return {
+        one.path: one.meta.broker_id if is_known and not one.is_new else None
+        for one in roll.members
+    }
 
 
 class Grown(NamedTuple):

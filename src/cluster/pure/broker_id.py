@@ -9,7 +9,7 @@
 | none | none | an id that is not registered | that id |
 | none | none | an id that is registered, or none | the next of `/brokers/seqid` + reserved |
 
-Kafka's KIP-112 also takes the one id that is missing among the registered brokers. That step is
+Kafka's proposal also takes the one id that is missing among the registered brokers. That step is
 left out: it takes the id of a broker that is just restarting.
 
 If the id is registered already:
