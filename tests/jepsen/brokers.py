@@ -1,0 +1,212 @@
+"""Run the brokers of a cluster as processes, each in a network namespace of its own."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from support.network import Network
+from support.places import environment
+from support.zookeeper_process import ZooKeeperProcess
+
+PORT = 9092
+SECONDS = 90.0
+LOOK_SECONDS = 0.02
+FILE = """
+zookeeper.connect={hosts}/jepsen
+zookeeper.session.timeout.ms={session_ms}
+replica.lag.time.max.ms={lag_ms}
+broker.id={broker}
+broker.rack=r{broker}
+listeners=PLAINTEXT://{address}:{port}
+log.dirs={dirs}
+default.replication.factor=3
+offsets.topic.num.partitions=1
+"""
+
+
+def node_of(broker: int) -> str:
+    """Name the node that a broker runs on."""
+    return f"b{broker}"
+
+
+class Process:
+    """One broker, which may be started, stopped and killed many times.
+
+    Threads: one thread at a time calls the methods that change something.
+
+    Attributes:
+        log_dirs: its log dirs.
+        ends: how often the process ended by itself, with an error.
+    """
+
+    def __init__(self, network: Network, base: Path, broker: int, log_dirs: Sequence[Path]) -> None:
+        self.broker, self.log_dirs = broker, list(log_dirs)
+        self.ends = 0
+        self._network, self._base = network, base
+        self._running: subprocess.Popen[bytes] | None = None
+        self._said_before = 0
+        self._is_stopped = False
+
+    @property
+    def address(self) -> str:
+        """Where clients reach it."""
+        return f"{self._network.address(node_of(self.broker))}:{PORT}"
+
+    @property
+    def output(self) -> Path:
+        """Everything that the broker has printed, in all its lives."""
+        return self._base / f"{self.broker}.out"
+
+    def configure(self, hosts: str, session_ms: int, lag_ms: int, settings: str) -> None:
+        """Write its file."""
+        address = self._network.address(node_of(self.broker))
+        text = FILE.format(
+            hosts=hosts, session_ms=session_ms, lag_ms=lag_ms, broker=self.broker, address=address,
+            port=PORT, dirs=",".join(map(str, self.log_dirs)),
+        )  # fmt: skip
+        self._file.write_text(text + settings)
+
+    @property
+    def _file(self) -> Path:
+        return self._base / f"{self.broker}.properties"
+
+    def launch(self) -> None:
+        """Start the process, and wait for nothing."""
+        with self.output.open("ab") as out:
+            out.write(f"--- {time.monotonic():.2f} start ---\n".encode())
+            out.flush()
+            self._said_before = self.output.stat().st_size
+            self._running = subprocess.Popen(
+                [
+                    *self._network.prefix(node_of(self.broker)), sys.executable, "-m",
+                    "logstore.cli", "broker", "--config", str(self._file),
+                    "--records", str(self._base / "records"),
+                ],
+                stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment(),
+            )  # fmt: skip
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process runs."""
+        return self._running is not None and self._running.poll() is None
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether this life of the process has begun to serve."""
+        if not self.is_alive:
+            return False
+        with self.output.open("rb") as file:
+            file.seek(self._said_before)
+            return b"serving " in file.read()
+
+    def keep_up(self) -> None:
+        """Start the process again if it ended by itself, as a service manager does."""
+        if self._running is not None and self._running.poll() is not None:
+            self.ends += 1
+            self.launch()
+
+    def wait(self, seconds: float = SECONDS) -> None:
+        """Wait until the broker serves; start it again if it ends before."""
+        deadline, pause = time.monotonic() + seconds, threading.Event()
+        while not self.is_serving:
+            if time.monotonic() > deadline:
+                raise AssertionError(f"broker {self.broker} does not serve: {self.said()[-2000:]}")
+            self.keep_up()
+            pause.wait(LOOK_SECONDS)
+
+    def said(self) -> str:
+        """Everything that the broker has printed."""
+        return self.output.read_text(errors="replace") if self.output.exists() else ""
+
+    def kill(self) -> None:
+        """End the process by SIGKILL."""
+        if self._running is not None:
+            self._running.kill()
+            self._running.wait()
+            self._running = None
+        self._is_stopped = False
+
+    def stop(self) -> None:
+        """End the process in order; raises AssertionError if it does not end well."""
+        if self._running is None:
+            return
+        self._running.send_signal(signal.SIGTERM)
+        try:
+            code = self._running.wait(SECONDS)
+        except subprocess.TimeoutExpired:
+            self._running.send_signal(signal.SIGABRT)
+            self._running.wait()
+            raise AssertionError(f"broker {self.broker} did not stop in {SECONDS} s") from None
+        self._running = None
+        if code:
+            raise AssertionError(f"broker {self.broker} ended with {code}: {self.said()[-2000:]}")
+
+    def pause(self) -> None:
+        """Stop the process in its tracks."""
+        if self._running is not None:
+            self._running.send_signal(signal.SIGSTOP)
+            self._is_stopped = True
+
+    def resume(self) -> None:
+        """Continue after `pause`."""
+        if self._running is not None and self._is_stopped:
+            self._running.send_signal(signal.SIGCONT)
+        self._is_stopped = False
+
+    def reopen(self, log_dir: Path) -> bool:
+        """Bring a log dir back that has failed, as an operator does."""
+        done = subprocess.run(
+            [
+                *self._network.prefix(node_of(self.broker)), sys.executable, "-m", "logstore.cli",
+                "reopen", str(log_dir), "--log-dirs", ",".join(map(str, self.log_dirs)),
+            ],
+            stdin=subprocess.DEVNULL, capture_output=True, env=environment(), check=False,
+        )  # fmt: skip
+        with self.output.open("ab") as out:
+            out.write(b"--- reopen: " + done.stdout + done.stderr + b" ---\n")
+        return done.returncode == 0
+
+
+class Cluster:
+    """Three brokers and a ZooKeeper in a network.
+
+    Attributes:
+        processes: the brokers, by id.
+    """
+
+    def __init__(
+        self, network: Network, base: Path, log_dirs: Mapping[int, Sequence[Path]]
+    ) -> None:
+        self.network, self.base = network, base
+        place = base / "zookeeper"
+        place.mkdir()
+        self.zookeeper = ZooKeeperProcess(place, network.address("zk"), network.prefix("zk"))
+        self.processes = {
+            broker: Process(network, base, broker, dirs) for broker, dirs in log_dirs.items()
+        }
+
+    @property
+    def servers(self) -> str:
+        """The addresses of all brokers, for `bootstrap.servers`."""
+        return ",".join(process.address for process in self.processes.values())
+
+    def start(self, session_ms: int, lag_ms: int, settings: str = "") -> None:
+        """Start everything, and wait until it serves."""
+        self.zookeeper.start()
+        for process in self.processes.values():
+            process.configure(self.zookeeper.hosts, session_ms, lag_ms, settings)
+            process.launch()
+        for process in self.processes.values():
+            process.wait()
+
+    def close(self) -> None:
+        """Kill everything."""
+        for process in self.processes.values():
+            process.kill()
+        self.zookeeper.kill()
