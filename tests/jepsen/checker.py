@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from jepsen.history import Event, Record
@@ -182,7 +183,7 @@ def _disagreeing(sent: Mapping[str, Sent], readers: Readers) -> Found:
 
 def _backwards(readers: Readers) -> Found:
     for (name, what), records in readers.items():
-        for (before, _), (after, value) in zip(records, records[1:], strict=False):
+        for (before, _), (after, value) in pairwise(records):
             if after <= before:
                 yield "backwards", f"{value} at {after} was read after {before} ({name}, {what})"
 

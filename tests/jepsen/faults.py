@@ -19,8 +19,9 @@ from jepsen.history import History
 from support.loop_disk import LoopDisk
 from support.network import Way, both_ways
 
-HOLD_SECONDS = 0.3, 8.0
-REST_SECONDS = 0.2, 2.5
+# Some faults are over before anybody notices, some outlast a session of ZooKeeper.
+HOLD_SECONDS = (0.1, 1.5), (1.5, 8.0)
+REST_SECONDS = 0.1, 1.5
 RELEASE_SECONDS, LOOK_SECONDS = 10.0, 0.05
 Fault = Callable[["Scene", random.Random], Iterator[str]]
 
@@ -212,6 +213,12 @@ def remount(scene: Scene) -> None:
                 break
             pause.wait(LOOK_SECONDS)
     scene.disk.mount_at(scene.disk.mount)
+    balloon_of(scene.disk).unlink(missing_ok=True)  # its removal may have been lost
+
+
+def balloon_of(disk: LoopDisk) -> Path:
+    """Give the file that fills a disk."""
+    return disk.mount / "balloon"
 
 
 def disk_hangs(scene: Scene, rng: random.Random) -> Iterator[str]:
@@ -227,14 +234,14 @@ def disk_hangs(scene: Scene, rng: random.Random) -> Iterator[str]:
 def disk_fills(scene: Scene, rng: random.Random) -> Iterator[str]:
     """Fill a disk to its last byte with another file."""
     assert scene.disk is not None
-    balloon = scene.disk.mount / "balloon"
+    balloon = balloon_of(scene.disk)
     with balloon.open("wb", buffering=0) as file:
         for size in (1 << 20, 4096, 1):
             with suppress(OSError):
                 while True:
                     file.write(bytes(size))
     yield f"disk of {scene.sick} is full"
-    balloon.unlink()
+    balloon.unlink(missing_ok=True)
 
 
 def _names(processes: list[Process]) -> str:
@@ -279,7 +286,7 @@ class Nemesis:
         told = next(steps)
         self.counts[fault.__name__] = self.counts.get(fault.__name__, 0) + 1
         self._scene.note(told)
-        self._wait(HOLD_SECONDS)
+        self._wait(self._rng.choice(HOLD_SECONDS))
         for _ in steps:
             raise AssertionError("a fault is mended in one step")
         self._scene.note(f"mended: {told}")

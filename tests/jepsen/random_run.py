@@ -28,7 +28,7 @@ BROKERS = (1, 2, 3)
 NODES = ("b1", "b2", "b3", "zk", "clients")
 TOPIC = "orders"
 SESSION_MS, LAG_MS = 3_000, 3_000
-SETTLE_SECONDS = 120.0
+SETTLE_SECONDS = 45.0
 LOOK_SECONDS = 0.2
 
 
@@ -125,7 +125,7 @@ def run(plan: Plan, results: Path) -> Result:
             result.ends += process.ends
         judge(result, history)
         histories.write(history.events, results / "history.jsonl.gz")
-        _keep_output(scene, results)
+        keep_output(scene, results)
         if not result.is_good:
             keep_files(scene, results)
     result.took_seconds = round(time.monotonic() - begun, 1)
@@ -159,9 +159,7 @@ def _play(plan: Plan, scene: Scene, result: Result) -> None:
 
 def strike(plan: Plan, scene: Scene, result: Result) -> None:
     """Let the families of faults do their work, and start again what ends by itself."""
-    nemeses = [
-        Nemesis(scene, family, str(plan.seed), plan.seconds) for family in plan.families
-    ]
+    nemeses = [Nemesis(scene, family, str(plan.seed), plan.seconds) for family in plan.families]
     for one in nemeses:
         one.thread.start()
     for one in nemeses:
@@ -217,7 +215,8 @@ def judge(result: Result, history: History) -> None:
         result.anomalies += [f"{one.partition}: {one.kind}: {one.text}" for one in found[:200]]
 
 
-def _keep_output(scene: Scene, results: Path) -> None:
+def keep_output(scene: Scene, results: Path) -> None:
+    """Copy what the brokers printed to the results."""
     for process in scene.cluster.processes.values():
         if process.output.exists():
             shutil.copy(process.output, results / process.output.name)

@@ -42,9 +42,7 @@ def free_port() -> int:
 class ZooKeeperProcess:
     """One ZooKeeper on loopback, with its data in a directory; `kill` ends it by SIGKILL."""
 
-    def __init__(
-        self, place: Path, address: str = "127.0.0.1", prefix: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, place: Path, address: str = "127.0.0.1", prefix: Sequence[str] = ()) -> None:
         """Start nothing yet.
 
         Args:
