@@ -32,14 +32,8 @@ from cluster.run import replica_facts
 from cluster.run.log_spans import spans_of, start_of
 from cluster.run.replica_exchange import IsrSizes, Served
 from cluster.wire.topic_ids import bytes_of
-from logstore import (
-    Log,
-    LogConfig,
-    LogStore,
-    LogStoreError,
-    OffsetOutOfRangeError,
-    UnknownPartitionError,
-)
+from logstore import Log, LogConfig, LogStore
+from logstore.errors import LogStoreError, OffsetOutOfRangeError, UnknownPartitionError
 
 LOG = logging.getLogger("cluster")
 ACKS_ALL = -1
@@ -154,6 +148,11 @@ class HostedReplica:
         if state is None:
             return IsrSizes(0, 0, 0)
         return IsrSizes(len(state.isr), state.min_isr, len(state.replicas))
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether the log could not be read, although its log dir counts as good."""
+        return self._log is None and self._rules.exists and self._rules.is_dir_good
 
     @property
     def is_end_replicated(self) -> bool:

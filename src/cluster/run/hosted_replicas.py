@@ -161,9 +161,13 @@ class HostedReplicas:
             return replica
 
     def _obey_all(self, group: list[_Told]) -> None:
+        """Give roles; a log dir that was slow may answer now, and else its replicas are offline."""
         for told in group:
             try:
-                told.answer = self._obey(told.replica, told.one)
+                if told.replica.is_unread:
+                    told.replica.open()
+                if not told.replica.is_unread:
+                    told.answer = self._obey(told.replica, told.one)
             except Exception:
                 LOG.exception("%r could not take its role", told.replica)
 

@@ -40,7 +40,7 @@ from cluster.presence.registering import Registering
 from cluster.pure import exchange as x
 from cluster.pure.attest import Host
 from cluster.pure.replica import LAG_SECONDS_MAX, Role
-from cluster.requests import AlterPartition, AlterRefused
+from cluster.requests import AlterPartition, AlterRefused, RoleAnswer
 from cluster.run import follower_reads
 from cluster.run.control_requests import answer_roles, answer_stops, answer_update
 from cluster.run.controller_link import ControllerLink
@@ -119,7 +119,7 @@ class ClusterMember:
             _directory_ids(store), self.replicas.reopen,
         )  # fmt: skip
         self._changing = threading.Lock()  # one change of the registration at a time
-        self._is_unannounced = False  # whether a change of a log dir did not reach the cluster
+        self._is_unannounced = False  # whether the cluster has to ask for the replicas of a log dir
         self._controller: ControllerHost | None = None
         self.operator_requests = OperatorRequests(lambda: self._controller)
         self._is_closed = threading.Event()
@@ -133,9 +133,8 @@ class ClusterMember:
         self.orphans = Orphans(self.alarm, settings.unknown_seconds)
         # Hears of each change of a role. It must neither wait nor call the replica.
         self.on_role: Callable[[HostedReplica], object] = lambda replica: None
-        self.on_lease: Callable[[], object] = lambda: (
-            None
-        )  # is called while it is not held, and once more
+        # Is called while the lease is not held, and once more.
+        self.on_lease: Callable[[], object] = lambda: None
 
     def start(self, endpoints: Sequence[Endpoint]) -> None:
         """Register, attest the log dirs, read the replicas, and stand for controller.
@@ -248,9 +247,11 @@ class ClusterMember:
     # --- what a replica asks for (Outbox) ---------------------------------------------------------
 
     def to_controller(self, name: str, request: Any) -> None:
-        """Send a proposal. Of offline replicas, the controller hears by the event of a log dir."""
+        """Send a proposal, or let the controller ask why a replica lost its role."""
         if isinstance(request, AlterPartition):
             self._link.send(request)
+        elif isinstance(request, RoleAnswer) and request.is_offline:
+            self._is_unannounced = True  # a full or slow log dir makes no event of its own
 
     def flush_soon(self, replica: HostedReplica) -> None:
         """Flush a replica's log in another thread."""
@@ -267,10 +268,8 @@ class ClusterMember:
         self._look_at_role(replica, is_new_role=False)
 
     def _look_at_role(self, replica: HostedReplica, *, is_new_role: bool) -> None:
-        log = replica.log
-        if replica.role is Role.FOLLOWER and log is not None:
-            leader, log_dir = replica.leader, log.log_dir
-            self._fetchers.follow(replica, leader, log_dir, is_new_role=is_new_role)
+        if replica.role is Role.FOLLOWER and (log := replica.log) is not None:
+            self._fetchers.follow(replica, replica.leader, log.log_dir, is_new_role=is_new_role)
         else:
             self._fetchers.leave(replica)
 
@@ -390,6 +389,8 @@ class ClusterMember:
             if not (is_held and was_held):
                 self.on_lease()
             was_held = is_held
+            if self._is_unannounced and is_held:
+                self._flusher.submit(self._announce_again)
             self.replicas.tell_all(x.Tick(), lambda one: one.needs_ticks)
             self.orphans.look(self.replicas, self.metadata.view, time.monotonic())
 
