@@ -1,4 +1,4 @@
-"""A log dir that is slow or full for a while takes the roles of its replicas, and gives them back."""
+"""A log dir that is slow for a while costs its replicas their roles, but not for ever."""
 
 from __future__ import annotations
 

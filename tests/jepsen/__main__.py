@@ -1,34 +1,91 @@
-"""Run Jepsen's test by hand, with PYTHONPATH=src:tests.
+"""Run Jepsen's test by hand, with PYTHONPATH=src:tests, as root.
 
-python -m jepsen run SEED [--seconds 60] [--results jepsen-runs]    one random run
+python -m jepsen all [--results jepsen-runs]            what `make jepsen` does
+python -m jepsen run SEED [--seconds 60]                one random run
+python -m jepsen isr CASE ENDING [--writes 1000]        the scenario with an ISR of one, once
+python -m jepsen check HISTORY                          judge a history that was written before
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
+from jepsen import history
+from jepsen.checker import check
+from jepsen.isr_of_one import CASES, ENDINGS, play
 from jepsen.random_run import Plan, run
+from jepsen.runs import faults_of, isr_runs, random_runs, table_of_faults, table_of_isr
+from support.network import why_not
+
+RESULTS = Path("jepsen-runs")
+
+
+def run_all(args: argparse.Namespace) -> int:
+    """Do all runs that are not finished, and print what was found."""
+    scenario = list(isr_runs(args.results, args.isr, args.writes))
+    found = list(random_runs(args.results, args.runs, args.seconds))
+    print(table_of_isr(scenario), table_of_faults(found), sep="\n\n")
+    return int(any(map(faults_of, [*scenario, *found])))
 
 
 def run_one(args: argparse.Namespace) -> int:
     """Do one random run."""
     result = run(Plan.of(args.seed, args.seconds), args.results / str(args.seed))
-    print(result)
+    print(asdict(result))
     return int(not result.is_good)
+
+
+def run_isr(args: argparse.Namespace) -> int:
+    """Do the scenario once."""
+    outcome = play(args.case, args.ending, args.writes, args.results)
+    print(asdict(outcome))
+    return int(bool(outcome.faults))
+
+
+def run_check(args: argparse.Namespace) -> int:
+    """Judge a history."""
+    found = check(history.read(args.history))
+    for one in found:
+        print(f"{one.partition}: {one.kind}: {one.text}")
+    print(f"{len(found)} anomalies")
+    return int(bool(found))
 
 
 def main() -> int:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="python -m jepsen")
     commands = parser.add_subparsers(required=True)
+    everything = commands.add_parser("all")
+    number = os.environ.get
+    everything.add_argument("--runs", type=int, default=int(number("LOGSTORE_JEPSEN_RUNS", "200")))
+    everything.add_argument(
+        "--seconds", type=float, default=float(number("LOGSTORE_JEPSEN_SECONDS", "60"))
+    )
+    everything.add_argument("--isr", type=int, default=int(number("LOGSTORE_JEPSEN_ISR", "18")))
     one = commands.add_parser("run")
     one.add_argument("seed", type=int)
     one.add_argument("--seconds", type=float, default=60.0)
-    one.add_argument("--results", type=Path, default=Path("jepsen-runs"))
-    one.set_defaults(run=run_one)
+    scenario = commands.add_parser("isr")
+    scenario.add_argument("case", choices=CASES)
+    scenario.add_argument("ending", choices=ENDINGS)
+    for parsed in (scenario, everything):
+        parsed.add_argument("--writes", type=int, default=1000)
+    judged = commands.add_parser("check")
+    judged.add_argument("history", type=Path)
+    for parsed, function in (
+        (everything, run_all), (one, run_one), (scenario, run_isr), (judged, run_check),
+    ):  # fmt: skip
+        parsed.set_defaults(run=function)
+        parsed.add_argument("--results", type=Path, default=RESULTS)
     args = parser.parse_args()
+    reason = why_not() if args.run is not run_check else None
+    if reason:
+        print(f"jepsen: {reason}", file=sys.stderr)
+        return 2
     return int(args.run(args))
 
 

@@ -36,7 +36,6 @@ from jepsen.clients import Admin, Writer, read_all
 from jepsen.faults import Scene
 from jepsen.history import History
 from jepsen.random_run import (
-    SESSION_MS,
     SETTLE_SECONDS,
     TOPIC,
     Plan,
@@ -145,11 +144,15 @@ class Stage:
         return next(iter(writer.errors), "acknowledged")
 
 
-def play(case: Case, ending: Ending, writes: int, results: Path) -> Outcome:
-    """Run the scenario once, and keep its history in a directory."""
+def play(case: Case, ending: Ending, writes: int, results: Path, lag_ms: int = 3_000) -> Outcome:
+    """Run the scenario once, and keep its history in a directory.
+
+    Args:
+        lag_ms: after which time a follower that does not fetch leaves the ISR.
+    """
     outcome, history = Outcome(case, ending, writes), History()
     results.mkdir(parents=True, exist_ok=True)
-    plan = Plan(0, 0.0, min_isr=2 if case == "min 2" else 1, partitions=1)
+    plan = Plan(0, 0.0, min_isr=2 if case == "min 2" else 1, partitions=1, lag_ms=lag_ms)
     with cluster_of(plan, history) as scene, _zookeeper(scene) as zookeeper:
         stage = Stage(scene, zookeeper, outcome)
         try:
@@ -187,7 +190,7 @@ def _steps(stage: Stage, plan: Plan) -> None:
     leader = scene.cluster.processes[stage.state[0]]
     alone = _leave_alone(stage, leader)
     _take_away(stage, leader)
-    after = _go_on(stage, leader, alone)
+    after = _go_on(stage, leader, alone, plan.session_ms / 1000)
     mend(scene)
     admin.wait_in_sync(TOPIC, 1, SETTLE_SECONDS)
     for writer in (alone, after):
@@ -236,14 +239,14 @@ def _take_away(stage: Stage, leader: Process) -> None:
         stage.scene.cluster.network.cut(both_ways([node_of(leader.broker)], nodes))
 
 
-def _go_on(stage: Stage, leader: Process, alone: Writer) -> Writer:
+def _go_on(stage: Stage, leader: Process, alone: Writer, session_seconds: float) -> Writer:
     """Write without that leader; with min 1, and without unclean elections, nobody may lead."""
     outcome, count = stage.outcome, stage.outcome.writes - 2 * stage.third
     begun, before = time.monotonic(), alone.acknowledged
     writer = stage.write("after", count)
     if outcome.case == "min 1":
         leaders = set()
-        while time.monotonic() < begun + 2.5 * SESSION_MS / 1000:
+        while time.monotonic() < begun + 2.5 * session_seconds:
             leaders.add(stage.state[0])
             writer.poll(LOOK_SECONDS)
         outcome.after = writer.acknowledged

@@ -27,7 +27,6 @@ from support.places import fast_directory
 BROKERS = (1, 2, 3)
 NODES = ("b1", "b2", "b3", "zk", "clients")
 TOPIC = "orders"
-SESSION_MS, LAG_MS = 3_000, 3_000
 SETTLE_SECONDS = 45.0
 LOOK_SECONDS = 0.2
 
@@ -45,6 +44,8 @@ class Plan:
     rate: float = 60.0
     sick: int = 0
     families: tuple[str, ...] = ("network", "processes")
+    session_ms: int = 3_000
+    lag_ms: int = 3_000
 
     @classmethod
     def of(cls, seed: int, seconds: float) -> Plan:
@@ -108,7 +109,7 @@ def cluster_of(plan: Plan, history: History) -> Iterator[Scene]:
         stack.callback(cluster.close)
         if disk is not None:
             stack.callback(disk.thaw)  # a process that a frozen disk holds cannot be killed
-        cluster.start(SESSION_MS, LAG_MS, f"min.insync.replicas={plan.min_isr}\n")
+        cluster.start(plan.session_ms, plan.lag_ms, f"min.insync.replicas={plan.min_isr}\n")
         yield Scene(cluster, history, disk, plan.sick)
 
 

@@ -1,0 +1,50 @@
+"""Two short runs with real brokers in network namespaces; `make jepsen` does long ones.
+
+Both need root and network namespaces.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from jepsen.history import read
+from jepsen.isr_of_one import play
+from jepsen.random_run import Plan, run
+from jepsen.runs import faults_of, finished, table_of_faults
+from support.layers import demand
+from support.network import why_not
+
+SECONDS = 5.0
+WRITES = 300
+
+
+@pytest.fixture(autouse=True)
+def namespaces() -> None:
+    """Say loudly if no network can be made here."""
+    demand("brokers in network namespaces", why_not())
+
+
+def test_an_isr_of_one_that_is_killed_loses_nothing(tmp_path: Path) -> None:
+    """With min 2, writes are refused while the ISR is its leader, and then another one leads."""
+    outcome = play("min 2", "killed", WRITES, tmp_path, lag_ms=1_000)
+    assert not outcome.faults, outcome
+    assert outcome.acknowledged == WRITES
+    assert (outcome.alone, outcome.lost) == (0, 0)
+
+
+def test_a_random_run_breaks_no_promise(tmp_path: Path) -> None:
+    """Partitions and faults of processes; at the end all replicas have the same."""
+    seed = random.SystemRandom().randrange(2**31)
+    print(f"seed {seed}")
+    plan = Plan(seed, SECONDS, readers=1, rate=60.0, lag_ms=1_500)
+    result = run(plan, tmp_path)
+    assert result.is_good, result
+    assert result.acknowledged > 100 and result.counts
+    events = read(tmp_path / "history.jsonl.gz")
+    assert {event.what for event in events} == {"send", "poll", "read", "replica", "fault"}
+    again = finished(tmp_path, ["not started again"], 0.0)
+    assert not faults_of(again) and again["acknowledged"] == result.acknowledged
+    assert f"1 runs, {result.acknowledged} records acknowledged" in table_of_faults([again])
