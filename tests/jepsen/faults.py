@@ -200,20 +200,26 @@ def remount(scene: Scene) -> None:
     """Mount a dead disk anew. A broker that does not release the disk is killed for it."""
     assert scene.disk is not None
     process, pause = scene.cluster.processes[scene.sick], threading.Event()
-    deadline = time.monotonic() + RELEASE_SECONDS
-    while True:
-        try:
-            scene.disk.unmount()
-            break
-        except OSError:
-            if time.monotonic() > deadline:
-                scene.note(f"{process.broker} holds its dead disk, and is killed")
-                process.kill()
-                scene.disk.unmount()
-                break
-            pause.wait(LOOK_SECONDS)
-    scene.disk.mount_at(scene.disk.mount)
-    balloon_of(scene.disk).unlink(missing_ok=True)  # its removal may have been lost
+    deadline, is_killed = time.monotonic() + RELEASE_SECONDS, False
+    while not _mounts_anew(scene.disk):
+        if time.monotonic() > deadline:
+            assert not is_killed, "the dead disk cannot be mounted anew"
+            scene.note(f"{process.broker} holds its dead disk, and is killed")
+            process.kill()
+            deadline, is_killed = time.monotonic() + RELEASE_SECONDS, True
+        pause.wait(LOOK_SECONDS)
+
+
+def _mounts_anew(disk: LoopDisk) -> bool:
+    """Try to mount a dead disk; it stays dead if anybody on the machine still has it mounted."""
+    try:
+        disk.unmount()
+        disk.mount_at(disk.mount)
+        balloon_of(disk).unlink(missing_ok=True)  # its removal may have been lost
+        (disk.mount / "probe").write_bytes(b"probe")
+    except OSError:
+        return False
+    return True
 
 
 def balloon_of(disk: LoopDisk) -> Path:

@@ -193,8 +193,7 @@ def _steps(stage: Stage, plan: Plan) -> None:
     after = _go_on(stage, leader, alone, plan.session_ms / 1000)
     mend(scene)
     admin.wait_in_sync(TOPIC, 1, SETTLE_SECONDS)
-    for writer in (alone, after):
-        stage.wait(lambda one=writer: one.in_flight == 0, f"{writer.name} ends")  # type: ignore[misc]
+    stage.wait(lambda: alone.in_flight + after.in_flight == 0, "all writes end")
     admin.wait_in_sync(TOPIC, 1, SETTLE_SECONDS)
     outcome.acknowledged = sum(writer.acknowledged for writer in stage.writers)
     read_all(scene.cluster.servers, TOPIC, 1, scene.history)

@@ -9,7 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -229,5 +229,6 @@ def keep_files(scene: Scene, results: Path) -> None:
         process.kill()
         for log_dir in process.log_dirs:
             target = results / f"{process.broker}-{log_dir.name}"
-            shutil.copytree(log_dir, target, dirs_exist_ok=True)
+            with suppress(shutil.Error):  # of a disk that is still dead, what can be read
+                shutil.copytree(log_dir, target, dirs_exist_ok=True)
     shutil.copy(scene.cluster.base / "zookeeper" / "out", results / "zookeeper.out")
