@@ -15,7 +15,7 @@ from support.places import environment
 from support.zookeeper_process import ZooKeeperProcess
 
 PORT = 9092
-SECONDS = 45.0
+SECONDS = 90.0
 LOOK_SECONDS = 0.02
 FILE = """
 zookeeper.connect={hosts}/jepsen

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from jepsen.history import History, Record
 
-SECONDS = 45.0
+SECONDS = 90.0
 IN_FLIGHT_MAX = 500
 POLL_SECONDS = 0.01
 COMMON = {

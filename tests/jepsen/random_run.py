@@ -27,7 +27,7 @@ from support.places import fast_directory
 BROKERS = (1, 2, 3)
 NODES = ("b1", "b2", "b3", "zk", "clients")
 TOPIC = "orders"
-SETTLE_SECONDS = 45.0
+SETTLE_SECONDS = 90.0
 LOOK_SECONDS = 0.2
 
 

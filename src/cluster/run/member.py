@@ -133,8 +133,7 @@ class ClusterMember:
         self.orphans = Orphans(self.alarm, settings.unknown_seconds)
         # Hears of each change of a role. It must neither wait nor call the replica.
         self.on_role: Callable[[HostedReplica], object] = lambda replica: None
-        # Is called while the lease is not held, and once more.
-        self.on_lease: Callable[[], object] = lambda: None
+        self.on_lease: Callable[[], object] = lambda: None  # while it is not held, and once more
 
     def start(self, endpoints: Sequence[Endpoint]) -> None:
         """Register, attest the log dirs, read the replicas, and stand for controller.
