@@ -4,7 +4,8 @@
 set -euo pipefail
 PATH="$PATH:/usr/sbin:/sbin"
 
-# `install-tools.sh btrfs` brings the tools of the RAID layouts besides.
+# `install-tools.sh btrfs` brings the tools of the RAID layouts besides, and `install-tools.sh jepsen`
+# those of network namespaces.
 declare -A package=(
     [mkfs.ext4]=e2fsprogs
     [mkfs.xfs]=xfsprogs
@@ -12,6 +13,7 @@ declare -A package=(
     [mount]=mount
 )
 [ "${1:-}" = btrfs ] && package[mkfs.btrfs]=btrfs-progs
+[ "${1:-}" = jepsen ] && package+=([ip]=iproute2 [nsenter]=util-linux)
 missing=()
 for tool in "${!package[@]}"; do
     command -v "$tool" >/dev/null || missing+=("${package[$tool]}")
