@@ -59,6 +59,7 @@ from logstore import LogConfig, LogStore, StoreEvent, StoreEventKind
 
 LOG = logging.getLogger("cluster")
 TICK_SECONDS = 0.5
+ANNOUNCE_TICKS = 10  # between two events: after each, all replicas of this broker are asked
 TICKS_PER_SESSION = 20  # so that the end of the lease is noticed long before the session's
 FETCH_BYTES_MAX = 10 << 20
 ALTER_SECONDS = 8.0
@@ -349,10 +350,8 @@ class ClusterMember:
             self._is_unannounced = True
 
     def _announce(self) -> None:
-        self._session.create(
-            f"{znodes.LOG_DIR_EVENTS}/log_dir_event_",
-            znodes.encode_log_dir_event(self.settings.broker), sequence=True,
-        )  # fmt: skip
+        event = znodes.encode_log_dir_event(self.settings.broker)
+        self._session.create(f"{znodes.LOG_DIR_EVENTS}/log_dir_event_", event, sequence=True)
 
     def _announce_again(self) -> None:
         """Tell the cluster of the log dirs that changed while the store did not answer."""
@@ -382,13 +381,14 @@ class ClusterMember:
             self._announce_again()
 
     def _tick(self) -> None:
-        was_held = True
+        was_held, rest = True, 0
         while not self._is_closed.wait(self._tick_seconds):
             is_held = self.lease.is_held
             if not (is_held and was_held):
                 self.on_lease()
-            was_held = is_held
-            if self._is_unannounced and is_held:
+            was_held, rest = is_held, rest - 1
+            if self._is_unannounced and is_held and rest <= 0:
+                rest = ANNOUNCE_TICKS
                 self._flusher.submit(self._announce_again)
             self.replicas.tell_all(x.Tick(), lambda one: one.needs_ticks)
             self.orphans.look(self.replicas, self.metadata.view, time.monotonic())
