@@ -16,6 +16,7 @@ from cluster.errors import PeerError
 from cluster.run.peer_connection import PeerConnection
 
 METADATA, CONFIGS, ELECT, REASSIGN, REASSIGNMENTS = (3, 12), (32, 4), (43, 2), (45, 0), (46, 0)
+LOG_DIRS, FETCH = (35, 4), (1, 12)
 TOPIC = 2  # the type of a resource
 CLIENT = "logstore-cluster"
 SECONDS = 30.0
@@ -128,14 +129,28 @@ class Asked:
             for row in topic.partitions
         }
 
-    def reassignments(self, metadata: Any) -> set[Place]:
-        """List the partitions whose reassignment is under way."""
+    def reassignments(self, metadata: Any) -> dict[Place, Any]:
+        """List the reassignments that are under way: `adding_replicas`, `removing_replicas`."""
         asked = m.ListPartitionReassignmentsRequest(timeout_ms=self._wait_ms)
         answer = self._ask(self._controller(metadata), REASSIGNMENTS, asked)
         self._check(answer)
         return {
-            (topic.name, row.partition_index) for topic in answer.topics for row in topic.partitions
+            (topic.name, row.partition_index): row
+            for topic in answer.topics
+            for row in topic.partitions
         }
+
+    def log_dirs(self, broker: Any) -> Sequence[Any]:
+        """Ask a broker of the metadata for its log dirs, and for the replicas in them."""
+        asked = m.DescribeLogDirsRequest(topics=None)
+        answer = self._ask((broker.host, broker.port), LOG_DIRS, asked)
+        self._check(answer, f"broker {broker.node_id}")
+        rows: Sequence[Any] = answer.results
+        return rows
+
+    def fetch(self, broker: Any, request: Any) -> Any:
+        """Fetch from a broker of the metadata, as a tool that reads any replica."""
+        return self._ask((broker.host, broker.port), FETCH, request)
 
     @property
     def _wait_ms(self) -> int:
@@ -154,11 +169,11 @@ class Asked:
         reason = f"no controller is known (broker {metadata.controller_id})"
         raise PeerError(address="the cluster", reason=reason)
 
-    def _check(self, answer: Any) -> None:
+    def _check(self, answer: Any, address: str = "the controller") -> None:
         """Raise PeerError if a whole request was refused."""
         if answer.error_code:
             told = Refusal(ErrorCode(answer.error_code), getattr(answer, "error_message", None))
-            raise PeerError(address="the controller", reason=str(told))
+            raise PeerError(address=address, reason=str(told))
 
     def _ask(self, server: tuple[str, int], api: tuple[int, int], asked: Any) -> Any:
         connection = self._connections.pop(server, None) or PeerConnection(lambda: server, CLIENT)

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import IO, Any
 
 import click
 
 from broker.wire.error_codes import ErrorCode
-from cluster.tools.asking import Asked, Place, Refusal, parse_servers
+from cluster.tools.asking import Place, Refusal
+from cluster.tools.drain_command import drain
 from cluster.tools.grow_command import grow
+from cluster.tools.parts import EXIT_PROBLEM, connected, ids_text, place_text, servers_option
 from cluster.tools.reassignment_file import parse_reassignment
 from cluster.tools.status import GOOD, MIN_ISR, broker_rows, partition_rows
 from logstore.cli.options import format_option, wrong_usage
 from logstore.cli.output import Column, optional_text, print_rows
 
-EXIT_PROBLEM = 1
 PREFERRED, UNCLEAN = 0, 1
 # With these codes, nothing was to be done.
 NOTHING_TO_DO = (ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
-
-
-def ids_text(value: object) -> str:
-    """Format a list of broker ids."""
-    return ",".join(map(str, value)) if isinstance(value, list) else optional_text(value)
 
 
 STATUS_COLUMNS = [
@@ -46,22 +42,6 @@ VERIFY_COLUMNS = [
 ]
 
 
-def servers_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the option `--bootstrap-servers`."""
-    return click.option(
-        "--bootstrap-servers",
-        required=True,
-        metavar="HOST:PORT[,...]",
-        help="Brokers of the cluster; one that answers is enough.",
-    )(function)
-
-
-def connected(bootstrap_servers: str) -> Asked:
-    """Read the addresses; connect when something is asked."""
-    with wrong_usage():
-        return Asked(parse_servers(bootstrap_servers))
-
-
 @click.group(short_help="See a cluster, elect leaders, move replicas between brokers.")
 def cluster() -> None:
     """Look at the brokers of a cluster, and operate them.
@@ -72,6 +52,9 @@ def cluster() -> None:
     Example:
       logstore cluster status --bootstrap-servers b1:9092,b2:9092
     """
+
+
+cluster.add_command(drain)
 
 
 @cluster.command()
@@ -164,7 +147,7 @@ def reassign(bootstrap_servers: str, file: IO[str], action: str | None, output_f
 
 
 def verified(
-    metadata: Any, wanted: Mapping[Place, Sequence[int]], running: set[Place]
+    metadata: Any, wanted: Mapping[Place, Sequence[int]], running: Collection[Place]
 ) -> list[dict[str, Any]]:
     """Say for each partition whether its replicas are where they shall be."""
     present = {
@@ -180,8 +163,9 @@ def verified(
             state = "no such partition"
         elif place not in running and found == list(replicas):
             state = "complete"
-        name = f"{place[0]}-{place[1]}"
-        rows.append({"name": name, "wanted": replicas, "replicas": found, "state": state})
+        rows.append(
+            {"name": place_text(place), "wanted": replicas, "replicas": found, "state": state}
+        )
     return rows
 
 
@@ -196,8 +180,8 @@ def _place(text: str) -> Place:
 def _print_outcomes(found: Mapping[Place, Refusal], done: str, output_format: str) -> None:
     """Print what became of each partition; exit with 1 if one was refused."""
     rows = [
-        {"name": f"{name}-{number}", "state": str(one) if one.code else done}
-        for (name, number), one in sorted(found.items())
+        {"name": place_text(place), "state": str(one) if one.code else done}
+        for place, one in sorted(found.items())
     ]
     print_rows(rows, OUTCOME_COLUMNS, output_format)
     is_refused = any(one.code and one.code not in NOTHING_TO_DO for one in found.values())

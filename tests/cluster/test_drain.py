@@ -1,0 +1,164 @@
+"""`logstore cluster drain` moves all replicas off a broker, in a real cluster."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from cluster import Cluster
+from cluster.tools.asking import Asked, parse_servers
+from cluster.tools.drain import Drain, DrainError, DrainSettings
+from logstore import UnknownPartitionError
+from logstore.cli.app import app
+from support.replica_nodes import wait_until
+
+SECONDS = 60.0
+PLACES = {0: [3, 1], 1: [2, 3], 2: [1, 2], 3: [3, 4]}
+DRAINED = frozenset({3})
+
+
+@pytest.fixture
+def four() -> Iterator[Cluster]:
+    """Run four brokers; three of four partitions have a replica on broker 3."""
+    with Cluster.start(brokers=4) as cluster:
+        create(cluster, "orders", [*PLACES.values()])
+        producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
+        for number in range(400):
+            producer.produce("orders", b"%d" % number, partition=number % 4)
+        assert producer.flush(SECONDS) == 0
+        yield cluster
+
+
+def create(cluster: Cluster, name: str, replicas: list[list[int]]) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    topic = NewTopic(name, len(replicas), replica_assignment=replicas)
+    admin.create_topics([topic])[name].result(SECONDS)
+    for partition in range(len(replicas)):
+        cluster.wait_in_sync(name, partition)
+
+
+def drain(cluster: Cluster, *arguments: object) -> Result:
+    words = ["cluster", "drain", "--bootstrap-servers", cluster.bootstrap_servers]
+    return CliRunner().invoke(app, [*words, *map(str, arguments)])
+
+
+def replicas_of(cluster: Cluster, topic: str = "orders") -> dict[int, tuple[int, ...]]:
+    """Give the replicas of each partition, as the brokers know them."""
+    found = {}
+    for number in PLACES:
+        view = cluster.partition(topic, number)
+        assert view is not None
+        found[number] = view.replicas
+    return found
+
+
+def values_at(cluster: Cluster, broker: int, number: int) -> list[int]:
+    store = cluster._node(broker).store
+    return [int(record.value or b"") for record in store["orders", number]]
+
+
+def test_all_replicas_leave_a_broker(four: Cluster) -> None:
+    """One by one: no record is missing at the new ones, and the old ones are deleted."""
+    done = drain(four, "--dry-run", "--format", "json", 3)
+    plan = {row["partition"]: row for row in json.loads(done.stdout)}
+    assert done.exit_code == 0 and sorted(plan) == [0, 1, 3]
+    assert all(row["state"] == "planned" and row["bytes_to_copy"] > 0 for row in plan.values())
+    assert replicas_of(four) == {one: tuple(each) for one, each in PLACES.items()}
+    done = drain(four, "--at-once", 1, "--format", "json", 3)
+    assert done.exit_code == 0, done.output
+    rows = {row["partition"]: row for row in json.loads(done.stdout)}
+    assert {one: row["wanted"] for one, row in rows.items()} == {
+        one: row["wanted"] for one, row in plan.items()
+    }
+    assert "3 partitions to reassign" in done.stderr and "is not throttled" in done.stderr
+    assert done.stderr.count("done, ") == 3
+    found = replicas_of(four)
+    assert found == {2: (1, 2), **{one: tuple(row["wanted"]) for one, row in rows.items()}}
+    assert not any(3 in each for each in found.values())
+    for number, brokers in found.items():
+        for broker in brokers:
+            assert values_at(four, broker, number) == list(range(number, 400, 4))
+        with pytest.raises(UnknownPartitionError):
+            values_at(four, 3, number)
+    done = drain(four, 3)
+    assert done.exit_code == 0 and "0 partitions to reassign" in done.stderr
+
+
+def test_nothing_is_begun_if_there_are_too_few_brokers(four: Cluster) -> None:
+    """The error names the partition; so does the one about a broker that does not exist."""
+    create(four, "wide", [[1, 2, 3, 4]])
+    done = drain(four, 3)
+    assert done.exit_code == 1
+    assert "nothing was begun" in done.stderr
+    assert "wide-0: it has replicas on all 3 other brokers that live" in done.stderr
+    assert replicas_of(four) == {one: tuple(each) for one, each in PLACES.items()}
+    done = drain(four, "--keep-free", 100, 3)
+    assert done.exit_code == 1 and "would be too full" in done.stderr
+    done = drain(four, 7)
+    assert done.exit_code == 1 and "broker 7 is not registered" in done.stderr
+    assert drain(four).exit_code == 2
+
+
+class Interrupting:
+    """Interrupt at the first pause; before it, do something once."""
+
+    def __init__(self, before: Callable[[], object]) -> None:
+        self._before = before
+
+    def __call__(self, seconds: float) -> None:
+        self._before()
+        raise KeyboardInterrupt
+
+
+def asked(cluster: Cluster) -> Asked:
+    return Asked(parse_servers(cluster.bootstrap_servers))
+
+
+def test_an_interrupted_drain_is_continued(four: Cluster) -> None:
+    """What was begun goes on, and a second drain waits for it."""
+    lines: list[str] = []
+    settings = DrainSettings(DRAINED, 1, 0.0)
+    with asked(four) as one, pytest.raises(KeyboardInterrupt):
+        Drain(one, settings, lines.append, sleep=Interrupting(lambda: None)).run()
+    assert len(lines) == 1 and "begun" in lines[0]
+    done = drain(four, 3)
+    assert done.exit_code == 0, done.output
+    assert not any(3 in each for each in replicas_of(four).values())
+
+
+def test_a_drained_broker_may_be_dead(four: Cluster) -> None:
+    """Then the other replicas are copied."""
+    four.kill(3)
+    for number in PLACES:
+        four.wait_for_leader("orders", number, other_than=3)
+    done = drain(four, 3)
+    assert done.exit_code == 0, done.output
+    for number, brokers in replicas_of(four).items():
+        assert 3 not in brokers and len(brokers) == 2
+        for broker in brokers:
+            assert values_at(four, broker, number) == list(range(number, 400, 4))
+
+
+def test_a_target_that_dies_is_replaced(four: Cluster) -> None:
+    """Its reassignment is cancelled, and another broker gets the replica."""
+    create(four, "late", [[3, 1]])
+    with asked(four) as one:
+        metadata = one.metadata()
+        four.cut(4)  # it is registered until its session ends, and follows nobody
+        refused = one.reassign(metadata, {("late", 0): [4, 1]})["late", 0]
+        assert not refused.code, refused
+        lines: list[str] = []
+        settings = DrainSettings(DRAINED, 5, 0.0, look_seconds=0.1, dead_seconds_max=0.0)
+        work = Drain(one, settings, lines.append)
+        with pytest.raises(DrainError, match="orders-3: broker 4, which has a replica, does not"):
+            work.run()
+    view: Any = four.partition("late", 0)
+    assert view.replicas == (2, 1)
+    assert any(line.startswith("cancelled, because brokers [4] are away: late-0") for line in lines)
+    wait_until(lambda: not any(3 in replicas_of(four)[one] for one in (0, 1)), SECONDS)
