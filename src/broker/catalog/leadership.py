@@ -103,6 +103,14 @@ class Leadership(Protocol):
             LogStoreError: there is no such partition, or no log dir that serves has it.
         """
 
+    def replica_log(self, name: str, partition: int) -> Log:
+        """Find the log of this broker's replica, also if it follows, for a tool that compares.
+
+        Raises:
+            NotServedError: this broker has no replica of the partition.
+            LogStoreError: there is no such partition, or no log dir that serves has it.
+        """
+
     def fault_of_end(self, name: str, partition: int) -> ErrorCode:
         """Return an error if a new leader does not know yet how far the log is replicated."""
 
@@ -151,6 +159,10 @@ class SoleBroker:
         if epoch != NO_EPOCH:
             check_epoch(epoch, log.leader_epoch)
         return log
+
+    def replica_log(self, name: str, partition: int) -> Log:
+        """Find a log: this broker has the only replica."""
+        return self._topics.log(name, partition)
 
     def fault_of_end(self, name: str, partition: int) -> ErrorCode:
         """Return NONE: there are no other replicas."""

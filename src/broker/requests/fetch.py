@@ -26,11 +26,13 @@ from broker.wire.error_codes import ErrorCode
 from broker.wire.fetch import FileRange, decode_fetch, split_response
 from broker.wire.messages import FetchResponse
 from logstore import FileRange as LogRange
-from logstore import Log, LogStoreError
+from logstore import Log, LogStoreError, OffsetOutOfRangeError
 
 BY_ID = 13  # the first version that names topics by their ids
 STORAGE_ERROR_FROM = 6  # earlier versions do not know error 56
 READ_COMMITTED = 1
+# Kafka's id of a tool that compares replicas: it reads any replica, and never waits.
+COMPARING = -2
 LEVELS = {0: "read_replicated", READ_COMMITTED: "read_committed"}
 NO_EPOCH = -1
 LEADERS_FROM = 16  # the first version whose answer names other leaders
@@ -77,6 +79,11 @@ def is_follower(asked: Any) -> bool:
     return bool(asked.replica_id >= 0 or asked.replica_state.replica_id >= 0)
 
 
+def is_comparing(asked: Any) -> bool:
+    """Report whether the request is of a tool that compares replicas."""
+    return COMPARING in (asked.replica_id, asked.replica_state.replica_id)
+
+
 class _Fetch:
     """One Fetch request, and the results of its last reading.
 
@@ -92,6 +99,7 @@ class _Fetch:
         self.results: list[Result] = []
         self.is_complete = False
         self._leaders: set[int] = set()  # the leaders that the answer names
+        self._is_comparing = is_comparing(asked)
 
     def watch(self, wake: Callable[[], None]) -> list[Watch]:
         """Call `wake` after each change of the logs that the request waits for."""
@@ -122,6 +130,7 @@ class _Fetch:
             is_final
             or read_bytes >= asked.min_bytes
             or asked.max_wait_ms <= 0
+            or self._is_comparing
             or not self._opened.partitions
         )
 
@@ -170,7 +179,7 @@ class _Fetch:
             return _failed(key, ErrorCode.UNKNOWN_TOPIC_ID)
         services = self._call.services
         try:
-            log = services.leadership.log(name, key[1], wanted.current_leader_epoch)
+            log = self._log_of(name, wanted)
             check_format(log)
             return self._read_log(log, wanted, left, is_first=is_first)
         except NotServedError as error:
@@ -182,6 +191,12 @@ class _Fetch:
             if code is ErrorCode.KAFKA_STORAGE_ERROR and old:
                 code = ErrorCode.NOT_LEADER_OR_FOLLOWER
             return _failed(key, code)
+
+    def _log_of(self, name: str, wanted: Any) -> Log:
+        leadership = self._call.services.leadership
+        if self._is_comparing:
+            return leadership.replica_log(name, wanted.partition)
+        return leadership.log(name, wanted.partition, wanted.current_leader_epoch)
 
     def _not_served(self, key: Key, name: str, error: NotServedError) -> Any:
         """Refuse a partition; the client learns who leads it, if another broker does (KIP-951)."""
@@ -206,7 +221,12 @@ class _Fetch:
         limit = min(wanted.partition_max_bytes, left)
         # If there is no room for any byte, the read only checks whether the offset exists.
         level = LEVELS.get(self._asked.isolation_level, LEVELS[0])
-        found = log.read_range(wanted.fetch_offset, max(limit, 1), isolation_level=level)
+        try:
+            found = log.read_range(wanted.fetch_offset, max(limit, 1), isolation_level=level)
+        except OffsetOutOfRangeError:
+            if self._is_comparing:  # the tool learns which offsets there are
+                return data._replace(error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
+            raise
         if not found.size_bytes or (found.size_bytes > limit and not is_first):
             found.close()
             return data

@@ -155,6 +155,14 @@ class ClusterLeadership:
         """Find the log of a partition that this broker leads; see `leading`."""
         return self.leading(name, partition, epoch).log
 
+    def replica_log(self, name: str, partition: int) -> Log:
+        """Find the log of this broker's replica, whatever its role is."""
+        replica = self._replicas.at(name, partition)
+        log = None if replica is None else replica.log
+        if log is not None and self._is_present(name, log):
+            return log
+        raise self._refusal(name, partition, replica, NO_EPOCH)
+
     def fault_of_end(self, name: str, partition: int) -> ErrorCode:
         """Return an error while a new leader's high watermark may be too low (KIP-207)."""
         replica = self._replicas.at(name, partition)

@@ -14,6 +14,7 @@ from cluster.tools.grow_command import grow
 from cluster.tools.parts import EXIT_PROBLEM, connected, ids_text, place_text, servers_option
 from cluster.tools.reassignment_file import parse_reassignment
 from cluster.tools.status import GOOD, MIN_ISR, broker_rows, partition_rows
+from cluster.tools.verify_command import verify
 from logstore.cli.options import format_option, wrong_usage
 from logstore.cli.output import Column, optional_text, print_rows
 
@@ -55,6 +56,7 @@ def cluster() -> None:
 
 
 cluster.add_command(drain)
+cluster.add_command(verify)
 
 
 @cluster.command()
