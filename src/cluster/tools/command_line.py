@@ -57,6 +57,7 @@ def cluster() -> None:
 
 cluster.add_command(drain)
 cluster.add_command(verify)
+cluster.add_command(grow)
 
 
 @cluster.command()
@@ -188,6 +189,3 @@ def _print_outcomes(found: Mapping[Place, Refusal], done: str, output_format: st
     print_rows(rows, OUTCOME_COLUMNS, output_format)
     is_refused = any(one.code and one.code not in NOTHING_TO_DO for one in found.values())
     click.get_current_context().exit(EXIT_PROBLEM if is_refused else 0)
-
-
-cluster.add_command(grow)
