@@ -34,6 +34,8 @@ class Broker:
     def __init__(self) -> None:
         self.updates: list[Update] = []
         self.outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
+        self.fault: PeerError | None = None  # of an idle connection
+        self.checks = 0
         self.is_closed = False
 
     def ask(self, key: int, version: int, message: Any, seconds: float) -> Any:
@@ -46,6 +48,11 @@ class Broker:
         if isinstance(outcome, Exception):
             raise outcome
         return UpdateMetadataResponse(outcome)
+
+    def check(self) -> None:
+        self.checks += 1
+        if self.fault is not None:
+            raise self.fault
 
     def close(self) -> None:
         self.is_closed = True
@@ -84,6 +91,7 @@ class Scene:
 @pytest.fixture
 def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     monkeypatch.setattr(metadata_sender, "BACKOFF_SECONDS", 0.002)
+    monkeypatch.setattr(metadata_sender, "CHECK_SECONDS", 0.002)
     made = Scene()
     yield made
     made.sender.end()
@@ -143,6 +151,17 @@ def test_a_broker_that_is_gone_is_reported_and_tried_again(scene: Scene) -> None
     assert scene.events == [ConnectionRefused(2)] * 3
     scene.announcements.announce_brokers([ONE], {1: 50, 2: 60})  # the suspicion is announced
     scene.wait_for(lambda: scene.events[3:] == [ConnectionAccepted(2)])
+
+
+def test_regression_a_broker_that_dies_while_nothing_is_sent_is_reported(scene: Scene) -> None:
+    """Only a refused connection says so."""
+    scene.announcements.open()
+    scene.broker.fault = PeerError(address="two", reason="it is away")
+    scene.wait_for(lambda: scene.broker.checks > 3)
+    assert not scene.events
+    scene.broker.fault = PeerGoneError(address="two", reason="it refuses connections")
+    scene.wait_for(lambda: ConnectionRefused(2) in scene.events)
+    assert len(scene.broker.updates) == 1
 
 
 def test_a_broker_that_is_not_registered_hears_nothing(scene: Scene) -> None:

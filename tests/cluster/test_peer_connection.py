@@ -87,6 +87,36 @@ def test_an_answer_in_pieces_is_put_together() -> None:
         assert ask(connection) == MetadataResponse()
 
 
+def test_a_check_notices_that_the_broker_has_ended() -> None:
+    """It keeps an open connection, makes a new one after a close, and reports a refusal."""
+    with Broker.start() as broker:
+        connection = connect(*broker.bootstrap_servers.split(":"))
+        ask(connection)
+        for _ in range(3):
+            connection.check()
+        assert broker.connection_count == 1
+        ask(connection)
+    with closing(connection), pytest.raises(PeerGoneError, match="it refuses connections"):
+        connection.check()
+
+
+def test_a_check_connects_again_after_a_close() -> None:
+    """The port still accepts connections, so the broker lives."""
+    closed = threading.Event()
+
+    def answer_once(accepted: socket.socket, frame: bytes) -> None:
+        accepted.sendall(answer_to(frame))
+        accepted.shutdown(socket.SHUT_RDWR)
+        closed.set()
+
+    with peer(answer_once) as address, closing(connect(*address)) as connection:
+        for _ in range(2):
+            closed.clear()
+            assert ask(connection) == MetadataResponse()
+            assert closed.wait(10)
+            connection.check()
+
+
 def cut(accepted: socket.socket, frame: bytes) -> None:
     accepted.sendall(answer_to(frame)[:-1])
     accepted.shutdown(socket.SHUT_RDWR)

@@ -92,11 +92,18 @@ class Announcements:
             self._brokers, self._epochs = tuple(brokers), dict(epochs)
             self._changed.notify_all()
 
-    def wait(self, broker: int, heard: Heard, is_ended: Callable[[], bool]) -> bool:
-        """Wait until there is something that a broker has not heard; False at the end."""
+    def wait(
+        self, broker: int, heard: Heard, is_ended: Callable[[], bool], seconds: float | None = None
+    ) -> bool:
+        """Wait until a broker has not heard something, or the time is over; False at the end."""
         with self._changed:
-            self._changed.wait_for(lambda: is_ended() or self._is_news(broker, heard))
+            self._changed.wait_for(lambda: is_ended() or self._is_news(broker, heard), seconds)
             return not is_ended()
+
+    def has_news(self, broker: int, heard: Heard) -> bool:
+        """Tell whether there is something that a broker has not heard."""
+        with self._changed:
+            return self._is_news(broker, heard)
 
     def news(self, broker: int, heard: Heard) -> Update | None:
         """Give what a broker has not heard; None if there is nothing."""

@@ -4,8 +4,12 @@ This has a thread and a connection of its own, beside those of `broker_sender`. 
 waits for a disk, for seconds if a log dir hangs; the metadata must not wait for it, because clients
 ask this broker where the new leaders are.
 
-This also ends a wrong suspicion that a broker is gone (P14): the suspicion is a change, so it is
-sent to that broker, too, until the broker accepts a connection or is registered no more.
+While there is nothing to send, the thread checks the connection. The system closes the connections
+of a process that is killed, and then its port refuses a new one: so the controller learns soon that
+the broker is gone (P14).
+
+This also ends a wrong suspicion that a broker is gone: the suspicion is a change, so it is sent to
+that broker, too, until the broker accepts a connection or is registered no more.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ ANSWER_SECONDS = 10.0
 # Changes wait this long for others, to share a message. So a new leader mostly has its role when
 # clients hear of it.
 GATHER_SECONDS = 0.005
+CHECK_SECONDS = 0.1  # between two looks at a connection that is not used
 BACKOFF_SECONDS, BACKOFF_SECONDS_MAX = 0.2, 5.0
 # A broker that answers one of these cannot take an update of this controller, or of this epoch.
 STALE = (ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.STALE_BROKER_EPOCH)
@@ -70,7 +75,11 @@ class MetadataSender:
 
     def _run(self) -> None:
         heard, refusals = NOTHING, 0
-        while self._announcements.wait(self._broker, heard, self._ended.is_set):
+        while self._announcements.wait(self._broker, heard, self._ended.is_set, CHECK_SECONDS):
+            if not self._announcements.has_news(self._broker, heard):
+                if heard is not NOTHING:
+                    self._check()
+                continue
             self._ended.wait(GATHER_SECONDS)
             update = self._announcements.news(self._broker, heard)
             if update is None or self._ended.is_set():
@@ -100,6 +109,16 @@ class MetadataSender:
         if self._broker not in {one.id for one in update.brokers}:
             self._post(ConnectionAccepted(self._broker))
         return code
+
+    def _check(self) -> None:
+        """Report a broker whose process has ended; an update finds other errors of a connection."""
+        try:
+            self._connection.check()
+        except PeerGoneError as error:
+            self._post(ConnectionRefused(self._broker))
+            self._report(str(error))
+        except PeerError as error:
+            LOG.debug("broker %d cannot be reached now: %s", self._broker, error)
 
     def _report(self, reason: str) -> None:
         """Log why an update was not taken, once for each reason."""

@@ -30,8 +30,8 @@ CONNECT_SECONDS = 2.0
 class PeerConnection:
     """A connection to one broker.
 
-    Threads: one thread calls `ask`; any thread may call `close` or `interrupt`, which end a
-    running `ask`.
+    Threads: one thread calls `ask` and `check`; any thread may call `close` or `interrupt`, which
+    end a running `ask`.
     """
 
     def __init__(
@@ -104,6 +104,25 @@ class PeerConnection:
                 self._disconnect()
         return decoded
 
+    def check(self) -> None:
+        """Connect again if the broker has closed the connection since the last answer.
+
+        The system closes the connections of a process that is killed, so this notices its end.
+
+        Raises:
+            PeerGoneError: the port refuses connections, so the broker's process is gone (P14).
+            PeerError: the broker cannot be reached for another reason.
+        """
+        with self._lock:
+            known = self._socket
+        try:
+            if known is not None and _is_idle(known):
+                return
+            self._disconnect()
+            self._connected()
+        except OSError as error:
+            raise self._converted(error) from error
+
     def interrupt(self) -> None:
         """Let the running `ask` fail, or else the next one; the one after it connects again."""
         with self._lock:
@@ -174,6 +193,18 @@ class PeerConnection:
 
     def _error(self, reason: str) -> PeerError:
         return PeerError(address=self.address, reason=reason)
+
+
+def _is_idle(connected: socket.socket) -> bool:
+    """Tell whether a connection is open, and has nothing to read."""
+    connected.settimeout(0.0)
+    try:
+        connected.recv(1, socket.MSG_PEEK)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False  # it is closed, or has bytes that answer no request
 
 
 def _left(deadline: float) -> float:
