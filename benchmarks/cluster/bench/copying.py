@@ -6,6 +6,7 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 COPY_SECONDS_MAX = 120.0
@@ -52,18 +53,27 @@ def log_bytes(directory: Path) -> int:
     return sum(path.stat().st_size for path in directory.glob("*.log"))
 
 
-def growth_rate(directory: Path, end_bytes: int) -> float:
-    """Wait until a replica has this many bytes; return MB/s from its first growth on."""
-    deadline, before = time.perf_counter() + COPY_SECONDS_MAX, log_bytes(directory)
+def growth_rate(
+    size_of: Callable[[], int],
+    end_bytes: int,
+    clock: Callable[[], float] = time.perf_counter,
+    pause: Callable[[float], object] = time.sleep,
+) -> float:
+    """Wait until a replica has this many bytes; return MB/s from its first growth on.
+
+    Args:
+        size_of: reads the present size of the replica.
+    """
+    deadline, before = clock() + COPY_SECONDS_MAX, size_of()
     begun, started, size = before, 0.0, before
     while size < end_bytes:
-        now = time.perf_counter()
+        now = clock()
         if now > deadline:
-            raise RuntimeError(f"{directory} has {size:,} of {end_bytes:,} bytes")
+            raise RuntimeError(f"the replica has {size:,} of {end_bytes:,} bytes")
         if not started and size > before:
             begun, started = size, now
-        time.sleep(LOOK_SECONDS)
-        size = log_bytes(directory)
+        pause(LOOK_SECONDS)
+        size = size_of()
     if not started:
-        raise RuntimeError(f"{directory} had grown before it was watched")
-    return (size - begun) / (time.perf_counter() - started) / MB
+        raise RuntimeError("the replica had grown before it was watched")
+    return (size - begun) / (clock() - started) / MB

@@ -23,6 +23,8 @@ class Scale:
 
     Attributes:
         sessions: how often each cluster is started.
+        warm_records: how many records a new cluster gets before the first measurement. Java
+            compiles while it runs, so its first seconds are slow.
         rounds: how often a session repeats a measurement of rates or latencies.
         kills: how often a session kills the leader of a single partition.
         client_timeout_ms: how long the client of a frozen leader waits for an answer; None for the
@@ -31,6 +33,7 @@ class Scale:
     """
 
     sessions: int
+    warm_records: int
     rounds: int
     partitions: tuple[int, ...]
     small_records: int  # in a round with batches of 16 KiB
@@ -45,8 +48,10 @@ class Scale:
 
 
 SCALES = {
-    "small": Scale(1, 2, (1,), 200_000, 500_000, 3, 1, 100, 1_000_000, 1, 5_000, 10_000),
-    "full": Scale(3, 3, (1, 6), 600_000, 2_000_000, 8, 2, 1_000, 6_000_000, 1, None, 100_000),
+    "small": Scale(1, 200_000, 2, (1,), 100_000, 400_000, 3, 1, 100, 1_000_000, 1, 5_000, 10_000),
+    "full": Scale(
+        3, 1_000_000, 3, (1, 6), 600_000, 2_000_000, 8, 2, 1_000, 6_000_000, 1, None, 100_000
+    ),
 }
 
 

@@ -18,7 +18,6 @@ from benchmarks.workload import RECORD_BYTES
 
 Show = Callable[[str], object]
 BATCHES = {"small": (SMALL_BATCH_BYTES, 5), "large": (LARGE_BATCH_BYTES, 100)}  # with linger in ms
-WARM_SHARE = 0.3
 TOPICS_MAX = 30
 
 
@@ -41,18 +40,19 @@ class Measured:
 
 
 def rates(session: Measured) -> None:
-    """Produce with acks=all: batches of 16 KiB and of 1 MB."""
+    """Produce with acks=all: batches of 16 KiB and of 1 MB. The first round is not counted."""
     cluster, scale = session.cluster, session.scale
+    with cluster.topic("warm"):
+        produce(cluster, "warm", 1, "small", scale.warm_records)
     for size, records in (("small", scale.small_records), ("large", scale.large_records)):
         for partitions in scale.partitions:
-            with cluster.topic(f"rate-{size}-{partitions}", partitions):
-                produce(cluster, f"rate-{size}-{partitions}", partitions, size,
-                        int(records * WARM_SHARE))  # fmt: skip
+            topic, key = f"rate-{size}-{partitions}", rate_key(size, partitions)
+            with cluster.topic(topic, partitions):
+                produce(cluster, topic, partitions, size, records)
                 for _ in range(scale.rounds):
                     before = cluster.usage().cpu_seconds
-                    rate = produce(cluster, f"rate-{size}-{partitions}", partitions, size, records)
+                    rate = produce(cluster, topic, partitions, size, records)
                     used = cluster.usage().cpu_seconds - before
-                    key = rate_key(size, partitions)
                     gigabytes = records * RECORD_BYTES / 1e9
                     session.note(**{key: rate, f"{key} cpu": used / gigabytes})
 
@@ -94,7 +94,8 @@ def catch_up(session: Measured) -> None:
         directory = replica_of(cluster, leader, "behind")
         size = log_bytes(directory)
         cluster.servers[away].spawn()
-        session.note(catch_up=growth_rate(replica_of(cluster, away, "behind"), size))
+        follower = replica_of(cluster, away, "behind")
+        session.note(catch_up=growth_rate(lambda: log_bytes(follower), size))
         cluster.wait_in_sync("behind")
         segment = max(directory.glob("*.log"), key=lambda path: path.stat().st_size)
         for _ in range(session.scale.rounds):
