@@ -30,6 +30,8 @@ from logstore import Log, LogStoreError, OffsetOutOfRangeError, Subscription
 
 Find = Callable[[PartitionId], HostedReplica | None]
 Data = FetchResponse.PartitionData
+# A follower finds it in its own log. To read it here takes the lock that the next append needs.
+NO_STABLE_OFFSET = -1
 
 
 class Asked(NamedTuple):
@@ -125,7 +127,7 @@ class _FollowerRead:
         log, limit = place.served.log, min(place.bytes_max, left)
         try:
             row = Data(
-                number, ErrorCode.NONE, log.high_watermark, log.last_stable_offset,
+                number, ErrorCode.NONE, log.high_watermark, NO_STABLE_OFFSET,
                 log.log_start_offset, records=b"",
             )  # fmt: skip
             if place.served.diverging is not None:
