@@ -24,6 +24,7 @@ from cluster import znodes
 from cluster.control.announcer import Announcer
 from cluster.control.broker_sender import BrokerSender
 from cluster.control.controller_store import ControllerStore, Reign
+from cluster.control.present_controller import PresentController
 from cluster.control.topic_rules import factor_of, rules_of
 from cluster.control.watches import Changed, TopicChanged, Watches
 from cluster.control.work import Work
@@ -69,6 +70,7 @@ class ControllerHost:
         self._is_closed, self._complaints = False, Complaints()
         self._watches = Watches(store.session, self._events.put)
         self._reign: Reign | None = None
+        self._present = PresentController(store, broker, connect)
         self.room = Controller(0)
         self._announcer = self._new_announcer()
         self.brokers: dict[int, BrokerNode] = {}
@@ -121,6 +123,7 @@ class ControllerHost:
         self._is_closed = True
         self._events.put(None)
         self._thread.join(timeout)
+        self._present.close()
 
     # --- the thread -------------------------------------------------------------------------------
 
@@ -130,7 +133,7 @@ class ControllerHost:
                 self._reign = self._store.stand(time.time_ns() // 1_000_000)
                 if self._reign is None:
                     self._watches.arm(znodes.CONTROLLER, Changed.BROKERS)
-                    self._wait(self._look_seconds)
+                    self._present.wait(self._wait, self._look_seconds)
                 else:
                     LOG.info("broker %d is the controller, %s", self._broker, self._reign)
                     self._serve(self._reign)
@@ -144,10 +147,12 @@ class ControllerHost:
             finally:
                 self._abdicate()
 
-    def _wait(self, seconds: float) -> None:
+    def _wait(self, seconds: float) -> bool:
         """Wait for any event, and drop it: this broker is not the controller."""
         with suppress(queue.Empty):
             self._drop(self._events.get(timeout=seconds))
+            return True
+        return False
 
     def _drop(self, event: Any) -> None:
         if isinstance(event, Work):
@@ -193,12 +198,11 @@ class ControllerHost:
                 event = self._events.get(timeout=max(0.0, look_at - time.monotonic()))
             except queue.Empty:
                 continue
-            self._take(event)
+            if event is not None:
+                self._take(event)
 
     def _take(self, event: Any) -> None:
         match event:
-            case None:
-                return
             case Changed():
                 self._read_changed(event)
                 self._look()
@@ -300,10 +304,8 @@ class ControllerHost:
         sender.send(name, request)
 
     def _addresses(self) -> dict[int, tuple[str, int]]:
-        return {
-            broker: (node.endpoints[0].host, node.endpoints[0].port)
-            for broker, node in self.brokers.items()
-        }
+        brokers = self.brokers.items()
+        return {m: (one.endpoints[0].host, one.endpoints[0].port) for m, one in brokers}
 
     # --- the store --------------------------------------------------------------------------------
 
@@ -314,8 +316,7 @@ class ControllerHost:
         for name in self._store.session.children(znodes.BROKERS):
             self._watches.arm(f"{znodes.BROKERS}/{name}", Changed.BROKERS)
         self.brokers = self._announcer.brokers = self._store.brokers()
-        registrations = {broker: node.registration for broker, node in self.brokers.items()}
-        self._tell(ce.RegistrationsRead(registrations))
+        self._tell(ce.RegistrationsRead({m: one.registration for m, one in self.brokers.items()}))
         for broker in self._senders.keys() - self.brokers.keys():
             self._senders.pop(broker).end()
 
@@ -371,10 +372,9 @@ class ControllerHost:
 
     def _create_missing(self) -> None:
         """Begin with the partitions that no broker could begin with before."""
-        for name, topic in self.topics.items():
-            for partition in topic.partitions:
-                if (name, partition) not in self.room.entries:
-                    self._read_state((name, partition))
+        keys = [(name, number) for name, one in self.topics.items() for number in one.partitions]
+        for key in (one for one in keys if one not in self.room.entries):
+            self._read_state(key)
 
     def _read_state(self, key: ce.PartitionKey) -> None:
         """Read the state of a partition; one without a state gets its first."""

@@ -20,7 +20,7 @@ from broker.coordination.errors import (
     OutcomeUnknownError,
     ZnodeError,
 )
-from broker.coordination.verbs import Check, Create, Operation, Session, Set
+from broker.coordination.verbs import Check, Create, Delete, Operation, Session, Set
 from cluster import znodes
 from cluster.errors import BadZnodeError
 from cluster.pure.control_exchange import Deposed, PartitionKey, WriteFailed, WriteState, Written
@@ -35,6 +35,16 @@ class Reign(NamedTuple):
     """The controller epoch of an elected controller, and the version of its znode."""
 
     epoch: int
+    version: int
+
+
+class Elected(NamedTuple):
+    """The broker that is the controller, and the version of the epoch's znode since its election.
+
+    The version may be one of an earlier election: then `depose` does nothing.
+    """
+
+    broker: int
     version: int
 
 
@@ -93,6 +103,25 @@ class ControllerStore:
                 self.session.delete(znodes.CONTROLLER, version=znode.version)
         except CoordinationError as error:
             LOG.info("the end of a reign: %s", error)
+
+    def elected(self) -> Elected | None:
+        """Read which broker is the controller; None if there is none.
+
+        The epoch is read first: if an election comes between the two, its version is too old.
+        """
+        version = self.session.get(znodes.CONTROLLER_EPOCH).version
+        try:
+            broker = znodes.parse_controller(self.session.get(znodes.CONTROLLER).data)
+        except NoNodeError:
+            return None
+        return None if broker is None else Elected(broker, version)
+
+    def depose(self, elected: Elected) -> None:
+        """Delete the znode of a controller that is gone, unless another one was elected since."""
+        with suppress(ZnodeError, OutcomeUnknownError):
+            self.session.multi(
+                [Check(znodes.CONTROLLER_EPOCH, elected.version), Delete(znodes.CONTROLLER, None)]
+            )
 
     def _reign_if_mine(self) -> Reign | None:
         """Read whether an election succeeded, because the answer to it was lost."""
