@@ -50,7 +50,7 @@ class Scale:
 SCALES = {
     "small": Scale(1, 200_000, 2, (1,), 100_000, 400_000, 3, 1, 100, 1_000_000, 1, 5_000, 10_000),
     "full": Scale(
-        3, 1_000_000, 3, (1, 6), 600_000, 2_000_000, 8, 2, 1_000, 6_000_000, 1, None, 100_000
+        3, 300_000, 2, (1, 6), 200_000, 1_000_000, 5, 1, 1_000, 3_000_000, 1, None, 100_000
     ),
 }
 
@@ -115,7 +115,7 @@ def questions(scale: Scale) -> list[Question]:
             against_name="bare copy",
         ),
         Question("catch up", "a follower catches up", "MB/s"),
-        Question("create many", f"create {many}", "s"),
+        Question("create many", f"create {many}, and a record in each", "s"),
     ]  # fmt: skip
 
 

@@ -136,6 +136,7 @@ def kill_many(session: Measured) -> None:
     cluster, count = session.cluster, session.scale.many_partitions
     started = time.monotonic()
     with cluster.topic("many", count):
+        Watcher(cluster.address, "many", range(count)).close()
         session.note(create_many=time.monotonic() - started)
         leaders, controller = cluster.leaders("many"), cluster.controller()
         broker = next(one for one in cluster.servers if one != controller)

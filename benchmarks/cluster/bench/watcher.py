@@ -39,9 +39,12 @@ class Watcher:
             env=client_environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         assert self._child.stdout is not None
-        if self._child.stdout.readline() != READY:
+        try:
+            if self._child.stdout.readline() != READY:
+                raise RuntimeError("the watcher got no acknowledgement before the fault")
+        except BaseException:
             self.close()
-            raise RuntimeError("the watcher got no acknowledgement before the fault")
+            raise
 
     def seconds_after(self, fail: Callable[[], object]) -> tuple[float, float]:
         """Cause the fault; give the seconds until half of the partitions, and all, acknowledge."""
