@@ -150,7 +150,7 @@ class Cluster:
 
     @contextmanager
     def topic(self, name: str, partitions: int = 1) -> Iterator[None]:
-        """Create a topic with a replica on each broker; delete it after a block without an error."""
+        """Create a topic with a replica on each broker; delete it, but not after an error."""
         self.create(name, partitions)
         yield
         assert self._admin is not None
