@@ -230,3 +230,33 @@ def test_a_bad_state_is_refused(one: ControllerStore) -> None:
     one.session.set(znodes.state_path(*KEY), b"{}")
     with pytest.raises(BadZnodeError):
         one.state(KEY)
+
+
+def test_the_states_of_a_large_topic_cost_one_change_each(one: ControllerStore) -> None:
+    """Only the first finds that a parent is missing; what an older deletion left is used."""
+    reign = one.stand(0)
+    assert reign is not None
+    session, changes = one.session, []
+
+    class Counting:
+        """Counts the changes, and refuses to read."""
+
+        def __init__(self, *, may_read: bool) -> None:
+            self.get = session.get if may_read else None
+
+        def multi(self, operations: Any) -> Any:
+            changes.append([*operations])
+            return session.multi(changes[-1])
+
+    one.session = Counting(may_read=True)  # type: ignore[assignment]
+    assert one.write(write(NO_VERSION), reign) == Written(KEY, 1, 0)
+    assert len(changes) == 2
+    one.session = Counting(may_read=False)  # type: ignore[assignment]
+    for number in range(1, 4):
+        key = (KEY[0], number)
+        assert one.write(write(NO_VERSION)._replace(key=key), reign) == Written(key, 1, 0)
+    assert len(changes) == 5
+    one.session = Counting(may_read=True)  # type: ignore[assignment]
+    session.delete(znodes.state_path(*key))
+    assert one.write(write(NO_VERSION)._replace(key=key), reign) == Written(key, 1, 0)
+    assert one.write(write(NO_VERSION)._replace(key=key), reign) == WriteFailed(key, 1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ from broker.coordination.errors import (
     OutcomeUnknownError,
     ZnodeError,
 )
-from broker.coordination.verbs import Check, Create, Delete, Operation, Session, Set
+from broker.coordination.verbs import Check, Create, Delete, Operation, Session, Set, Znode
 from cluster import znodes
 from cluster.errors import BadZnodeError
 from cluster.pure.control_exchange import Deposed, PartitionKey, WriteFailed, WriteState, Written
@@ -238,8 +238,9 @@ class ControllerStore:
         """
         path, data = znodes.state_path(*asked.key), encode_state(asked.state)
         operations: list[Operation] = [Check(znodes.CONTROLLER_EPOCH, reign.version)]
-        if asked.version == NO_VERSION:
-            operations += [*self._missing_parents(asked.key), Create(path, data)]
+        is_first = asked.version == NO_VERSION
+        if is_first:
+            operations.append(Create(path, data))
         else:
             try:
                 operations += self._topic_with(asked)
@@ -248,7 +249,10 @@ class ControllerStore:
                 return WriteFailed(asked.key, asked.number)
             operations.append(Set(path, data, asked.version))
         try:
-            answers = self.session.multi(operations)
+            if is_first:
+                answers = self._create_with_parents(asked.key, operations)
+            else:
+                answers = self.session.multi(operations)
         except OutcomeUnknownError:
             return WriteFailed(asked.key, asked.number)
         except ZnodeError as error:
@@ -271,14 +275,33 @@ class ControllerStore:
         data = znodes.with_assignment(znode.data, path, partition, asked.state)
         yield Set(path, data, znode.version)
 
+    def _create_with_parents(
+        self, key: PartitionKey, operations: Sequence[Operation]
+    ) -> Sequence[Znode | None]:
+        """Create a state below the znode of its partition, which most often is missing.
+
+        To read first which parents are missing would take most of the time of a large topic.
+        """
+        check, *rest = operations
+        try:
+            return self.session.multi([check, Create(_partition_path(key)), *rest])
+        except ZnodeError as error:
+            if error.operation != 1:
+                raise
+        return self.session.multi([check, *self._missing_parents(key), *rest])
+
     def _missing_parents(self, key: PartitionKey) -> Iterator[Create]:
-        name, partition = key
-        parent = f"{znodes.topic_path(name)}/partitions"
-        for path in (parent, f"{parent}/{partition}"):
+        path = _partition_path(key)
+        for one in (path.rpartition("/")[0], path):
             try:
-                self.session.get(path)
+                self.session.get(one)
             except NoNodeError:
-                yield Create(path)
+                yield Create(one)
+
+
+def _partition_path(key: PartitionKey) -> str:
+    name, partition = key
+    return f"{znodes.topic_path(name)}/partitions/{partition}"
 
 
 def _epoch_of(data: bytes) -> int:
