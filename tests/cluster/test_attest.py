@@ -47,6 +47,9 @@ FOUND = DirFound("a", ENTRY, NONE, "boot", "mount")
         (FOUND._replace(record=MISSING, mount_id="next"), (9, 9)),
         (FOUND._replace(record=MISSING, boot_id="next"), (9, 3)),
         (FOUND._replace(boot_id="next", mount_id="next"), (9, 3)),
+        (FOUND._replace(boot_id="next", lacks_notes=True), (9, 9)),
+        (FOUND._replace(lacks_notes=True), (5, 3)),
+        (FOUND._replace(entry=STOPPED, boot_id="next", lacks_notes=True), (5, 3)),
         (FOUND._replace(mount_id="next"), (9, 3)),
     ],
 )
@@ -59,9 +62,18 @@ def started(found: DirFound = FOUND) -> Host:
     """Give a host of two dirs that was registered at 9 and found dir `a`; dir `b` is missing."""
     host = Host(1, ("a", "b"))
     host.handle(SessionBegan(9), 0)
-    host.handle(DirMissing("b"), 0)
     host.handle(found, 0)
     return host
+
+
+def test_a_dir_that_is_missing_is_noted() -> None:
+    """It may come back short at a later start, when nothing else knows of its failure."""
+    noted = ENTRY._replace(failed=frozenset({"b"}))
+    assert started().handle(DirMissing("b"), 0) == [WriteEntry("a", noted)]
+    host = Host(1, ("a", "b"))
+    host.handle(SessionBegan(9), 0)
+    assert host.handle(DirMissing("b"), 0) == []
+    assert host.handle(FOUND, 0)[0] == WriteEntry("a", noted)
 
 
 def test_a_start_clears_the_record_last() -> None:
@@ -87,7 +99,6 @@ def test_a_failure_is_noted_in_the_other_dirs() -> None:
     host.handle(SessionBegan(9), 0)
     for dir_id in ("a", "b"):
         host.handle(FOUND._replace(dir_id=dir_id), 0)
-    host.handle(DirMissing("c"), 0)
     noted = ENTRY._replace(failed=frozenset({"a"}))
     effects = [RecordFailure("a"), WriteEntry("b", noted), EndRoles("a")]
     assert host.handle(DirFailed("a"), 0) == effects

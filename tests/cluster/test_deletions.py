@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from cluster.pure import control_exchange as ce
 from cluster.pure.controller import Controller
-from cluster.pure.exchange import RemoveReplica
+from cluster.pure.exchange import Opened, RemoveReplica, RoleEnded
 from cluster.pure.partition import handle
-from cluster.registration import DELETED_VERSION, Registration, TopicIdentity
+from cluster.registration import DELETED_VERSION, NO_TOPIC, Registration, TopicIdentity
 from cluster.requests import StopAnswer, StopReplica
 from cluster.state import State
 from support.replicas import order, replica_of
@@ -50,6 +50,30 @@ def test_a_replica_that_obeyed_a_version_which_the_controller_has_not_read_is_de
             assert RemoveReplica() in handle(replica, effect.request, 0)
     assert not replica.exists
     assert handle(replica, order(10), 0) == []  # it is late
+
+
+def test_a_deletion_is_remembered_when_the_log_dir_returns() -> None:
+    """A request that is late creates no replica again; one of a newer topic does."""
+    replica = replica_of()
+    handle(replica, order(7), 0)
+    handle(replica, StopReplica(TOPIC, 0, 10, DELETED_VERSION), 0)
+    assert not replica.exists
+    handle(replica, RoleEnded(), 0)
+    handle(replica, Opened(replica.dir_id, NO_TOPIC, exists=False), 0)
+    assert handle(replica, order(8), 0) == [] and not replica.exists
+    newer = TopicIdentity("second", 30)
+    handle(replica, order(1, topic=newer, is_new=True), 0)
+    assert replica.exists and replica.topic == newer
+
+
+def test_a_replica_whose_log_dir_was_replaced_is_created_again() -> None:
+    """It was not deleted: the controller asks for it with the version that it obeyed."""
+    replica = replica_of()
+    handle(replica, order(7), 0)
+    handle(replica, RoleEnded(), 0)
+    handle(replica, Opened(replica.dir_id, NO_TOPIC, exists=False), 0)
+    handle(replica, order(7), 0)
+    assert replica.exists
 
 
 def test_regression_a_deletion_of_an_unknown_partition_is_rejected() -> None:

@@ -18,6 +18,7 @@ from cluster.pure.attest import (
     SessionBegan,
     WriteEntry,
     WriteRegistration,
+    lacks_notes,
     noted_failures,
 )
 from cluster.pure.replica import Replica, Role
@@ -53,8 +54,8 @@ class SimBroker:
         self.is_up = True
         self.host = Host(self.id, DIR_IDS)
         self.register()
-        good = [disk.entry for disk in self.disks.values() if disk.is_good]
-        noted = noted_failures(good)
+        entries = {m: disk.entry if disk.is_good else None for m, disk in self.disks.items()}
+        noted = noted_failures(entries.values())
         for dir_id, disk in self.disks.items():
             if disk.is_good:
                 found = DirFound(
@@ -64,6 +65,7 @@ class SimBroker:
                     f"boot {self.boot}",
                     "mount",
                     is_noted=dir_id in noted,
+                    lacks_notes=lacks_notes(dir_id, entries),
                 )
                 self.tell_host(found)
             else:

@@ -9,10 +9,17 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 
 from cluster.presence import boots
-from cluster.pure.attest import DirEntry, DirFound, FailureRecord
+from cluster.pure.attest import (
+    DirEntry,
+    DirFound,
+    FailureRecord,
+    lacks_notes,
+    noted_failures,
+)
 from logstore import LogStore
 from logstore.disk import files
 
@@ -80,13 +87,19 @@ class FailureRecords:
                 files.remove_if_there(path)
 
 
-def find(
-    log_dir: str, entry: DirEntry | None, record: FailureRecord, *, is_noted: bool
-) -> DirFound:
-    """Describe a log dir that works, at a start."""
+def find(log_dir: str, entries: Mapping[str, DirEntry | None], record: FailureRecord) -> DirFound:
+    """Describe a log dir that works, at a start.
+
+    Args:
+        entries: the entries of all log dirs of the store.
+    """
     boot, mount = boots.boot_id(), boots.mount_id(log_dir)
     is_synced = _is_synced(log_dir)
-    return DirFound(log_dir, entry, record, boot, mount, is_synced=is_synced, is_noted=is_noted)
+    return DirFound(
+        log_dir, entries[log_dir], record, boot, mount, is_synced=is_synced,
+        is_noted=log_dir in noted_failures(entries.values()),
+        lacks_notes=lacks_notes(log_dir, entries),
+    )  # fmt: skip
 
 
 def _is_synced(log_dir: str) -> bool:

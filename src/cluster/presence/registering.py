@@ -55,9 +55,8 @@ class Registering:
         self._endpoints, self._rack = endpoints, rack
         self._begin()
         entries = {log_dir: self._read_entry(log_dir) for log_dir in self._store.log_dirs}
-        noted = attest.noted_failures(entries.values())
-        for log_dir, entry in entries.items():
-            self._attest(log_dir, entry, is_noted=log_dir in noted)
+        for log_dir in entries:
+            self._attest(log_dir, entries)
 
     def register_again(self) -> None:
         """Register in a new session of this process; the log dirs are as whole as before.
@@ -113,14 +112,14 @@ class Registering:
         except NoNodeError:
             return
 
-    def _attest(self, log_dir: str, entry: DirEntry | None, *, is_noted: bool) -> None:
+    def _attest(self, log_dir: str, entries: Mapping[str, DirEntry | None]) -> None:
         try:
             dir_facts.read_entry(self._store, log_dir)  # raises if the log dir does not serve
         except LogStoreError:
             self._tell(attest.DirMissing(log_dir))
         else:
             record = self._records.read(self._directory_ids[log_dir])
-            self._tell(dir_facts.find(log_dir, entry, record, is_noted=is_noted))
+            self._tell(dir_facts.find(log_dir, entries, record))
 
     def _read_entry(self, log_dir: str) -> DirEntry | None:
         """Read an entry; the log dirs that it notes are named by their present paths."""

@@ -10,6 +10,7 @@ gone after a reboot. At a start, entry, record and notes give the next `whole_si
 | a failure is recorded, or noted in another log dir | the new epoch | the new epoch |
 | the mark of a clean stop | unchanged | unchanged |
 | the same boot, but the record is missing | the new epoch | the new epoch |
+| another boot, and the notes of another log dir are lost | the new epoch | the new epoch |
 | another boot: the power may have failed | the new epoch | unchanged |
 | the same boot, but another mount | the new epoch | unchanged |
 | the same boot and mount: at most the process was killed | unchanged | unchanged |
@@ -27,7 +28,7 @@ keeps the numbers.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from cluster.requests import NEVER
@@ -62,6 +63,7 @@ class DirFound(NamedTuple):
     Attributes:
         entry: None if the dir has no entry that can be read.
         is_noted: whether another log dir notes that this one has failed (`noted_failures`).
+        lacks_notes: whether another log dir has no entry, so that its notes are not known.
         is_synced: whether `syncfs` succeeded. It reports write errors of a process that was killed.
     """
 
@@ -72,6 +74,7 @@ class DirFound(NamedTuple):
     mount_id: str
     is_synced: bool = True
     is_noted: bool = False
+    lacks_notes: bool = False
 
 
 class DirMissing(NamedTuple):
@@ -212,7 +215,7 @@ class Host:
                 return self._attest(event)
             case DirMissing(dir_id):
                 self.dirs[dir_id].is_good = False
-                return []
+                return self.note(dir_id)  # it may come back short at a later start
             case DirFailed(dir_id):
                 self.dirs[dir_id].is_good = self.dirs[dir_id].is_awaited = False
                 return self.on_failure(dir_id)
@@ -320,6 +323,11 @@ def noted_failures(entries: Iterable[DirEntry | None]) -> frozenset[str]:
     return frozenset().union(*(entry.failed for entry in entries if entry is not None))
 
 
+def lacks_notes(dir_id: str, entries: Mapping[str, DirEntry | None]) -> bool:
+    """Check whether an entry is missing that could note a failure of this log dir."""
+    return any(entry is None for other, entry in entries.items() if other != dir_id)
+
+
 def since_at_start(found: DirFound, epoch: int) -> tuple[int, int]:
     """Give whole_since and flushed_since of a log dir after a start (the table above)."""
     entry = found.entry
@@ -329,7 +337,7 @@ def since_at_start(found: DirFound, epoch: int) -> tuple[int, int]:
     if entry.is_stopped_cleanly:
         return entry.whole_since, entry.flushed_since
     if found.boot_id != entry.boot_id:
-        return epoch, entry.flushed_since
+        return epoch, epoch if found.lacks_notes else entry.flushed_since
     if found.record is FailureRecord.MISSING:
         return epoch, epoch
     if found.mount_id != entry.mount_id:

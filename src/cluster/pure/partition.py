@@ -172,6 +172,8 @@ def belong(replica: Replica, topic: TopicIdentity) -> None:
     """Take over a topic's identity; a replica that had none remembers it over restarts (P6)."""
     if replica.exists and replica.topic.is_same(NO_TOPIC):
         adopt(replica, topic)
+    if not (replica.exists or topic.is_same(replica.topic)):  # an older topic was deleted
+        replica.version, replica.leader_epoch = NO_VERSION, 0
     replica.topic = topic
 
 
@@ -289,7 +291,9 @@ def remove(replica: Replica) -> None:
 def _open(replica: Replica, opened: Opened) -> None:
     replica.end_role()
     replica.begin_life()
-    replica.dir_id, replica.topic, replica.exists = opened.dir_id, opened.topic, opened.exists
+    if replica.exists or opened.exists:  # else a late request must not create it again (P19)
+        replica.topic = opened.topic
+    replica.dir_id, replica.exists = opened.dir_id, opened.exists
     replica.log = LogEnds(opened.spans, opened.flushed, opened.start)
     replica.high_watermark = min(max(opened.high_watermark, opened.start), replica.log.end)
     replica.own_since, replica.is_incomplete = opened.own_since, opened.is_incomplete

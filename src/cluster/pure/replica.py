@@ -236,11 +236,11 @@ class Replica:
         self.waiting, self.deletions = {}, {}
 
     def end_role(self) -> None:
-        """Forget the role, but neither topic nor log."""
+        """Forget the role, but neither topic nor log, nor the version of a deletion."""
         self.fail_waiting()
         self.role, self.is_suspended = Role.NONE, False
         self.state = None
-        self.version = NO_VERSION
+        self.version = NO_VERSION if self.exists else self.version
         self.leader_epoch = self.elected_at = 0
         self.forget_leaders_log()
         self.proposed = set()
