@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .PHONY: broker-clients fuzz fuzz-broker kafka-parity kill-broker fuzz-batches fuzz-frames kafka-damage kafka-interop help demo demo-broker demo-cluster bench-broker test tests-together tests-alone quick lint format bench-peers bench-move bench-kafka bench-history bench-gate bench-layouts kill kill-moves soak soak-moves media crash faults startup-model io-errors interrupts exhaustion hanging-start small-files build tools clean
 SPARK_KILL_RUN := LOGSTORE_SPARK_KILLS=20 LOGSTORE_SPARK_CUT_STEP=1
-.PHONY: bench-cluster cluster-sim kill-cluster jepsen bench-compaction bench-spark bench-kafka-spark spark-kill spark-cluster spark-fuzz
+.PHONY: bench-cluster cluster-sim kill-cluster jepsen operate-cluster bench-compaction bench-spark bench-kafka-spark spark-kill spark-cluster spark-fuzz
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' \
@@ -139,6 +139,9 @@ kill-cluster: $(VENV)/stamp-test ## 100 times kill -9 of brokers of a cluster, o
 jepsen: $(VENV)/stamp-test ## partitions, kills, pauses, bad disks under a cluster: 200 runs of 60 s (root)
 	@scripts/install-tools.sh jepsen
 	@PYTHONPATH=src:tests $(BIN)/python -m jepsen all
+
+operate-cluster: $(VENV)/stamp-test ## what OPERATIONS.md tells operators of a cluster to do, while a client produces
+	@$(PYTEST) tests/cluster/operate.py -s
 
 cluster-sim: $(VENV)/stamp-test ## 20,000 random histories of the cluster's rules, in a simulated cluster
 	@LOGSTORE_CLUSTER_SEEDS=20000 $(PYTEST) -n auto tests/cluster/test_cluster_sim.py

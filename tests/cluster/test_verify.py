@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,10 @@ def verify(cluster: Cluster, *arguments: object) -> Result:
     return CliRunner().invoke(app, [*words, "--format", "json", *map(str, arguments)])
 
 
+def is_done(words: list[str]) -> bool:
+    return CliRunner().invoke(app, words).exit_code == 0
+
+
 def rows_of(done: Result, code: int) -> list[dict[str, Any]]:
     assert done.exit_code == code, done.output
     rows: list[dict[str, Any]] = json.loads(done.stdout)
@@ -124,6 +129,27 @@ def test_a_hidden_damage_of_one_replica_is_found(shared: Cluster, broker: int) -
     groups = row["detail"].split("; ")
     assert sorted(one.split(":")[0] for one in groups) == sorted([str(broker), others])
     assert all(re.search(r": 30-39 crc [0-9a-f]{8} epoch \d+$", one) for one in groups)
+
+
+@pytest.mark.parametrize("broker", [1, 3])
+def test_a_wrong_replica_is_replaced_by_two_reassignments(
+    shared: Cluster, broker: int, tmp_path: Path
+) -> None:
+    """To the others only, and back: then the leader's, or a follower's, is copied again."""
+    name = f"mended-{broker}"
+    filled(shared, name)
+    damage(shared, broker, name, 35)
+    others = [one for one in (1, 2, 3) if one != broker]
+    for replicas in (others, [1, 2, 3]):
+        file = tmp_path / "plan.json"
+        entry = {"topic": name, "partition": 0, "replicas": replicas}
+        file.write_text(json.dumps({"partitions": [entry]}))
+        servers = ["--bootstrap-servers", shared.bootstrap_servers]
+        words = ["cluster", "reassign", *servers, "--file", str(file)]
+        assert CliRunner().invoke(app, [*words, "--execute"]).exit_code == 0
+        wait_until(partial(is_done, [*words, "--verify"]), SECONDS)
+    settle(shared, name)
+    assert rows_of(verify(shared, name), 0) == []
 
 
 def test_bytes_that_do_not_fit_their_checksum(shared: Cluster) -> None:

@@ -119,6 +119,13 @@ def plan_now(asked: Asked, seen: Look, settings: DrainSettings) -> Plan:
     return plan_drain(holdings, spaces, settings.drained, racks, settings.free_share_min)
 
 
+def faults_text(plan: Plan) -> str:
+    """Say how many partitions cannot leave, and why the first of them cannot."""
+    first = plan.faults[min(plan.faults)]
+    count = len(plan.faults)
+    return first if count == 1 else f"{count} partitions cannot leave; the first is {first}"
+
+
 def _sizes_of(rows: Mapping[int, Any]) -> dict[Place, dict[int, int]]:
     """Give the size of each replica of each partition."""
     sizes: dict[Place, dict[int, int]] = defaultdict(dict)
@@ -221,7 +228,7 @@ class Drain:
             return False
         plan = plan_now(self._asked, seen, self._settings)
         if not plan.moves and not seen.running:
-            raise DrainError(reason="; ".join(sorted(plan.faults.values())))
+            raise DrainError(reason=faults_text(plan))
         self._begin(seen, plan.moves[:free])
         return False
 

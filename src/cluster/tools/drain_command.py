@@ -8,7 +8,15 @@ from typing import Any
 import click
 
 from cluster.tools.asking import Asked
-from cluster.tools.drain import Drain, DrainError, DrainSettings, Look, look, plan_now
+from cluster.tools.drain import (
+    Drain,
+    DrainError,
+    DrainSettings,
+    Look,
+    faults_text,
+    look,
+    plan_now,
+)
 from cluster.tools.drain_plan import Plan, Reassigning
 from cluster.tools.parts import connected, ids_text, place_text, servers_option
 from logstore.cli.options import format_option, note
@@ -69,10 +77,7 @@ def drain(
         if is_dry or plan.faults:
             print_rows([*plan_rows(plan)], COLUMNS, output_format)
         if plan.faults:
-            reasons = "; ".join(sorted(plan.faults.values()))
-            raise DrainError(
-                reason=f"nothing was begun, because some replicas must stay: {reasons}"
-            )
+            raise DrainError(reason=f"nothing was begun: {faults_text(plan)}")
         if not is_dry:
             _run(asked, settings, seen, plan, output_format)
 

@@ -146,8 +146,7 @@ class _Planner:
     def _choose(self, taken: Sequence[int], size_bytes: int) -> int | str:
         free = [one for one in self._brokers if one not in taken]
         if not free:
-            count = len(self._brokers)
-            return f"it has replicas on all {count} other brokers that live; add a broker first"
+            return "no other broker lives that has no replica of it; add a broker first"
         stay = [one for one in taken if one not in self._drained]
         widest = max(self._width([*stay, one]) for one in free)
         wide = [one for one in free if self._width([*stay, one]) == widest]
