@@ -15,7 +15,14 @@ from cluster.pure.replica import Role
 from cluster.registration import NO_BROKER
 from cluster.requests import AlterPartition, RoleAnswer, StopReplica
 from cluster.run.log_spans import spans_of, start_of
-from logstore import AppendInfo, Log, LogStoreError, ProducerFencedError
+from logstore import (
+    AppendInfo,
+    Log,
+    LogDirSuspectError,
+    LogStore,
+    LogStoreError,
+    ProducerFencedError,
+)
 from logstore.disk import files
 from support.inside import abandon
 from support.places import fast_directory
@@ -227,6 +234,46 @@ def test_a_failed_disk_ends_the_role(group: Group) -> None:
     kept = group.produce(b"y")
     group.replicate(among=(2, 3))
     assert kept.acknowledged == 5
+
+
+@pytest.mark.parametrize("broker", [1, 3])
+def test_regression_a_log_dir_that_hung_for_a_moment_serves_again(
+    group: Group, broker: int
+) -> None:
+    """The replica reads its log again before its next role: it failed while nothing could be read.
+
+    A hang is no failure of the log dir, so no return of the log dir is announced.
+    """
+    group.lead(1)
+    group.produce(*values(4))
+    group.replicate()
+    node = group.nodes[broker]
+
+    def hang(*_: object) -> Log:
+        raise LogDirSuspectError(path=node.store.log_dirs[0], reason="a call has not returned")
+
+    with patch.object(LogStore, "log", hang), patch.object(Log, "append_as_follower", hang):
+        with patch.object(Log, "extend", hang):
+            group.produce(b"x")
+        group.replicate()
+        node.replica.open()
+    assert node.replica.role is Role.NONE and node.replica.log is None
+    group.lead(broker)
+    assert node.replica.log is not None
+    kept = group.produce(b"y")
+    group.replicate(20)
+    assert kept.acknowledged is not None
+    found = [group.nodes[one].values() for one in (1, 2, 3)]
+    assert found[0] == found[1] == found[2] and found[0][-1] == b"y"
+    group.lead(2)
+    with patch.object(LogStore, "log", hang):
+        node.replica.open()
+    assert node.replica.log is None
+    group.lead(2)  # a role that needs no change of the log
+    assert node.replica.role is Role.FOLLOWER and node.replica.log is not None
+    group.produce(b"z")
+    group.replicate(20)
+    assert node.values()[-1] == b"z"
 
 
 def test_bad_records_of_a_leader_are_not_taken(group: Group) -> None:

@@ -197,7 +197,16 @@ class HostedReplica:
             return self._fetch
 
     def obey(self, role: LeaderAndIsr) -> RoleAnswer | None:
-        """Take a role from the controller; None if the request is not for this incarnation."""
+        """Take a role from the controller; None if the request is not for this incarnation.
+
+        If a log dir hung when the replica failed, the log is read again before. If that is still
+        impossible, the answer is None, too, and `is_unread` stays true.
+        """
+        with self._lock:
+            if self.is_unread:
+                self._reopen()
+            if self.is_unread:
+                return None
         answer = self._ask(role)
         return answer if isinstance(answer, RoleAnswer) else None
 

@@ -164,10 +164,9 @@ class HostedReplicas:
         """Give roles; a log dir that was slow may answer now, and else its replicas are offline."""
         for told in group:
             try:
-                if told.replica.is_unread:
-                    told.replica.open()
+                answer = self._obey(told.replica, told.one)
                 if not told.replica.is_unread:
-                    told.answer = self._obey(told.replica, told.one)
+                    told.answer = answer
             except Exception:
                 LOG.exception("%r could not take its role", told.replica)
 
