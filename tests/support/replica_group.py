@@ -158,7 +158,9 @@ class Group:
         """Tell all brokers a state, as a new version."""
         self.version += 1
         for node in self.nodes.values():
-            node.replica.tell(self.role(node, state))
+            answer = node.replica.obey(self.role(node, state))
+            if answer is not None:
+                self.heard.append((node.broker, answer))
 
     def role(self, node: Node, state: State) -> LeaderAndIsr:
         """Address a state to a broker, as the present version."""
