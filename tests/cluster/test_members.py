@@ -7,14 +7,18 @@ import shutil
 import statistics
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from broker.coordination.verbs import Session
 from cluster import znodes
 from cluster.pure.replica import Role
+from cluster.run.member import ClusterMember, MemberSettings
+from cluster.sessions.lease import Lease
 from cluster.state import State, parse_state
 from cluster.wire.follower_fetches import FetchLimits
-from logstore import Log
+from logstore import Log, LogStore
 from support.members import Members
 from support.places import fast_directory
 from support.replica_nodes import wait_until
@@ -123,6 +127,34 @@ def test_a_log_dir_that_fails_loses_its_leaders_only(members: Members) -> None:
     assert members.admin.get(znodes.broker_path(1)).version > 0
     members.produce("orders", b"last")
     wait_until(lambda: are_alike(members))
+
+
+def test_regression_a_log_dir_that_fails_during_a_start_is_noticed(
+    members: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It fails after the broker has looked at it, and before the broker serves."""
+    members.create("orders", {0: [1, 2, 3]})
+    members.produce("orders", *values(10))
+    members.members[1].kill()
+    begin = Lease.begin
+    opened: list[LogStore] = []
+
+    def fail(lease: Lease, session: Session) -> None:
+        begin(lease, session)
+        opened[0].take_offline(opened[0].log_dirs[0])
+
+    def keep(settings: MemberSettings, store: LogStore, *rest: Any) -> ClusterMember:
+        opened.append(store)
+        return ClusterMember(settings, store, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Lease, "begin", fail)
+        patch.setattr("support.members.ClusterMember", keep)
+        one = members.start(1)
+    dirs = one.member.host.dirs
+    wait_until(lambda: [dirs[str(path)].is_good for path in one.paths] == [False, True])
+    wait_until(lambda: set(state_of(members).isr) == {2, 3})
+    members.produce("orders", b"after")
 
 
 def test_below_min_nothing_is_acknowledged(members: Members) -> None:
