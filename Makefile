@@ -23,7 +23,7 @@ help: ## print this list
 demo: $(VENV)/stamp-demo ## the main job on real data: 336,776 flights, a SIGKILL, a recovery
 	@$(BIN)/logstore demo
 
-demo-cluster: $(VENV)/stamp-broker ## three brokers in one process: one is killed, disks fail, one is cut off
+demo-cluster: $(VENV)/stamp-cluster ## ZooKeeper and three brokers: one is killed, one loses a disk, one is cut off
 	@$(BIN)/python -m benchmarks.cluster --scale $(or $(SCALE),full)
 
 demo-broker: $(VENV)/stamp-broker ## the broker with a real client: flights, a group, a move, a SIGKILL
@@ -202,6 +202,10 @@ $(VENV)/stamp-demo: $(VENV)/stamp-pip pyproject.toml
 
 $(VENV)/stamp-broker: $(VENV)/stamp-pip pyproject.toml
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[cli,broker]' --group broker
+	@touch $@
+
+$(VENV)/stamp-cluster: $(VENV)/stamp-pip pyproject.toml
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[cli,cluster]' --group cluster
 	@touch $@
 
 $(VENV)/stamp-test $(VENV)/stamp-lint $(VENV)/stamp-bench $(VENV)/stamp-build $(VENV)/stamp-layouts $(VENV)/stamp-fuzz $(VENV)/stamp-bench-kafka-spark: \

@@ -3,71 +3,101 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import os
-import resource
 import shutil
 import signal
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
 from types import FrameType
 
 from benchmarks.broker.demo.load import Load
+from benchmarks.broker.server import usage_of
 from benchmarks.cluster import faults
 from benchmarks.cluster.faults import Loaded, Replica, Survived
-from cluster import Cluster
+from benchmarks.cluster.processes import SESSION_MS, Brokers, FaultyClusterError, running
+from benchmarks.cluster.zookeeper import zookeeper
 from logstore.cli.demo.flights import AIRPORTS, Flights, FlightsMissingError, load_flights
 from logstore.cli.demo.summary import Page, rate
 from logstore.cli.output import rate_text
 
 SHARES = {"full": 1, "small": 20}  # "small" uses one flight of 20
-SESSION_SECONDS = 1.0
-# A client waits this long for a broker that does not answer. The default is half a minute.
-REQUEST_TIMEOUT_MS = 2000
+# A client waits this long for a broker that does not answer. The default is a minute.
+SOCKET_TIMEOUT_MS = 2000
+MEMORY = "/dev/shm"  # brokers record failures of disks on tmpfs
 
 
-def run(directory: str, parts: Sequence[Flights]) -> bool:
-    """Run all steps in `directory` and print their results; return True if nothing was lost."""
+def run(directory: Path, records: Path, parts: Sequence[Flights]) -> bool:
+    """Run all steps and print their results; return True if nothing was lost.
+
+    Args:
+        directory: where the log dirs are made.
+        records: a directory on tmpfs.
+    """
     started = time.perf_counter()
     page = Page()
     count = sum(len(flights.values) for flights in parts)
     page.say(f"demo of a cluster: {count:,} flights that left New York in 2013", "bold")
-    page.say("three brokers with two log dirs each, a replica of each airport on every broker")
-    with Cluster.start(
-        faults.BROKERS, faults.LOG_DIRS, directory=directory, session_seconds=SESSION_SECONDS
-    ) as cluster:
-        page.head("The cluster, in this process")
-        page.fact("started", f"in {time.perf_counter() - started:.2f} s")
-        faults.create(cluster, len(parts))
-        producing = Load(cluster.bootstrap_servers, parts, request_timeout_ms=REQUEST_TIMEOUT_MS)
-        try:
-            show_load(page, faults.load(producing))
-            is_good = show(page, "A broker is killed under load", faults.kill(cluster, producing))
-            failed = faults.fail_disks(cluster, producing)
-            is_good &= show(page, "All disks of a broker fail under load", failed)
-            title = "A broker is cut off from the other brokers under load"
-            is_good &= show(page, title, faults.cut(cluster, producing))
-            faults.finish(producing)
-        finally:
-            producing.stop()
-        ledger = producing.ledger
-        is_good &= ledger.total == count and not (ledger.misplaced or ledger.errors)
-        cluster.close()
-        is_good &= show_check(page, faults.check(cluster, parts), count)
-    used = resource.getrusage(resource.RUSAGE_SELF)
+    page.say("three brokers, each with two log dirs; a replica of each airport on every broker")
+    with ExitStack() as stack:
+        page.head("The cluster: ZooKeeper and three brokers, a process each")
+        server = stack.enter_context(zookeeper())
+        page.fact("ZooKeeper", f"answers after {time.perf_counter() - started:.1f} s")
+        brokers = stack.enter_context(running(directory, records, f"{server.hosts}/demo"))
+        page.fact("brokers", f"know each other after {time.perf_counter() - started:.1f} s")
+        is_good, log_dirs = produce_through_faults(page, brokers, parts)
+        cpu, memory = used_by(brokers)
+        is_good &= brokers.stop()
+    is_good &= show_check(page, faults.check(log_dirs, parts), count)
     seconds = time.perf_counter() - started
     page.head("What it took")
-    page.fact("processor", f"{used.ru_utime + used.ru_stime:.1f} s for brokers and client together")
-    page.fact("memory", f"{used.ru_maxrss / 1024:.0f} MiB at most, with the flights")
+    page.fact("processor", f"{cpu:.1f} s for the three brokers, as they were at the end")
+    page.fact("memory", f"{memory:.0f} MiB at most for a broker")
     page.say()
-    verdict = "0 lost, 0 doubled: every acknowledged record is in every replica, once"
+    verdict = f"{count:,} flights: 0 lost, 0 doubled. Every replica has each of them once, in order"
     page.say(
         f"{verdict if is_good else 'something is wrong'}  ({seconds:.1f} s in all)",
         "bold green" if is_good else "bold red",
     )
     return is_good
+
+
+def produce_through_faults(
+    page: Page, brokers: Brokers, parts: Sequence[Flights]
+) -> tuple[bool, dict[int, list[Path]]]:
+    """Produce all flights while the brokers have faults; return whether all is well so far."""
+    faults.create(brokers.servers, parts)
+    producing = Load(brokers.servers, parts, socket_timeout_ms=SOCKET_TIMEOUT_MS)
+    try:
+        show_load(page, faults.load(producing))
+        page.head("A broker is killed under load (SIGKILL), and started again")
+        is_good = show(page, faults.kill(brokers, producing))
+        page.head("A disk is taken away under load, and an empty one is put in its place")
+        is_good &= show(page, faults.fail_disk(brokers, producing))
+        times = f"{faults.FROZEN_SECONDS:.2g} s; its session lasts {SESSION_MS / 1000:.2g} s"
+        page.head(f"A broker is cut off under load (SIGSTOP for {times})")
+        is_good &= show(page, faults.freeze(brokers, producing))
+        faults.finish(producing)
+        faults.wait_in_sync(brokers)
+    finally:
+        producing.stop()
+    ledger = producing.ledger
+    is_good &= not (ledger.misplaced or ledger.errors)
+    total = sum(len(flights.values) for flights in parts)
+    page.head("Produced to the end")
+    text = f"{ledger.total:,} of {total:,} flights, {ledger.misplaced} at a wrong offset"
+    page.fact("acknowledged", text, is_good=is_good and ledger.total == total)
+    log_dirs = {one.id: one.log_dirs for one in brokers.all.values()}
+    return is_good and ledger.total == total, log_dirs
+
+
+def used_by(brokers: Brokers) -> tuple[float, float]:
+    """Give the processor time of all brokers, and the peak memory of the largest one."""
+    usages = [usage_of(one.pid) for one in brokers.all.values()]
+    return sum(one.cpu_seconds for one in usages), max(one.peak_mib for one in usages)
 
 
 def show_load(page: Page, loaded: Loaded) -> None:
@@ -78,11 +108,13 @@ def show_load(page: Page, loaded: Loaded) -> None:
     page.fact("produced", f"{rate(loaded.records, loaded.seconds)}, {throughput} of values")
 
 
-def show(page: Page, title: str, survived: Survived) -> bool:
+def show(page: Page, survived: Survived) -> bool:
     """Print the figures of a fault; return whether it was survived."""
-    page.head(title)
-    page.fact("the fault", f"broker {survived.broker}, the leader of {survived.leaders} airports")
+    led = f"{survived.leaders} of 3 airports got another leader"
+    page.fact("the fault", f"broker {survived.broker}; {led}")
     page.fact("replaced", f"the next record was acknowledged after {survived.gap_seconds:.2f} s")
+    line, seconds = survived.pulse.drawn()
+    page.fact("flights", f"{line}  acknowledged in each {seconds:.1f} s")
     is_good = survived.acknowledged > 0
     page.fact("went on", f"{survived.acknowledged:,} flights acknowledged", is_good=is_good)
     page.fact("caught up", f"all replicas in sync {survived.caught_up_seconds:.2f} s after its end")
@@ -131,14 +163,18 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 2
     directory = tempfile.mkdtemp(prefix="logstore-demo-cluster-")
-    logging.getLogger().addHandler(logging.NullHandler())  # the faults are warned about
+    records = tempfile.mkdtemp(prefix="logstore-demo-cluster-", dir=MEMORY)
     try:
-        return 0 if run(directory, parts) else 1
+        return 0 if run(Path(directory), Path(records), parts) else 1
+    except FaultyClusterError as error:
+        print(f"\n{error}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print("\ninterrupted: the brokers are ended, their files are removed", file=sys.stderr)
         return 128 + signal.SIGINT
     finally:
-        shutil.rmtree(directory, ignore_errors=True)
+        for path in (directory, records):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 if __name__ == "__main__":
