@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
@@ -11,6 +12,7 @@ import pytest
 from broker.coordination.embedded import EmbeddedStore
 from broker.coordination.errors import NoNodeError
 from cluster import znodes
+from cluster.control import present_controller
 from cluster.control.controller_store import ControllerStore, Elected, Reign
 from cluster.control.present_controller import PresentController
 from cluster.errors import PeerError, PeerGoneError
@@ -71,9 +73,10 @@ def one(store: EmbeddedStore) -> ControllerStore:
 
 
 def test_regression_a_controller_that_was_killed_is_replaced_at_once(
-    store: EmbeddedStore, one: ControllerStore
+    store: EmbeddedStore, one: ControllerStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its session still lives; its next write says that it is deposed."""
+    monkeypatch.setattr(present_controller, "REST_SECONDS", 0.0)
     candidate = Candidate(store, Connection(None, GONE))
     assert candidate.store.stand(0) is None
     candidate.present.wait(candidate.hears, LONG)
@@ -138,3 +141,40 @@ def test_without_a_store_nobody_is_checked(store: EmbeddedStore) -> None:
     candidate = Candidate(store)
     with pytest.raises(NoNodeError, match=znodes.CONTROLLER_EPOCH):
         candidate.present.wait(candidate.hears, LONG)
+
+
+def test_whoever_deposes_lets_others_stand(
+    store: EmbeddedStore, one: ControllerStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A candidate that reaches nobody would stop the cluster if it became the controller."""
+    monkeypatch.setattr(present_controller, "REST_SECONDS", 0.2)
+    candidate = Candidate(store, Connection(GONE), Connection(GONE), Connection(None, GONE))
+    began = time.monotonic()
+    candidate.present.wait(candidate.hears, LONG)
+    assert time.monotonic() - began >= 0.2 and one.elected() is None
+    assert one.stand(0) == Reign(2, 2)
+    candidate.waits = 0
+    candidate.present.wait(candidate.hears, LONG)  # it reaches no controller: none is deposed
+    assert one.elected() == Elected(1, 2)
+    one.resign()
+    assert one.stand(0) == Reign(3, 3)
+    candidate.waits = 0
+    candidate.present.wait(candidate.hears, LONG)  # it reached this one first
+    assert one.elected() is None
+
+
+def test_another_candidate_is_not_waited_for(store: EmbeddedStore, one: ControllerStore) -> None:
+    """When it is elected, the rest is over."""
+    candidate = Candidate(store, Connection(GONE))
+    other = ControllerStore(store.connect(), 3)
+    depose = candidate.store.depose
+
+    def depose_and_lose(elected: Elected) -> None:
+        depose(elected)
+        assert other.stand(0) == Reign(2, 2)
+
+    candidate.store.depose = depose_and_lose  # type: ignore[method-assign]
+    began = time.monotonic()
+    candidate.present.wait(candidate.hears, LONG)
+    assert time.monotonic() - began < present_controller.REST_SECONDS
+    assert one.elected() == Elected(3, 2)

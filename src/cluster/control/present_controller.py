@@ -7,6 +7,9 @@ controller's znode, which would stay until the end of the session.
 A candidate may be wrong, or late. So the deletion names the version of the controller epoch, which
 rises at each election: it never deletes the znode of a later controller. A controller that lives
 although its port refused a connection notices its successor at its next write (P2).
+
+A candidate that cannot connect to anybody must not take over the cluster. So after a deletion it
+first lets other candidates stand, and it deletes no second znode until it has reached a controller.
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ from cluster.run.peer_connection import PeerConnection
 
 LOG = logging.getLogger("cluster")
 CHECK_SECONDS = 0.1
+REST_SECONDS = 3.0  # after a deletion, other candidates stand first
+AGAIN_SECONDS = 60.0  # without a connection to a controller, no other one is deposed for so long
 
 
 class PresentController:
@@ -38,6 +43,7 @@ class PresentController:
         self._store, self._broker, self._connect = store, broker, connect
         self._elected: Elected | None = None
         self._connection: PeerConnection | None = None
+        self._depose_at = 0.0  # before this time, none is deposed
 
     def wait(self, hears: Callable[[float], bool], seconds: float) -> None:
         """Wait until this broker may stand again: the controller has ended, or the time is over.
@@ -51,9 +57,18 @@ class PresentController:
         """
         self._find()
         deadline = time.monotonic() + seconds
-        while self._lives() and (left := deadline - time.monotonic()) > 0:
+        while (left := deadline - time.monotonic()) > 0:
+            if not self._lives():
+                self._rest(hears)
+                return
             if hears(min(left, CHECK_SECONDS)):
                 return
+
+    def _rest(self, hears: Callable[[float], bool]) -> None:
+        """Let other candidates stand, if there are any."""
+        deadline = time.monotonic() + REST_SECONDS
+        while self._store.elected() is None and (left := deadline - time.monotonic()) > 0:
+            hears(min(left, CHECK_SECONDS))
 
     def close(self) -> None:
         """Close the connection."""
@@ -76,8 +91,12 @@ class PresentController:
             return True
         try:
             self._connection.check()
+            self._depose_at = 0.0
         except PeerGoneError as error:
+            if time.monotonic() < self._depose_at:
+                return True  # most likely, this broker reaches nobody
             LOG.warning("the controller is gone, so another one is elected: %s", error)
+            self._depose_at = time.monotonic() + AGAIN_SECONDS
             self._store.depose(self._elected)
             self.close()
             return False
