@@ -6,6 +6,7 @@
 | LeaderAndIsr of a newer topic | the old replica is removed, a new one is created (P6) |
 | LeaderAndIsr while the log dir is bad, or might have the replica | answer: offline (P17) |
 | LeaderAndIsr that names this replica as leader | it leads, if nothing came back since (P11) |
+| LeaderAndIsr that lets it lead an epoch again in which its log failed | answer: offline (P7) |
 | LeaderAndIsr that names another leader | it follows |
 | LeaderAndIsr that a StopReplica of the same or a later version overtook | none (P19) |
 | StopReplica of this topic, incarnation, and a later version | the replica is removed (P19) |
@@ -149,6 +150,9 @@ def on_leader_and_isr(replica: Replica, request: LeaderAndIsr, now: float) -> No
     if not replica.exists:
         replica.create()
     if request.version > replica.version:
+        if has_ended(replica, request.state):  # so that another epoch begins
+            replica.answer(is_offline=True)
+            return
         take_role(replica, request, now)
     replica.answer()
 
@@ -200,6 +204,14 @@ def is_unusable(replica: Replica, request: LeaderAndIsr) -> bool:
 def was_deleted(replica: Replica, request: LeaderAndIsr) -> bool:
     """Check that a later StopReplica has removed the replica that a late request is about (P19)."""
     return not replica.exists and request.version <= replica.version
+
+
+def has_ended(replica: Replica, state: State) -> bool:
+    """Check that a state lets this replica lead an epoch that it has led until its log failed.
+
+    It would lead without what it proposed in this epoch, which may be accepted still (P7).
+    """
+    return state.leader == replica.broker_id and state.leader_epoch <= replica.ended_epoch
 
 
 def take_role(replica: Replica, request: LeaderAndIsr, now: float) -> None:

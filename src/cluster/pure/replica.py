@@ -72,6 +72,8 @@ class Replica:
         version: the version of the state that the replica obeyed last; -1 for none.
         state: that state; None while the replica has no role.
         elected_at: the registration epoch at which this leader was elected.
+        ended_epoch: the last leader epoch that this replica led until its log failed. It does not
+            lead it again, because it has forgotten what it proposed (P7).
         epoch_start: the log end at the start of this leader epoch.
         leader_high_watermark: what the leader said last in this role; 0 before it said anything.
         leader_start: where the leader's log begins; 0 before it said anything.
@@ -100,7 +102,7 @@ class Replica:
         self.has_lease, self.is_suspended = True, False
         self.role = Role.NONE
         self.version = NO_VERSION
-        self.leader_epoch = self.elected_at = self.epoch_start = 0
+        self.leader_epoch = self.elected_at = self.epoch_start = self.ended_epoch = 0
         self.state: State | None = None
         self.led_since = self.proposed_at = 0.0
         self.proposed: set[int] = set()
@@ -173,7 +175,7 @@ class Replica:
         self.exists = self.is_incomplete = self.counts_flushed = False
         self.begin_life()
         self.log = LogEnds()
-        self.high_watermark = self.own_since = self.placed_since = 0
+        self.high_watermark = self.own_since = self.placed_since = self.ended_epoch = 0
 
     def forget_leaders_log(self) -> None:
         """Forget what the leader said about its log."""
@@ -238,6 +240,9 @@ class Replica:
     def end_role(self) -> None:
         """Forget the role, but neither topic nor log, nor the version of a deletion."""
         self.fail_waiting()
+        is_leader = self.role is Role.LEADER or self.is_suspended
+        if is_leader and self.is_dir_good:  # a log dir that failed returns with a new epoch (P11)
+            self.ended_epoch = self.leader_epoch
         self.role, self.is_suspended = Role.NONE, False
         self.state = None
         self.version = NO_VERSION if self.exists else self.version
