@@ -259,12 +259,17 @@ class HostedReplica:
             self._outbox.changed_role(self)
 
     def _decide(self, event: Any) -> None:
-        for effect in partition.handle(self._rules, event, self._clock()):
+        effects = partition.handle(self._rules, event, self._clock())
+        for number, effect in enumerate(effects, 1):
             try:
                 self._carry_out(effect)
             except LogStoreError as error:
+                # The other effects are about a log that is read again, but clients wait for some.
+                for left in effects[number:]:
+                    if isinstance(left, x.Acknowledge | x.Refuse):
+                        left.waiter.refuse(x.ProduceError.TIMED_OUT)
                 self._fail(error)
-                return  # the other effects are about a log that is read again
+                return
 
     def _carry_out(self, effect: Any) -> None:
         match effect:
