@@ -114,7 +114,7 @@ class Load:
         for number in range(writers):
             life = life_seconds if number == 0 else float("inf")
             self._threads.append(
-                threading.Thread(target=self._write, args=(f"w{number}", life), daemon=True)
+                threading.Thread(target=self._write_on, args=(f"w{number}", life), daemon=True)
             )
         for number in range(readers):
             self._threads.append(
@@ -122,6 +122,13 @@ class Load:
             )
         for thread in self._threads:
             thread.start()
+
+    def _write_on(self, name: str, life_seconds: float) -> None:
+        """Note a fatal error of a producer: its broker refused what it must not refuse."""
+        try:
+            self._write(name, life_seconds)
+        except confluent_kafka.KafkaException as error:
+            self.unsettled.append(f"{name}: {error}")
 
     def _write(self, name: str, life_seconds: float) -> None:
         for life in itertools.count():
