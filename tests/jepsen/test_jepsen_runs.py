@@ -13,7 +13,7 @@ import pytest
 from jepsen.history import read
 from jepsen.isr_of_one import play
 from jepsen.random_run import Plan, run
-from jepsen.runs import faults_of, finished, table_of_faults
+from jepsen.runs import faults_of, finished, table_of_faults, table_of_isr
 from support.layers import demand
 from support.network import why_not
 
@@ -33,6 +33,8 @@ def test_an_isr_of_one_that_is_killed_loses_nothing(tmp_path: Path) -> None:
     assert not outcome.faults, outcome
     assert outcome.acknowledged == WRITES
     assert (outcome.alone, outcome.lost) == (0, 0)
+    again = finished(tmp_path, ["not started again"], 0.0)
+    assert f"| min 2 | killed | 1 | {WRITES} | {WRITES} | 0 |" in table_of_isr([again])
 
 
 def test_a_random_run_breaks_no_promise(tmp_path: Path) -> None:
