@@ -26,6 +26,7 @@ COMMON = {
 PRODUCING = {
     "acks": "all", "enable.idempotence": True, "linger.ms": 5, "retry.backoff.ms": 20,
     "retry.backoff.max.ms": 200, "message.timeout.ms": 600_000,
+    "debug": "eos", "log_level": 7,  # which sequences were sent again, and why
 }  # fmt: skip
 READING = {
     "group.id": "none", "enable.auto.commit": False, "auto.offset.reset": "error",
@@ -67,7 +68,9 @@ class Writer:
         self.in_flight -= 1
         if error is None:
             self.acknowledged += 1
-            self._history.add(self.name, "send", "ok", partition, value, message.offset())
+            offset = message.offset()  # None if an earlier try was written, and its answer lost
+            offset = -1 if offset is None else offset
+            self._history.add(self.name, "send", "ok", partition, value, offset)
             return
         self.failed += 1
         self.errors[error.name()] += 1
