@@ -19,6 +19,7 @@ from jepsen.checker import check
 from jepsen.isr_of_one import CASES, ENDINGS, play
 from jepsen.random_run import Plan, run
 from jepsen.runs import faults_of, isr_runs, random_runs, table_of_faults, table_of_isr
+from support.loop_disk import orderly_end
 from support.network import why_not
 
 RESULTS = Path("jepsen-runs")
@@ -26,8 +27,9 @@ RESULTS = Path("jepsen-runs")
 
 def run_all(args: argparse.Namespace) -> int:
     """Do all runs that are not finished, and print what was found."""
-    scenario = list(isr_runs(args.results, args.isr, args.writes))
-    found = list(random_runs(args.results, args.runs, args.seconds))
+    with orderly_end():
+        scenario = list(isr_runs(args.results, args.isr, args.writes))
+        found = list(random_runs(args.results, args.runs, args.seconds))
     print(table_of_isr(scenario), table_of_faults(found), sep="\n\n")
     return int(any(map(faults_of, [*scenario, *found])))
 
