@@ -38,7 +38,7 @@ def node_of(broker: int) -> str:
 class Process:
     """One broker, which may be started, stopped and killed many times.
 
-    Threads: one thread at a time calls the methods that change something.
+    Threads: any thread may call any method; the changes are made one after another.
 
     Attributes:
         log_dirs: its log dirs.
@@ -52,6 +52,7 @@ class Process:
         self._running: subprocess.Popen[bytes] | None = None
         self._said_before = 0
         self._is_stopped = False
+        self._changing = threading.RLock()
 
     @property
     def address(self) -> str:
@@ -77,8 +78,10 @@ class Process:
         return self._base / f"{self.broker}.properties"
 
     def launch(self) -> None:
-        """Start the process, and wait for nothing."""
-        with self.output.open("ab") as out:
+        """Start the process, and wait for nothing; a process that runs is left alone."""
+        if self.is_alive:
+            return
+        with self._changing, self.output.open("ab") as out:
             out.write(f"--- {time.monotonic():.2f} start ---\n".encode())
             out.flush()
             self._said_before = self.output.stat().st_size
@@ -107,9 +110,10 @@ class Process:
 
     def keep_up(self) -> None:
         """Start the process again if it ended by itself, as a service manager does."""
-        if self._running is not None and self._running.poll() is not None:
-            self.ends += 1
-            self.launch()
+        with self._changing:
+            if self._running is not None and self._running.poll() is not None:
+                self.ends += 1
+                self.launch()
 
     def wait(self, seconds: float = SECONDS) -> None:
         """Wait until the broker serves; start it again if it ends before."""
@@ -126,38 +130,44 @@ class Process:
 
     def kill(self) -> None:
         """End the process by SIGKILL."""
-        if self._running is not None:
-            self._running.kill()
-            self._running.wait()
-            self._running = None
-        self._is_stopped = False
+        with self._changing:
+            if self._running is not None:
+                self._running.kill()
+                self._running.wait()
+                self._running = None
+            self._is_stopped = False
 
     def stop(self) -> None:
         """End the process in order; raises AssertionError if it does not end well."""
-        if self._running is None:
-            return
-        self._running.send_signal(signal.SIGTERM)
-        try:
-            code = self._running.wait(SECONDS)
-        except subprocess.TimeoutExpired:
-            self._running.send_signal(signal.SIGABRT)
-            self._running.wait()
-            raise AssertionError(f"broker {self.broker} did not stop in {SECONDS} s") from None
-        self._running = None
-        if code:
-            raise AssertionError(f"broker {self.broker} ended with {code}: {self.said()[-2000:]}")
+        with self._changing:
+            if self._running is None:
+                return
+            self._running.send_signal(signal.SIGTERM)
+            try:
+                code = self._running.wait(SECONDS)
+            except subprocess.TimeoutExpired:
+                self._running.send_signal(signal.SIGABRT)
+                self._running.wait()
+                raise AssertionError(f"broker {self.broker} did not stop in {SECONDS} s") from None
+            self._running = None
+            if code:
+                raise AssertionError(
+                    f"broker {self.broker} ended with {code}: {self.said()[-2000:]}"
+                )
 
     def pause(self) -> None:
         """Stop the process in its tracks."""
-        if self._running is not None:
-            self._running.send_signal(signal.SIGSTOP)
-            self._is_stopped = True
+        with self._changing:
+            if self._running is not None:
+                self._running.send_signal(signal.SIGSTOP)
+                self._is_stopped = True
 
     def resume(self) -> None:
         """Continue after `pause`."""
-        if self._running is not None and self._is_stopped:
-            self._running.send_signal(signal.SIGCONT)
-        self._is_stopped = False
+        with self._changing:
+            if self._running is not None and self._is_stopped:
+                self._running.send_signal(signal.SIGCONT)
+            self._is_stopped = False
 
     def reopen(self, log_dir: Path) -> bool:
         """Bring a log dir back that has failed, as an operator does; return whether it works."""
