@@ -79,9 +79,12 @@ class Process:
 
     def launch(self) -> None:
         """Start the process, and wait for nothing; a process that runs is left alone."""
-        if self.is_alive:
-            return
-        with self._changing, self.output.open("ab") as out:
+        with self._changing:
+            if not self.is_alive:
+                self._start()
+
+    def _start(self) -> None:
+        with self.output.open("ab") as out:
             out.write(f"--- {time.monotonic():.2f} start ---\n".encode())
             out.flush()
             self._said_before = self.output.stat().st_size
