@@ -144,10 +144,7 @@ class HostedReplica:
     @property
     def isr_sizes(self) -> IsrSizes:
         """How large the ISR is that this replica knows, should be, and could be."""
-        state = self._rules.state
-        if state is None:
-            return IsrSizes(0, 0, 0)
-        return IsrSizes(len(state.isr), state.min_isr, len(state.replicas))
+        return IsrSizes.of(self._rules.state)
 
     @property
     def is_unread(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 from cluster.pure import exchange as x
+from cluster.state import State
 from logstore import AppendInfo, Log
 
 
@@ -39,3 +40,10 @@ class IsrSizes(NamedTuple):
     present: int
     min_isr: int
     replicas: int
+
+    @classmethod
+    def of(cls, state: State | None) -> IsrSizes:
+        """Count in a state; without a state, all are 0."""
+        if state is None:
+            return cls(0, 0, 0)
+        return cls(len(state.isr), state.min_isr, len(state.replicas))
