@@ -128,7 +128,51 @@ def test_replicas_are_moved_between_brokers(three: Cluster, tmp_path: Path) -> N
     assert rows_of(reassign("--verify"), code=1)[0]["state"] == "no such partition"
     assert rows_of(reassign("--execute"), code=1)[0]["name"] == "my-orders-9"
     done = run(three, "reassign", "--file", file)
-    assert done.exit_code == 2 and "give one of --execute" in done.output
+    assert done.exit_code == 2 and "give one of --generate" in done.output
+
+
+def test_a_reassignment_is_proposed(three: Cluster, tmp_path: Path) -> None:
+    """As Kafka's tool does: the proposal spreads all replicas over the brokers, and is a file."""
+    file = tmp_path / "topics.json"
+    file.write_text(json.dumps({"version": 1, "topics": [{"topic": "my-orders"}]}))
+
+    def generate(brokers: str, *arguments: str) -> Result:
+        return run(
+            three, "reassign", "--file", file, "--generate", "--brokers", brokers, *arguments
+        )
+
+    done = generate("1,3", "--format", "json")
+    assert done.exit_code == 0, done.output
+    document = json.loads(done.stdout)
+    entry = {"topic": "my-orders", "partition": 0, "replicas": [1, 2], "log_dirs": ["any", "any"]}
+    assert document["current"]["partitions"][0] == entry
+    rows = document["proposed"]["partitions"]
+    assert [(row["partition"], sorted(row["replicas"])) for row in rows] == [
+        (0, [1, 3]),
+        (1, [1, 3]),
+    ]
+    assert rows[0]["replicas"][0] != rows[1]["replicas"][0]  # the leaders go round
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps(document["proposed"]))
+    assert run(three, "reassign", "--file", plan, "--execute").exit_code == 0
+    wait_until(lambda: run(three, "reassign", "--file", plan, "--verify").exit_code == 0, SECONDS)
+    lines = generate("1,2,3").stdout.splitlines()
+    assert lines[0] == "Current partition replica assignment"
+    assert json.loads(lines[1])["partitions"][0]["replicas"] == rows[0]["replicas"]
+    assert lines[3] == "Proposed partition reassignment configuration" and json.loads(lines[4])
+    for brokers, reason in (
+        ("1,9", "broker 9 does not live"),
+        ("1", "2 replicas"),
+        ("x", "no broker"),
+    ):
+        done = generate(brokers)
+        assert done.exit_code == 2 and reason in done.output, done.output
+    file.write_text('{"topics": [{"topic": "nothing"}]}')
+    assert "there is no topic nothing" in generate("1,2").output
+    file.write_text('{"partitions": []}')
+    assert 'no list "topics"' in generate("1,2").output
+    done = run(three, "reassign", "--file", file, "--verify", "--brokers", "1")
+    assert done.exit_code == 2 and "--generate needs --brokers" in done.output
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from random import Random
 from typing import IO, Any
 
 import click
 
 from broker.wire.error_codes import ErrorCode
+from cluster.tools import proposal
 from cluster.tools.asking import Place, Refusal
 from cluster.tools.drain_command import drain
 from cluster.tools.grow_command import grow
@@ -16,7 +18,7 @@ from cluster.tools.reassignment_file import parse_reassignment
 from cluster.tools.status import GOOD, MIN_ISR, broker_rows, partition_rows
 from cluster.tools.verify_command import verify
 from logstore.cli.options import format_option, wrong_usage
-from logstore.cli.output import Column, optional_text, print_rows
+from logstore.cli.output import Column, optional_text, print_rows, to_json
 
 PREFERRED, UNCLEAN = 0, 1
 # With these codes, nothing was to be done.
@@ -119,22 +121,39 @@ def elect(
 @cluster.command()
 @servers_option
 @click.option("--file", type=click.File("r"), required=True, help="The reassignment, as JSON.")
+@click.option("--generate", "action", flag_value="generate", help="Propose a reassignment.")
 @click.option("--execute", "action", flag_value="execute", help="Begin the reassignments.")
 @click.option("--verify", "action", flag_value="verify", help="Show which have ended.")
 @click.option("--cancel", "action", flag_value="cancel", help="Cancel those that have not ended.")
+@click.option("--brokers", metavar="ID[,ID...]", help="For --generate: who shall have replicas.")
 @format_option()
-def reassign(bootstrap_servers: str, file: IO[str], action: str | None, output_format: str) -> None:
+def reassign(
+    bootstrap_servers: str,
+    file: IO[str],
+    action: str | None,
+    brokers: str | None,
+    output_format: str,
+) -> None:
     """Move replicas between brokers, in the JSON of kafka-reassign-partitions.
 
     The exit code is 1 if a partition was refused, or with --verify, if one is not where it shall
     be. Throttles are neither set nor removed.
 
+    With --generate, the file names topics. The present brokers of their partitions are printed,
+    and a proposal that places all replicas anew, as if the topics were created now.
+
     \b
-    Example of FILE:
+    Examples of FILE, and for --generate:
       {"partitions": [{"topic": "orders", "partition": 0, "replicas": [1, 2, 4]}]}
+      {"topics": [{"topic": "orders"}]}
     """
     if action is None:
-        raise click.UsageError("give one of --execute, --verify and --cancel")
+        raise click.UsageError("give one of --generate, --execute, --verify and --cancel")
+    if (action == "generate") != (brokers is not None):
+        raise click.UsageError("--generate needs --brokers, and only --generate has it")
+    if brokers is not None:
+        _generate(bootstrap_servers, file, brokers, output_format)
+        return
     with wrong_usage(f" ({file.name})"):
         wanted = parse_reassignment(file.read())
     with connected(bootstrap_servers) as asked:
@@ -147,6 +166,23 @@ def reassign(bootstrap_servers: str, file: IO[str], action: str | None, output_f
         asks = wanted if action == "execute" else dict.fromkeys(wanted)
         found = asked.reassign(metadata, asks)
     _print_outcomes(found, "begun" if action == "execute" else "cancelled", output_format)
+
+
+def _generate(bootstrap_servers: str, file: IO[str], brokers: str, output_format: str) -> None:
+    with wrong_usage():
+        ids = proposal.parse_brokers(brokers)
+    with wrong_usage(f" ({file.name})"):
+        names = proposal.parse_topics(file.read())
+    with connected(bootstrap_servers) as asked:
+        metadata = asked.metadata()
+    with wrong_usage():
+        now = proposal.assignment_json(proposal.current(metadata, names))
+        found = proposal.assignment_json(proposal.proposed(metadata, names, ids, Random()))
+    if output_format == "table":
+        click.echo(f"Current partition replica assignment\n{to_json(now)}\n")
+        click.echo(f"Proposed partition reassignment configuration\n{to_json(found)}")
+    else:
+        click.echo(to_json({"current": now, "proposed": found}))
 
 
 def verified(

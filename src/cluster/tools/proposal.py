@@ -1,0 +1,102 @@
+"""Propose brokers for the partitions of topics, as `kafka-reassign-partitions --generate` does.
+
+    {"version": 1, "topics": [{"topic": "orders"}]}      the file of the topics
+
+The proposal places all replicas of each topic anew, by the rule for new topics. So it spreads them
+evenly, but it may move replicas that could have stayed. No I/O.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import Any
+
+from cluster.admin.placement import place
+from cluster.tools.asking import Place
+
+ANY = "any"
+Assignment = Mapping[Place, Sequence[int]]
+
+
+def parse_topics(text: str) -> list[str]:
+    """Read the names of the topics; raises ValueError if the text is not such a file."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"the file is no JSON: {error}") from None
+    entries = document.get("topics") if isinstance(document, dict) else None
+    if not isinstance(entries, list) or not entries:
+        raise ValueError('the file has no list "topics"')
+    names: list[str] = []
+    for entry in entries:
+        name = entry.get("topic") if isinstance(entry, dict) else None
+        if not isinstance(name, str) or not name:
+            raise ValueError(f"{json.dumps(entry)} must have a topic")
+        names.append(name)
+    if len(set(names)) < len(names):
+        raise ValueError("a topic is listed twice")
+    return names
+
+
+def parse_brokers(text: str) -> list[int]:
+    """Read broker ids that are separated by commas; raises ValueError."""
+    words = [one.strip() for one in text.split(",")]
+    for one in words:
+        if not (one.isascii() and one.isdigit()):
+            raise ValueError(f"{one!r} is no broker id")
+    return [int(one) for one in words]
+
+
+def current(metadata: Any, names: Sequence[str]) -> Assignment:
+    """Give the brokers of the topics' partitions; raises ValueError if there is no such topic."""
+    topics = {topic.name: topic for topic in metadata.topics}
+    for name in names:
+        if name not in topics:
+            raise ValueError(f"there is no topic {name}")
+    return {
+        (name, one.partition_index): list(one.replica_nodes)
+        for name in names
+        for one in sorted(topics[name].partitions, key=lambda row: row.partition_index)
+    }
+
+
+def proposed(
+    metadata: Any, names: Sequence[str], brokers: Sequence[int], random: Random
+) -> Assignment:
+    """Place all replicas of the topics on these brokers, which must live.
+
+    Raises:
+        ValueError: a broker does not live, or there are fewer brokers than replicas.
+    """
+    alive = {one.node_id: one.rack or "" for one in metadata.brokers}
+    for broker in brokers:
+        if broker not in alive:
+            raise ValueError(f"broker {broker} does not live")
+    racks = {broker: alive[broker] for broker in brokers}
+    now = current(metadata, names)
+    found: dict[Place, Sequence[int]] = {}
+    for name in names:
+        rows = {one: row for one, row in now.items() if one[0] == name}
+        factor = min(len(row) for row in rows.values())  # a reassignment adds some for a while
+        start, shift = random.randrange(len(racks)), random.randrange(len(racks))
+        placed = place(racks, len(rows), factor, start=start, shift=shift)
+        found.update(zip(rows, map(list, placed), strict=True))
+    return found
+
+
+def assignment_json(assignment: Assignment) -> dict[str, Any]:
+    """Give the document that `--execute` takes."""
+    return {
+        "version": 1,
+        "partitions": [
+            {
+                "topic": name,
+                "partition": number,
+                "replicas": list(replicas),
+                "log_dirs": [ANY] * len(replicas),
+            }
+            for (name, number), replicas in assignment.items()
+        ],
+    }
