@@ -161,7 +161,7 @@ def test_a_target_that_dies_is_replaced(four: Cluster) -> None:
         assert not refused.code, refused
         wait_until(lambda: target not in alive(one), SECONDS)
         lines: list[str] = []
-        settings = DrainSettings(DRAINED, 5, 0.0, look_seconds=0.1, dead_seconds_max=0.0)
+        settings = DrainSettings(DRAINED, 5, 0.0, look_seconds=0.1, dead_seconds_max=3.0)
         work = Drain(one, settings, lines.append)
         with pytest.raises(DrainError, match=f"broker {target}, which has a replica, does not"):
             work.run()

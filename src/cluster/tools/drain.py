@@ -51,7 +51,8 @@ class DrainSettings(NamedTuple):
         at_once: how many partitions may be under way at the same time.
         free_share_min: the share of each disk that must stay free.
         look_seconds: the time between two looks.
-        dead_seconds_max: after this time, a target that is away is replaced.
+        dead_seconds_max: after this time, a target that is away is replaced. The drain gives up if
+            no broker can get a replica for so long.
     """
 
     drained: frozenset[int]
@@ -195,6 +196,7 @@ class Drain:
         self._dead_since: dict[int, float] = {}
         self._shown_at = clock()
         self._emptying_since: float | None = None
+        self._stuck_since: float | None = None
 
     def run(self) -> None:
         """Reassign until no partition has a replica on a drained broker.
@@ -228,9 +230,19 @@ class Drain:
             return False
         plan = plan_now(self._asked, seen, self._settings)
         if not plan.moves and not seen.running:
-            raise DrainError(reason=faults_text(plan))
+            self._wait_for_targets(plan)
+            return False
+        self._stuck_since = None
         self._begin(seen, plan.moves[:free])
         return False
+
+    def _wait_for_targets(self, plan: Plan) -> None:
+        """Wait for a broker that may only be restarting; raise DrainError after some time."""
+        if self._stuck_since is None:
+            self._stuck_since = self._clock()
+            self._show(f"waiting: {faults_text(plan)}")
+        elif self._clock() > self._stuck_since + self._settings.dead_seconds_max:
+            raise DrainError(reason=faults_text(plan))
 
     def _begin(self, seen: Look, moves: tuple[Reassigning, ...]) -> None:
         if not moves:
