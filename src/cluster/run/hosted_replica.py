@@ -196,8 +196,7 @@ class HostedReplica:
     def obey(self, role: LeaderAndIsr) -> RoleAnswer | None:
         """Take a role from the controller; None if the request is not for this incarnation.
 
-        If a log dir hung when the replica failed, the log is read again before. If that is still
-        impossible, the answer is None, too, and `is_unread` stays true.
+        A log that could not be read is read again before; if it is `is_unread` still, None, too.
         """
         with self._lock:
             if self.is_unread:
