@@ -15,6 +15,7 @@ from cluster.pure.attest import (
     DirMissing,
     DirReturned,
     EndRoles,
+    EntryDue,
     FailureRecord,
     Host,
     RecordFailure,
@@ -167,6 +168,23 @@ def test_a_dir_that_fails_while_it_returns_does_not_work() -> None:
     host.handle(DirFailed("b"), 0)
     assert host.handle(DirEntered("b", 12), 0) == []
     assert (host.dirs["b"].is_good, host.registration_epoch) == (False, 12)
+
+
+def test_an_entry_that_is_due_is_written_as_at_a_start() -> None:
+    """A dir that does not work gets none."""
+    host = started()
+    assert host.handle(EntryDue("a"), 0) == [WriteEntry("a", ENTRY), ClearFailure("a")]
+    assert host.handle(EntryDue("b"), 0) == []
+
+
+def test_notes_that_were_not_removed_are_kept() -> None:
+    """So that the next entry of the other dir has them, too."""
+    host = started()
+    host.handle(DirFailed("b"), 0)
+    assert host.noting("b") == {"a"} and host.noting("a") == frozenset()
+    host.forget("b")
+    host.keep_notes("b", ["a"])
+    assert host.dirs["a"].failed == {"b"}
 
 
 def test_a_session_enters_every_dir() -> None:

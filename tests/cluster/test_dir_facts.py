@@ -19,7 +19,7 @@ from cluster.presence.dir_facts import FailureRecords
 from cluster.presence.registering import Registering
 from cluster.pure.attest import DirEntry, FailureRecord, Host
 from cluster.pure.control_exchange import TopicConfig
-from logstore import LogStore
+from logstore import LogDirFullError, LogDirSuspectError, LogStore
 from logstore.disk import files
 from support.inside import abandon
 
@@ -230,6 +230,78 @@ def test_regression_a_log_dir_fails_at_a_clean_stop(
     entry = dir_facts.read_entry(one.store, one.store.log_dirs[1])
     assert entry is not None and entry.is_stopped_cleanly and entry.failed == {"id-a"}
     assert coordination.connect().children(znodes.BROKERS) == []
+    one.kill()
+
+
+def refusing_for(
+    bad: str, error: type[LogDirFullError] | type[LogDirSuspectError]
+) -> Callable[[LogStore, str, DirEntry], None]:
+    """Make a log dir that works, but takes no entry."""
+    write = dir_facts.write_entry
+
+    def call(store: LogStore, log_dir: str, entry: DirEntry) -> None:
+        if log_dir == bad:
+            raise error(path=bad)
+        write(store, log_dir, entry)
+
+    return call
+
+
+@pytest.mark.parametrize("error", [LogDirFullError, LogDirSuspectError])
+def test_regression_a_failure_ends_roles_although_no_other_log_dir_can_note_it(
+    tmp_path: Path,
+    coordination: EmbeddedStore,
+    error: type[LogDirFullError] | type[LogDirSuspectError],
+) -> None:
+    """The record on tmpfs is enough until a reboot, and the note is written later (P4)."""
+    one = Broker(tmp_path, coordination.connect()).start()
+    bad, full = one.store.log_dirs
+    with patch.object(dir_facts, "write_entry", refusing_for(full, error)):
+        one.registering.failed(bad)
+        assert one.records.read("id-a") is FailureRecord.RECORDED and one.ended == [bad]
+        one.registering.repeat()
+        assert one.registering.is_late
+    assert one.host.dirs[full].is_good
+    one.registering.repeat()
+    noted = dir_facts.read_entry(one.store, full)
+    assert noted is not None and noted.failed == {"id-a"} and not one.registering.is_late
+    assert one.ended == [bad] and one.records.read("id-b") is FailureRecord.NONE
+    one.kill()
+
+
+def test_regression_a_log_dir_without_its_entry_keeps_its_failure(
+    tmp_path: Path, coordination: EmbeddedStore
+) -> None:
+    """It serves, but record and note stay until its entry is durable (P4)."""
+    one = Broker(tmp_path, coordination.connect()).start()
+    full, other = one.store.log_dirs
+    one.registering.failed(full)
+    with patch.object(dir_facts, "write_entry", refusing_for(full, LogDirFullError)):
+        one.registering.returned(full)
+        assert one.host.dirs[full].is_good and one.ended == [full, full]
+        one.registering.withdraw()
+    assert one.records.read("id-a") is FailureRecord.RECORDED
+    stopped = dir_facts.read_entry(one.store, other)
+    assert stopped is not None and stopped.is_stopped_cleanly and stopped.failed == {"id-a"}
+    one.registering.repeat()
+    noted = dir_facts.read_entry(one.store, other)
+    assert noted is not None and not noted.failed
+    assert one.records.read("id-a") is FailureRecord.NONE
+    assert one.since[0] == one.host.registration_epoch
+    one.kill()
+
+
+def test_a_late_entry_of_a_log_dir_that_failed_meanwhile_is_not_written(
+    tmp_path: Path, coordination: EmbeddedStore
+) -> None:
+    """Its failure stays recorded."""
+    one = Broker(tmp_path, coordination.connect()).start()
+    bad, full = one.store.log_dirs
+    with patch.object(dir_facts, "write_entry", refusing_for(full, LogDirFullError)):
+        one.registering.failed(bad)
+    one.registering.failed(full)
+    one.registering.repeat()
+    assert one.records.read("id-b") is FailureRecord.RECORDED and not one.registering.is_late
     one.kill()
 
 

@@ -1,4 +1,9 @@
-"""Register a broker, and attest its log dirs: since when is each of them whole (P3, P4)."""
+"""Register a broker, and attest its log dirs: since when is each of them whole (P3, P4).
+
+A log dir that is full or slow may not take its entry. Then the other steps are done nevertheless,
+and the entry is written later. Until then, no failure that the entry makes void is forgotten. But a
+failure of another log dir, which the entry would note, is recorded on tmpfs alone.
+"""
 
 from __future__ import annotations
 
@@ -45,6 +50,7 @@ class Registering:
         self._end_roles = end_roles
         self._endpoints: Sequence[Endpoint] = ()
         self._rack = ""
+        self._late: set[str] = set()  # the log dirs that could not take their entry
 
     def register(self, endpoints: Sequence[Endpoint], rack: str = "") -> None:
         """Register with this session, then attest each log dir.
@@ -82,8 +88,16 @@ class Registering:
                 raise
             return found
 
+    @property
+    def is_late(self) -> bool:
+        """Whether a log dir could not take its entry, so that `repeat` has to write it."""
+        return bool(self._late)
+
     def repeat(self) -> None:
-        """Write the registration for the log dirs that returned while the store did not answer."""
+        """Write what could not be written: entries, and the registration for returned log dirs."""
+        for log_dir in sorted(self._late):
+            self._late.discard(log_dir)
+            self._tell(attest.EntryDue(log_dir))
         for log_dir, one in self._host.dirs.items():
             if one.is_awaited:
                 self._write_again(log_dir)
@@ -104,9 +118,10 @@ class Registering:
             if one.is_good:
                 try:
                     self._write_entry(log_dir, one.entry(is_stopped_cleanly=True))
-                except LogDirOfflineError as error:
+                except (LogStoreError, ValueError) as error:
                     LOG.warning("%s has no mark of a clean stop: %s", log_dir, error)
-                    self.failed(log_dir)
+                    if isinstance(error, LogDirOfflineError):
+                        self.failed(log_dir)
         try:
             self._session.delete(znodes.broker_path(self._host.broker_id))
         except NoNodeError:
@@ -139,18 +154,28 @@ class Registering:
         dir_facts.write_entry(self._store, log_dir, entry._replace(failed=ids))
 
     def _tell(self, event: attest.Event) -> None:
-        """Carry out what an event causes; a log dir that fails at it counts as failed."""
-        failed: dict[str, LogDirOfflineError] = {}
+        """Carry out what an event causes, also if a log dir cannot take its entry.
+
+        A log dir that fails at it counts as failed. Another one gets its entry later.
+        """
+        about: str = getattr(event, "dir_id", "")
+        noting = self._host.noting(about)
+        refused: dict[str, Exception] = {}
         for effect in self._host.handle(event, time.monotonic()):
-            if effect.dir_id in failed and not isinstance(effect, attest.EndRoles):
-                continue  # its failure must not be cleared
+            if about in refused and not isinstance(effect, attest.EndRoles):
+                continue  # its failure must be neither cleared nor forgotten
             try:
                 self._carry_out(effect)
-            except LogDirOfflineError as error:
-                failed[effect.dir_id] = error
-        for log_dir, reason in failed.items():
-            LOG.warning("the entry of %s cannot be written: %s", log_dir, reason)
-            self.failed(log_dir)
+            except (LogStoreError, ValueError) as error:
+                LOG.warning("the entry of %s cannot be written: %s", effect.dir_id, error)
+                refused[effect.dir_id] = error
+        if about in refused:
+            self._host.keep_notes(about, noting)
+        for log_dir, reason in refused.items():
+            if isinstance(reason, LogDirOfflineError):
+                self.failed(log_dir)
+            else:
+                self._late.add(log_dir)
 
     def _carry_out(self, effect: attest.Effect) -> None:
         match effect:

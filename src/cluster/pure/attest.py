@@ -139,11 +139,20 @@ class ClearFailure(NamedTuple):
     dir_id: str
 
 
+class EntryDue(NamedTuple):
+    """Event: a log dir could not take its entry, and may take it now."""
+
+    dir_id: str
+
+
 class LeaveBegan(NamedTuple):
     """Event: the broker will stop in order; from now on its followers join no ISR (P21)."""
 
 
-Event = DirFound | DirMissing | SessionBegan | DirFailed | DirReturned | DirEntered | LeaveBegan
+Event = (
+    DirFound | DirMissing | SessionBegan | DirFailed | DirReturned | DirEntered | EntryDue
+    | LeaveBegan
+)  # fmt: skip
 Effect = RecordFailure | EndRoles | WriteRegistration | WriteEntry | ClearFailure
 
 
@@ -224,6 +233,8 @@ class Host:
                 return self.on_return(dir_id)
             case DirEntered(dir_id, epoch):
                 return self._enter(dir_id, epoch)
+            case EntryDue(dir_id):
+                return self._entered(dir_id) if self._works(dir_id) else []
             case LeaveBegan():
                 self.is_leaving = True
                 return []
@@ -260,6 +271,15 @@ class Host:
     def forget(self, dir_id: str) -> list[Effect]:
         """Remove the notes of a failure, after the dir's own entry is durable."""
         return self._change_notes(dir_id, frozenset())
+
+    def noting(self, dir_id: str) -> frozenset[str]:
+        """Name the log dirs that note a failure of this one."""
+        return frozenset(other for other, one in self.dirs.items() if dir_id in one.failed)
+
+    def keep_notes(self, dir_id: str, noting: Iterable[str]) -> None:
+        """Keep the notes of a failure: the dir could not take the entry that makes them void."""
+        for other in noting:
+            self.dirs[other].failed |= {dir_id}
 
     def _change_notes(self, dir_id: str, noted: frozenset[str]) -> list[Effect]:
         effects: list[Effect] = []

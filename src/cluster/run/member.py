@@ -36,6 +36,7 @@ from cluster.control.departures import SHUTDOWN_SECONDS, Departure, let_leave
 from cluster.control.operator_requests import OperatorRequests
 from cluster.errors import BadRequestError
 from cluster.presence.dir_facts import FailureRecords
+from cluster.presence.dir_news import DirNews
 from cluster.presence.registering import Registering
 from cluster.pure import exchange as x
 from cluster.pure.attest import Host
@@ -119,8 +120,7 @@ class ClusterMember:
             self.host, store, session, FailureRecords(settings.records),
             _directory_ids(store), self.replicas.reopen,
         )  # fmt: skip
-        self._changing = threading.Lock()  # one change of the registration at a time
-        self._is_unannounced = False  # whether the cluster has to ask for the replicas of a log dir
+        self._news = DirNews(self._registering, session, settings.broker)
         self._controller: ControllerHost | None = None
         self.operator_requests = OperatorRequests(lambda: self._controller)
         self._is_closed = threading.Event()
@@ -148,7 +148,7 @@ class ClusterMember:
         # anew, because all log dirs work and it is not found (P17).
         self.replicas.open(self.store)
         self.store.add_listener(self._on_event)  # from now on, no failure of a log dir is missed
-        with self._changing:
+        with self._news.lock:
             session = self._session.current
             self._registering.register(endpoints, self.settings.rack)
             self.lease.begin(session)
@@ -172,7 +172,7 @@ class ClusterMember:
             leaving = Departure(self.host, self._controller, self._find_controller, self.connect)
             leaving.wait(shutdown_seconds)
         self._stop()
-        with self._changing:
+        with self._news.lock:
             self.store.flush()
             self._registering.withdraw()
 
@@ -251,7 +251,7 @@ class ClusterMember:
         if isinstance(request, AlterPartition):
             self._link.send(request)
         elif isinstance(request, RoleAnswer) and request.is_offline:
-            self._is_unannounced = True  # a full or slow log dir makes no event of its own
+            self._news.announce_soon()
 
     def flush_soon(self, replica: HostedReplica) -> None:
         """Flush a replica's log in another thread."""
@@ -329,46 +329,22 @@ class ClusterMember:
     def _on_event(self, event: StoreEvent) -> None:
         """Tell the cluster of a log dir that failed or returned, and the rules of a move."""
         if event.kind is StoreEventKind.LOG_DIR_OFFLINE and event.log_dir is not None:
-            self._change(self._registering.failed, event.log_dir)
+            self._news.failed(event.log_dir)
         elif event.kind is StoreEventKind.LOG_DIR_RETURNED and event.log_dir is not None:
             # Its replicas are read first: while the log dir counts as bad, none of them is created
             # anew, and afterwards it is known where they are (P17).
             self.replicas.open_new(self.store)
-            self._change(self._registering.returned, event.log_dir)
+            self._news.returned(event.log_dir)
         elif event.kind is StoreEventKind.REPLICA_MOVED and event.topic is not None:
             replica = self.replicas.at(event.topic, event.partition or 0)
             if replica is not None and replica.log is not None:
                 replica.tell(x.Moved(replica.log.log_dir, replica.log.recovery_point))
 
-    def _change(self, change: Callable[[str], None], log_dir: str) -> None:
-        try:
-            with self._changing:
-                change(log_dir)
-            self._announce()
-        except CoordinationError as error:
-            LOG.warning("the cluster hears of log dir %s later: %s", log_dir, error)
-            self._is_unannounced = True
-
-    def _announce(self) -> None:
-        event = znodes.encode_log_dir_event(self.settings.broker)
-        self._session.create(f"{znodes.LOG_DIR_EVENTS}/log_dir_event_", event, sequence=True)
-
-    def _announce_again(self) -> None:
-        """Tell the cluster of the log dirs that changed while the store did not answer."""
-        self._is_unannounced = False
-        try:
-            with self._changing:
-                self._registering.repeat()
-            self._announce()
-        except CoordinationError as error:
-            LOG.info("the cluster hears of a log dir later: %s", error)
-            self._is_unannounced = True
-
     # --- the session ------------------------------------------------------------------------------
 
     def _register_again(self, session: Session) -> None:
         """Register in a new session; a reign, if there was one, has ended with the old one."""
-        with self._changing:
+        with self._news.lock:
             if self._is_closed.is_set():
                 return
             self._registering.register_again()
@@ -377,8 +353,8 @@ class ClusterMember:
             self._controller.session_ended()
 
     def _on_state(self, state: SessionState) -> None:
-        if state is SessionState.CONNECTED and self._is_unannounced:
-            self._announce_again()
+        if state is SessionState.CONNECTED and self._news.is_unannounced:
+            self._news.repeat()
 
     def _tick(self) -> None:
         was_held, rest = True, 0
@@ -387,9 +363,9 @@ class ClusterMember:
             if not (is_held and was_held):
                 self.on_lease()
             was_held, rest = is_held, rest - 1
-            if self._is_unannounced and is_held and rest <= 0:
+            if self._news.is_due and is_held and rest <= 0:
                 rest = ANNOUNCE_TICKS
-                self._flusher.submit(self._announce_again)
+                self._flusher.submit(self._news.repeat)
             self.replicas.tell_all(x.Tick(), lambda one: one.needs_ticks)
             self.orphans.look(self.replicas, self.metadata.view, time.monotonic())
 
