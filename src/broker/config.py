@@ -50,7 +50,12 @@ def parse_endpoints(text: str, key: str) -> tuple[Endpoint, ...]:
         match = LISTENER.fullmatch(one.strip())
         if match is None or int(match["port"]) > 65535:
             raise ValueError(f"{key}: {one.strip()!r} is not of the form {PROTOCOL}://HOST:PORT")
-        found.append(Endpoint(match["name"], match["host"].strip("[]"), int(match["port"])))
+        host = match["host"].strip("[]")
+        try:
+            host.encode("idna")  # as a connection to it does
+        except UnicodeError as error:
+            raise ValueError(f"{key}: {host!r} is no host name: {error}") from error
+        found.append(Endpoint(match["name"], host, int(match["port"])))
     names = [endpoint.name for endpoint in found]
     if len(set(names)) < len(names):
         raise ValueError(f"{key}: two listeners have the same name in {text!r}")

@@ -29,6 +29,8 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"listeners": "A://h:1,A://h:2"}, ValueError, "same name"),
     ({"advertised_listeners": "OTHER://h:1"}, ValueError, "no listener 'OTHER'"),
     ({"advertised_listeners": "PLAINTEXT://h:0"}, ValueError, "no client can connect"),
+    ({"advertised_listeners": "PLAINTEXT://b1..example.com:1"}, ValueError, "is no host name"),
+    ({"listeners": f"PLAINTEXT://{'a' * 64}:1"}, ValueError, "is no host name"),
     ({"advertised_listeners": "PLAINTEXT://0.0.0.0:9092"}, ValueError, "no client can connect"),
     ({"num_partitions": 0}, ValueError, "num_partitions=0"),
     ({"num_partitions": "three"}, ValueError, "num_partitions"),

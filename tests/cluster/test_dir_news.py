@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
+import pytest
+
+from broker.coordination.errors import NotConnectedError
 from cluster import znodes
 from cluster.presence import dir_facts
+from cluster.presence.dir_news import DirNews
 from cluster.pure.attest import DirEntry
 from cluster.pure.replica import Role
 from cluster.state import State, parse_state
@@ -56,3 +60,20 @@ def has_note(store: LogStore, log_dir: str) -> bool:
     """Tell whether the entry of a log dir notes a failure."""
     entry = dir_facts.read_entry(store, log_dir)
     return entry is not None and bool(entry.failed)
+
+
+def test_regression_news_that_fails_is_repeated(caplog: pytest.LogCaptureFixture) -> None:
+    """After an error that nobody expected, too."""
+    registering, session = Mock(), Mock()
+    registering.is_late = False
+    news = DirNews(registering, session, 1)
+    for error in (RuntimeError("nobody expected this"), NotConnectedError(1)):
+        registering.repeat.side_effect = registering.failed.side_effect = error
+        news.failed("/disk1")
+        assert news.is_due
+        news.repeat()
+        assert news.is_due and not session.create.called
+    registering.repeat.side_effect = None
+    news.repeat()
+    assert not news.is_due and session.create.call_count == 1
+    assert sum(one.exc_info is not None for one in caplog.records) == 2

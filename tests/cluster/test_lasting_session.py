@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import threading
+
+import pytest
 
 from broker.coordination.errors import CoordinationError, NotConnectedError
 from broker.coordination.verbs import Session, SessionState
 from cluster.sessions.lasting_session import LastingSession
+from logstore import LogStoreError
 from support.fake_session import FakeSession
 from support.heard import Heard
 from support.replica_nodes import wait_until
@@ -78,6 +82,35 @@ def test_the_callback_is_called_again_after_an_error() -> None:
         first.end(SessionState.EXPIRED)
         assert done.wait(10)
     assert tries[:3] == [second] * 3 and tries[-1] is third
+
+
+def test_regression_no_unexpected_error_ends_the_thread(caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever raised it is called again, and the log has the traceback."""
+    first, second = FakeSession(), FakeSession()
+    done = threading.Event()
+    tries: list[Session] = []
+    sessions, errors = Connections(first, second), list[str]()
+
+    def connect() -> Session:
+        if sessions.asked == 1 and not errors:
+            errors.append("the first error")
+            raise RuntimeError("the first error")
+        return sessions()
+
+    def register(session: Session) -> None:
+        tries.append(session)
+        if len(tries) == 1:
+            raise LogStoreError("the second error")
+        done.set()
+
+    with LastingSession(connect, 0.001) as session, caplog.at_level(logging.ERROR):
+        session.on_renewal(register)
+        first.end(SessionState.EXPIRED)
+        assert done.wait(10)
+    assert tries == [second, second]
+    assert [str(one.exc_info[1]) for one in caplog.records if one.exc_info] == [
+        "the first error", "the second error",
+    ]  # fmt: skip
 
 
 def test_callbacks_are_called_in_their_order_and_each_once() -> None:

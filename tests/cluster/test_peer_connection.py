@@ -14,7 +14,7 @@ import pytest
 from broker import Broker
 from broker.wire.frames import encode_response
 from broker.wire.messages import MetadataRequest, MetadataResponse
-from cluster.errors import PeerError, PeerGoneError
+from cluster.errors import BadZnodeError, PeerError, PeerGoneError
 from cluster.run.peer_connection import PeerConnection
 
 METADATA, VERSION = 3, 12
@@ -74,6 +74,22 @@ def test_a_broker_answers() -> None:
             answer = ask(connection)
             assert [one.node_id for one in answer.brokers] == [0]  # type: ignore[attr-defined]
         assert broker.connection_count == 1
+
+
+def bad_znode() -> tuple[str, int]:
+    raise BadZnodeError(path="/brokers/ids/1", reason="is no JSON")
+
+
+@pytest.mark.parametrize("where", [lambda: ("b1..example.com", 9092), bad_znode])
+def test_regression_an_address_that_cannot_be_used_is_an_error_of_the_broker(
+    where: Callable[[], tuple[str, int]],
+) -> None:
+    """So the threads that ask treat it like a broker that does not answer."""
+    with closing(PeerConnection(where, "broker-2")) as connection:
+        with pytest.raises(PeerError, match="its address cannot be used"):
+            ask(connection)
+        with pytest.raises(PeerError, match="its address cannot be used"):
+            connection.check()
 
 
 def test_an_answer_in_pieces_is_put_together() -> None:

@@ -15,7 +15,9 @@ from cluster.errors import BadZnodeError
 from cluster.registration import Registration, TopicIdentity
 from cluster.wire.topic_ids import text_of
 
-HOSTS = st.from_regex(r"[a-z][a-z0-9.-]{0,20}", fullmatch=True) | st.just("::1")
+HOSTS = st.from_regex(r"[a-z][a-z0-9-]{0,9}(\.[a-z0-9-]{1,9}){0,2}", fullmatch=True) | st.just(
+    "::1"
+)
 ENDPOINTS = st.lists(
     st.builds(Endpoint, st.sampled_from(["PLAINTEXT", "INSIDE"]), HOSTS, st.integers(1, 65535)),
     min_size=1, max_size=2, unique_by=lambda one: one.name,
@@ -79,6 +81,7 @@ def parse(kind: str, data: bytes | None) -> object:
         ("registration", {"endpoints": []}),
         ("registration", {"endpoints": "PLAINTEXT://b2:9092"}),
         ("registration", {"endpoints": ["b2:9092"]}),
+        ("registration", {"endpoints": ["PLAINTEXT://b1..example.com:9092"]}),
         ("registration", {"endpoints": ["PLAINTEXT://b2:99999"]}),
         ("registration", {"endpoints": [1]}),
         ("registration", {"log_dirs": {"d": -1}}),

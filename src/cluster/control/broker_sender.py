@@ -105,6 +105,9 @@ class BrokerSender:
             except (PeerError, WireError, BadRequestError) as error:
                 LOG.info("a request of the controller was not answered: %s", error)
                 self._pause()
+            except Exception:  # the controller asks again
+                LOG.exception("a request of the controller to broker %d failed", self._broker)
+                self._pause()
 
     def _pause(self) -> None:
         with self._changed:

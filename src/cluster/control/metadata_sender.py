@@ -76,22 +76,30 @@ class MetadataSender:
     def _run(self) -> None:
         heard, refusals = NOTHING, 0
         while self._announcements.wait(self._broker, heard, self._ended.is_set, CHECK_SECONDS):
-            if not self._announcements.has_news(self._broker, heard):
-                if heard is not NOTHING:
-                    self._check()
-                continue
-            self._ended.wait(GATHER_SECONDS)
-            update = self._announcements.news(self._broker, heard)
-            if update is None or self._ended.is_set():
-                continue
-            code = self._send(update)
-            if code is ErrorCode.NONE:
-                heard, refusals = Heard(update.broker_epoch, update.last_change), 0
-                continue
-            if code is not None:
-                refusals += 1  # a broker that refuses everything is not flooded
-                heard = heard if code in STALE else NOTHING
-            self._ended.wait(min(BACKOFF_SECONDS * 2**refusals, BACKOFF_SECONDS_MAX))
+            try:
+                heard, refusals = self._bring(heard, refusals)
+            except Exception:
+                LOG.exception("the metadata for broker %d failed, and is sent again", self._broker)
+                self._ended.wait(BACKOFF_SECONDS)
+
+    def _bring(self, heard: Heard, refusals: int) -> tuple[Heard, int]:
+        """Send what the broker has not heard; give what it has heard then, and its refusals."""
+        if not self._announcements.has_news(self._broker, heard):
+            if heard is not NOTHING:
+                self._check()
+            return heard, refusals
+        self._ended.wait(GATHER_SECONDS)
+        update = self._announcements.news(self._broker, heard)
+        if update is None or self._ended.is_set():
+            return heard, refusals
+        code = self._send(update)
+        if code is ErrorCode.NONE:
+            return Heard(update.broker_epoch, update.last_change), 0
+        if code is not None:
+            refusals += 1  # a broker that refuses everything is not flooded
+            heard = heard if code in STALE else NOTHING
+        self._ended.wait(min(BACKOFF_SECONDS * 2**refusals, BACKOFF_SECONDS_MAX))
+        return heard, refusals
 
     def _send(self, update: Update) -> ErrorCode | None:
         """Send an update, and give the answer; None if there is none."""

@@ -65,6 +65,9 @@ class DirNews:
         except CoordinationError as error:
             LOG.info("the cluster hears of a log dir later: %s", error)
             self._is_unannounced = True
+        except Exception:
+            LOG.exception("the news of a log dir failed, and is repeated")
+            self._is_unannounced = True
 
     def _change(self, change: Callable[[str], None], log_dir: str) -> None:
         try:
@@ -73,6 +76,9 @@ class DirNews:
             self._announce()
         except CoordinationError as error:
             LOG.warning("the cluster hears of log dir %s later: %s", log_dir, error)
+            self._is_unannounced = True
+        except Exception:
+            LOG.exception("a change of log dir %s failed; the cluster hears of it later", log_dir)
             self._is_unannounced = True
 
     def _announce(self) -> None:

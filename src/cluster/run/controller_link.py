@@ -75,6 +75,10 @@ class ControllerLink:
                 LOG.info("%d proposals did not reach the controller: %s", len(changes), error)
                 self._forget()
                 self._pause()
+            except Exception:  # the leaders repeat their proposals
+                LOG.exception("%d proposals to the controller failed", len(changes))
+                self._forget()
+                self._pause()
 
     def _take(self) -> list[AlterPartition]:
         """Take proposals of the newest registration; none at the end."""

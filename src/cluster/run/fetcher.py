@@ -112,22 +112,29 @@ class Fetcher:
 
     def _run(self) -> None:
         while (due := self._take_due()) is not None:
-            asked = self._ask_rules(due)
-            if not asked:
-                continue
             try:
-                self._fetch(asked)
-            except PeerError as error:
-                if self._is_closed:
-                    return
-                if self._take_cut():
-                    for one in asked.values():
-                        self._make_due(one.replica)
-                    continue
-                LOG.info("no fetch for %d replicas: %s", len(due), error)
-                self._on_error(error)
-            except (WireError, BadRequestError) as error:
-                LOG.warning("%s answered a fetch badly: %s", self._connection, error)
+                self._fetch_for(due)
+            except Exception:  # the replicas were put off, which is the pause
+                LOG.exception("a fetch for %d replicas failed, and is tried again", len(due))
+
+    def _fetch_for(self, due: list[HostedReplica]) -> None:
+        """Fetch once, if the replicas want it; report a leader that does not answer."""
+        asked = self._ask_rules(due)
+        if not asked:
+            return
+        try:
+            self._fetch(asked)
+        except PeerError as error:
+            if self._is_closed:
+                return
+            if self._take_cut():
+                for one in asked.values():
+                    self._make_due(one.replica)
+                return
+            LOG.info("no fetch for %d replicas: %s", len(due), error)
+            self._on_error(error)
+        except (WireError, BadRequestError) as error:
+            LOG.warning("%s answered a fetch badly: %s", self._connection, error)
 
     def _take_due(self) -> list[HostedReplica] | None:
         """Wait until replicas may fetch, and put them off; None if the fetcher is closed.

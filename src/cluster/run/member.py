@@ -128,6 +128,7 @@ class ClusterMember:
         self._connections: WeakSet[PeerConnection] = WeakSet()
         self.reaches: Callable[[int], bool] = lambda _: True  # tests of users cut brokers off
         self._ticker = threading.Thread(target=self._tick, name="cluster-ticks", daemon=True)
+        self._was_held, self._ticks_to_news = True, 0  # only the ticker uses the two
         seconds = settings.session_seconds or TICK_SECONDS
         self._tick_seconds = min(TICK_SECONDS, seconds / TICKS_PER_SESSION)
         self.alarms: list[tuple[str, int, str]] = []
@@ -357,17 +358,29 @@ class ClusterMember:
             self._news.repeat()
 
     def _tick(self) -> None:
-        was_held, rest = True, 0
+        steps = (self._look_at_lease, self._repeat_news, self._tell_the_time)
         while not self._is_closed.wait(self._tick_seconds):
-            is_held = self.lease.is_held
-            if not (is_held and was_held):
-                self.on_lease()
-            was_held, rest = is_held, rest - 1
-            if self._news.is_due and is_held and rest <= 0:
-                rest = ANNOUNCE_TICKS
-                self._flusher.submit(self._news.repeat)
-            self.replicas.tell_all(x.Tick(), lambda one: one.needs_ticks)
-            self.orphans.look(self.replicas, self.metadata.view, time.monotonic())
+            for step in steps:
+                try:
+                    step()
+                except Exception:
+                    if not self._is_closed.is_set():
+                        LOG.exception("a tick of broker %d failed", self.settings.broker)
+
+    def _look_at_lease(self) -> None:
+        was_held, self._was_held = self._was_held, self.lease.is_held
+        if not (self._was_held and was_held):
+            self.on_lease()
+
+    def _repeat_news(self) -> None:
+        self._ticks_to_news -= 1
+        if self._news.is_due and self._was_held and self._ticks_to_news <= 0:
+            self._ticks_to_news = ANNOUNCE_TICKS
+            self._flusher.submit(self._news.repeat)
+
+    def _tell_the_time(self) -> None:
+        self.replicas.tell_all(x.Tick(), lambda one: one.needs_ticks)
+        self.orphans.look(self.replicas, self.metadata.view, time.monotonic())
 
 
 def _directory_ids(store: LogStore) -> Mapping[str, str]:

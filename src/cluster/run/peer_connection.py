@@ -22,6 +22,7 @@ from typing import Any
 from broker.wire.byte_cursor import WireError
 from broker.wire.frames import FRAME_BYTES_MAX, FrameSplitter, decode_response, encode_request
 from cluster.errors import PeerError, PeerGoneError
+from logstore import LogStoreError
 
 RECEIVE_BYTES = 1 << 18
 CONNECT_SECONDS = 2.0
@@ -66,7 +67,7 @@ class PeerConnection:
         """The host and the port of the broker, as it is known now."""
         try:
             host, port = self._where()
-        except OSError as error:
+        except (OSError, LogStoreError, ValueError) as error:
             return f"an unknown address ({error})"
         return f"{host}:{port}"
 
@@ -151,7 +152,7 @@ class PeerConnection:
                 raise self._error("the request was given up by this broker")
             if self._socket is not None:
                 return self._socket
-        made = socket.create_connection(self._where(), self._connect_seconds)
+        made = self._opened()
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with self._lock:
             if not self._is_closed and not self._is_interrupted:
@@ -159,6 +160,13 @@ class PeerConnection:
                 return made
         made.close()
         raise self._error("the connection was given up by this broker")
+
+    def _opened(self) -> socket.socket:
+        """Make a connection; an address that cannot be read or used is an error of the broker."""
+        try:
+            return socket.create_connection(self._where(), self._connect_seconds)
+        except (LogStoreError, ValueError) as error:  # such as a host name with an empty label
+            raise self._error(f"its address cannot be used: {error}") from error
 
     def _exchange(
         self, connected: socket.socket, frame: bytes | bytearray, deadline: float

@@ -66,7 +66,7 @@ class LastingSession(Session):
         return self._session.key
 
     def on_renewal(self, callback: RenewalCallback) -> None:
-        """Call back with each new session; if the call raises CoordinationError, call again.
+        """Call back with each new session; if the call raises an error, call again.
 
         The callbacks are called in the order in which they were given.
         """
@@ -136,6 +136,10 @@ class LastingSession(Session):
                 LOG.info("no new session yet: %s", error)
                 self._pause()
                 continue
+            except Exception:
+                LOG.exception("a new session failed, and is begun again")
+                self._pause()
+                continue
             with self._changed:
                 self._session, self._is_over = made, False
                 listeners, is_closed = [self._heard, *self._on_state], self._is_closed
@@ -155,6 +159,9 @@ class LastingSession(Session):
                 del callbacks[0]
             except CoordinationError as error:
                 LOG.warning("the new session cannot be used yet: %s", error)
+                self._pause()
+            except Exception:
+                LOG.exception("a callback of the new session failed, and is called again")
                 self._pause()
 
     def _pause(self) -> None:
