@@ -7,7 +7,8 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 
 import pytest
 
@@ -130,6 +131,25 @@ def test_a_check_connects_again_after_a_close() -> None:
             closed.clear()
             assert ask(connection) == MetadataResponse()
             assert closed.wait(10)
+            connection.check()
+
+
+def test_regression_an_interruption_ends_one_check() -> None:
+    """Every later check failed as well, so nobody noticed that the broker had ended."""
+    with ExitStack() as stack:
+        with Broker.start() as broker:
+            address = broker.bootstrap_servers.split(":")
+            connection = stack.enter_context(closing(connect(*address)))
+            for call in (connection.check, partial(ask, connection)):
+                connection.check()
+                connection.interrupt()
+                with pytest.raises(PeerError, match="given up"):
+                    call()
+            connection.check()
+            connection.interrupt()
+        with pytest.raises(PeerError, match="given up"):
+            connection.check()
+        with pytest.raises(PeerGoneError, match="it refuses connections"):
             connection.check()
 
 

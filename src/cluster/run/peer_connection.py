@@ -32,7 +32,7 @@ class PeerConnection:
     """A connection to one broker.
 
     Threads: one thread calls `ask` and `check`; any thread may call `close` or `interrupt`, which
-    end a running `ask`.
+    end a running `ask`. An interruption ends one `ask` or one `check`.
     """
 
     def __init__(
@@ -98,11 +98,7 @@ class PeerConnection:
                 raise self._converted(error) from error
             raise
         finally:
-            with self._lock:
-                is_over = self._is_closed or self._is_interrupted
-                self._is_asking = self._is_interrupted = False
-            if is_over:
-                self._disconnect()
+            self._finish()
         return decoded
 
     def check(self) -> None:
@@ -115,17 +111,19 @@ class PeerConnection:
             PeerError: the broker cannot be reached for another reason.
         """
         with self._lock:
-            known = self._socket
+            known, is_interrupted = self._socket, self._is_interrupted
         try:
-            if known is not None and _is_idle(known):
+            if known is not None and not is_interrupted and _is_idle(known):
                 return
             self._disconnect()
             self._connected()
         except OSError as error:
             raise self._converted(error) from error
+        finally:
+            self._finish()
 
     def interrupt(self) -> None:
-        """Let the running `ask` fail, or else the next one; the one after it connects again."""
+        """Let the running call fail, or else the next one; the call after it connects again."""
         with self._lock:
             self._is_interrupted = True
             if self._is_asking and self._socket is not None:
@@ -141,6 +139,14 @@ class PeerConnection:
                     self._socket.shutdown(socket.SHUT_RDWR)
             is_asking = self._is_asking
         if not is_asking:
+            self._disconnect()
+
+    def _finish(self) -> None:
+        """Forget an interruption with the call that it ended, and close the connection."""
+        with self._lock:
+            is_over = self._is_closed or self._is_interrupted
+            self._is_asking = self._is_interrupted = False
+        if is_over:
             self._disconnect()
 
     def _connected(self) -> socket.socket:
