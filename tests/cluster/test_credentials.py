@@ -49,6 +49,17 @@ def test_another_content_is_refused(tmp_path: Path, text: str) -> None:
     assert "secret'" not in str(error.value) and "bob" not in str(error.value)
 
 
+def test_regression_other_bytes_than_utf_8_are_refused(tmp_path: Path) -> None:
+    """They were replaced, so the broker sent a password that is not in the file."""
+    path = Path(file_of(tmp_path, ""))
+    path.write_bytes("ann:pä".encode("latin-1"))
+    with pytest.raises(ClusterStartError, match="user:password") as error:
+        read_credentials(str(path))
+    assert error.value.__cause__ is None and error.value.__context__ is None
+    path.write_bytes("ann:pä".encode())
+    assert read_credentials(str(path)) == Credentials("ann", "pä")
+
+
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
 def test_a_file_that_others_read_is_refused(tmp_path: Path, mode: int) -> None:
     """Or that they change."""

@@ -12,7 +12,7 @@ ADVICE = "write one line, user:password, and let only its owner read it (chmod 6
 
 
 def read_credentials(path: str) -> Credentials:
-    """Read a file with one line, `user:password`.
+    """Read a file with one line in UTF-8, `user:password`.
 
     Raises:
         ClusterStartError: the file cannot be read, can be read by others, or has another content.
@@ -22,9 +22,24 @@ def read_credentials(path: str) -> Credentials:
     except OSError as error:
         reason = f"{path} cannot be read ({error.strerror or error}); {ADVICE}"
         raise ClusterStartError(reason=reason) from error
-    user, colon, password = data.decode(errors="replace").rstrip("\r\n").partition(":")
-    if not (user and colon and password) or "\n" in password or len(data) > FILE_BYTES_MAX:
+    found = _parse(data)
+    if found is None:
         raise ClusterStartError(reason=f"{path} is no file of credentials; {ADVICE}")
+    return found
+
+
+def _parse(data: bytes) -> Credentials | None:
+    """Read `user:password` in UTF-8; None if the bytes are something else.
+
+    The error about other bytes is not kept, because its text has a part of the password.
+    """
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return None
+    user, colon, password = text.rstrip("\r\n").partition(":")
+    if not (user and colon and password) or "\n" in password or len(data) > FILE_BYTES_MAX:
+        return None
     return Credentials(user, password)
 
 
