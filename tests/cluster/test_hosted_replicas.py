@@ -148,6 +148,38 @@ def test_a_replica_that_fails_answers_offline(
     assert "an invariant is broken" in caplog.text
 
 
+def test_replicas_are_found_by_the_topic_that_they_have_now(
+    node: Node, replicas: HostedReplicas
+) -> None:
+    """Not by a topic that was deleted and created again; after a start, by what the log says."""
+    replicas.obey(all_roles(node))
+    old, new = topic("orders"), TopicIdentity(text_of(b"created again---"), 60)
+    again = [
+        one._replace(role=one.role._replace(topic=new)) for one in all_roles(node)[:PARTITIONS]
+    ]
+    assert len(replicas.obey(again)) == PARTITIONS
+    for found in (replicas, reopened := replicas_of(node)):
+        found.open(node.store)
+        for number in range(PARTITIONS):
+            assert found.find((new.topic_id, number)) is found.at("orders", number) is not None
+            assert found.find((topic("third").topic_id, number)) is found.at("third", number)
+            assert found.find((old.topic_id, number)) is None
+        assert found.find((new.topic_id, PARTITIONS)) is None
+        assert found.find(("", 0)) is None
+    reopened.close()
+
+
+def test_regression_a_search_for_an_unknown_partition_walks_over_no_replicas(
+    node: Node, replicas: HostedReplicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stranger may ask for millions of partitions in one request."""
+    replicas.obey(all_roles(node))
+    monkeypatch.setattr(HostedReplicas, "__iter__", lambda _: pytest.fail("it walks"))
+    for number in range(100):
+        assert replicas.find((topic("unknown").topic_id, number)) is None
+        assert replicas.find((topic("orders").topic_id, 0)) is replicas.at("orders", 0)
+
+
 def there_and_back(message: Any, version: int) -> Any:
     return codec.decode(type(message).__name__, version, bytes(codec.encode(message, version)))
 

@@ -31,7 +31,6 @@ from cluster.requests import (
 from cluster.run import replica_facts
 from cluster.run.log_spans import spans_of, start_of
 from cluster.run.replica_exchange import IsrSizes, Served
-from cluster.wire.topic_ids import bytes_of
 from logstore import Log, LogConfig, LogStore
 from logstore.errors import LogStoreError, OffsetOutOfRangeError, UnknownPartitionError
 
@@ -62,6 +61,9 @@ class HostedReplica:
     """A replica of one partition on this broker.
 
     Threads: any thread may call any method.
+
+    Attributes:
+        on_topic: is called when the replica belongs to another topic than before. It must not wait.
     """
 
     def __init__(
@@ -91,6 +93,8 @@ class HostedReplica:
         self._lock = threading.RLock()
         self._log: Log | None = None
         self._told_start = 0  # the log start that the rules know
+        self.on_topic: Callable[[HostedReplica, TopicIdentity], None] = lambda *_: None
+        self._told_topic = self._rules.topic  # what `on_topic` was called with last
         # What the event that is being handled gave to the caller.
         self._is_asked = False
         self._answer: RoleAnswer | StopAnswer | None = None
@@ -251,6 +255,9 @@ class HostedReplica:
             self._told_start = log.log_start_offset  # retention or a client has raised it
             self._decide(x.StartRose(start_of(log)))
         self._decide(event)
+        if self.topic != self._told_topic:
+            self._told_topic = self.topic
+            self.on_topic(self, self.topic)
         if (self.role, self.leader, self.leader_epoch) != before:
             self._outbox.changed_role(self)
 
@@ -308,8 +315,11 @@ class HostedReplica:
             case x.DeleteBefore(offset):
                 if offset > self._open_log().log_start_offset:
                     self._open_log().delete_records_before(offset)
-            case x.CreateReplica(topic, dir_id, own_since):
-                self._create(topic, dir_id, own_since)
+            case x.CreateReplica():
+                log = replica_facts.create(
+                    self._store, self.name, self.number, effect, self._config_of(self.name)
+                )
+                self._log, self._told_start = log, log.log_start_offset
             case x.WriteOwnSince():
                 replica_facts.write_own_since(self._open_log(), effect)
             case x.WriteTopic(topic):
@@ -361,16 +371,6 @@ class HostedReplica:
             LOG.error("%s-%d lost records; they are kept in %s", self.name, self.number, path)
 
     # --- the place on the disk --------------------------------------------------------------------
-
-    def _create(self, topic: TopicIdentity, dir_id: str, own_since: int) -> None:
-        """Create the log; the facts that P4 and P6 need are in it before it has a record."""
-        log = self._store.create(
-            self.name, self.number, log_dir=dir_id, config=self._config_of(self.name), is_new=True,
-            topic_id=bytes_of(topic.topic_id),
-        )  # fmt: skip
-        replica_facts.write_creation(log, topic, own_since)
-        log.advance_high_watermark(log.log_start_offset)
-        self._log, self._told_start = log, log.log_start_offset
 
     def _delete(self) -> None:
         self._log = None

@@ -17,6 +17,7 @@ from typing import Any
 
 from cluster.pure.attest import Host
 from cluster.pure.replica import Role
+from cluster.registration import NO_TOPIC, TopicIdentity
 from cluster.requests import RoleAnswer, StopAnswer
 from cluster.run.dir_choice import DirChoice, fewest_replicas
 from cluster.run.dir_workers import DirWorkers, wait_for
@@ -54,9 +55,9 @@ class HostedReplicas:
         self._make = make
         self._choose_dir = choose_dir or fewest_replicas(host)
         self._workers = DirWorkers()
-        self._lock = threading.Lock()  # guards the next two
+        self._lock = threading.Lock()  # guards the next one
         self._replicas: dict[Place, HostedReplica] = {}
-        self._found: dict[PartitionId, HostedReplica] = {}  # what `find` found last
+        self._by_topic = _ByTopic()
 
     def __iter__(self) -> Iterator[HostedReplica]:
         """Give the replicas as they are now."""
@@ -80,19 +81,8 @@ class HostedReplicas:
         return self._replicas.get((name, number))
 
     def find(self, partition: PartitionId) -> HostedReplica | None:
-        """Find a replica by its topic's id."""
-        known = self._found.get(partition)
-        if known is not None and known.topic.topic_id == partition[0]:
-            return known
-        topic_id, number = partition
-        for replica in self:
-            if replica.number == number and replica.topic.topic_id == topic_id:
-                with self._lock:
-                    self._found[partition] = replica
-                return replica
-        with self._lock:
-            self._found.pop(partition, None)
-        return None
+        """Find a replica by its topic's id; the time does not depend on the number of replicas."""
+        return self._by_topic.find(partition)
 
     def leading(self) -> list[HostedReplica]:
         """List the replicas that lead."""
@@ -156,6 +146,7 @@ class HostedReplicas:
             if replica is None:
                 self._host.dir_for_new = self._dir_for(place)
                 replica = self._replicas[place] = self._make(*place)
+                replica.on_topic = self._by_topic.put
             elif is_placed and replica.log is None:
                 replica.place(self._dir_for(place))
             return replica
@@ -187,6 +178,31 @@ class HostedReplicas:
     def _offline(self, one: NamedRole) -> RoleAnswer:
         role, epoch = one.role, self._host.registration_epoch
         return RoleAnswer(role.topic, role.partition, self._host.broker_id, epoch, is_offline=True)
+
+
+class _ByTopic:
+    """The replicas by topic id and partition.
+
+    Threads: any thread may call any method. A replica calls `put` under its own lock.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # guards changes of the next two; one look-up is atomic
+        self._replicas: dict[PartitionId, HostedReplica] = {}
+        self._keys: dict[HostedReplica, PartitionId] = {}
+
+    def find(self, partition: PartitionId) -> HostedReplica | None:
+        return self._replicas.get(partition)
+
+    def put(self, replica: HostedReplica, topic: TopicIdentity) -> None:
+        """Note which topic a replica belongs to now; it is found by its old topic no longer."""
+        with self._lock:
+            before = self._keys.pop(replica, None)
+            if before is not None and self._replicas.get(before) is replica:
+                del self._replicas[before]
+            if topic.topic_id != NO_TOPIC.topic_id:
+                key = topic.topic_id, replica.number
+                self._keys[replica], self._replicas[key] = key, replica
 
 
 class _Told:

@@ -8,17 +8,26 @@ from __future__ import annotations
 from cluster.pure import exchange as x
 from cluster.registration import TopicIdentity
 from cluster.run.log_spans import spans_of, start_of
-from cluster.wire.topic_ids import text_of
-from logstore import Log, LogStoreError
+from cluster.wire.topic_ids import bytes_of, text_of
+from logstore import Log, LogConfig, LogStore, LogStoreError
 
 OWN_SINCE, CREATED = "cluster.own_since", "cluster.topic_created"
 COUNTS_FLUSHED, PLACED_SINCE = "cluster.counts_flushed", "cluster.placed_since"
 ADOPTED = "cluster.topic_id"  # of a log that had no topic id
 
 
-def write_creation(log: Log, topic: TopicIdentity, own_since: int) -> None:
-    """Write the facts of a new log, before it has a record."""
+def create(
+    store: LogStore, name: str, number: int, effect: x.CreateReplica, config: LogConfig | None
+) -> Log:
+    """Create a log; the facts that P4 and P6 need are in it before it has a record."""
+    topic, dir_id, own_since = effect
+    log = store.create(
+        name, number, log_dir=dir_id, config=config, is_new=True,
+        topic_id=bytes_of(topic.topic_id),
+    )  # fmt: skip
     log.facts.update({OWN_SINCE: own_since, CREATED: topic.created})
+    log.advance_high_watermark(log.log_start_offset)
+    return log
 
 
 def write_own_since(log: Log, effect: x.WriteOwnSince) -> None:
