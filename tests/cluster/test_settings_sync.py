@@ -22,6 +22,7 @@ from support.replica_nodes import wait_until
 from support.topic_admins import changes_of, prepare
 
 DEFAULTS = LogConfig(record_format="kafka", retention_ms=1_000_000)
+UNLIMITED = DEFAULTS.replace(retention_ms=None)
 
 
 class Broken:
@@ -173,7 +174,7 @@ def test_a_bad_setting_stays_what_it_was(place: Place, caplog: pytest.LogCapture
     assert place.retention("orders") is None is place.retention("other")
     assert "no.such.key" in caplog.text and "retention.ms" in caplog.text
     assert "topic other keeps the settings that it has" in caplog.text
-    assert place.sync.config_of("other") == DEFAULTS
+    assert place.sync.config_of("other") == UNLIMITED
 
 
 def test_a_topic_without_settings_in_the_store_keeps_its_own(place: Place) -> None:
@@ -188,12 +189,55 @@ def test_a_topic_without_settings_in_the_store_keeps_its_own(place: Place) -> No
 
 
 def test_a_store_that_does_not_answer(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A replica begins with defaults, and gets its settings later; nothing ends."""
+    """A replica begins without limits, and gets its settings later; nothing ends."""
     monkeypatch.setattr(settings_sync, "RETRY_SECONDS", 0.05)
     place.link.is_broken = True
     place.changes.create(NewTopic("orders", 1, 1, (), [("retention.ms", "7000")]))
     place.sync.start()
     place.store.create("orders", 0, config=place.sync.config_of("orders"))
-    assert place.retention("orders") == 1_000_000
+    assert place.retention("orders") is None
     place.link.is_broken = False
     wait_until(lambda: place.retention("orders") == 7000)
+
+
+@pytest.mark.parametrize(
+    "policy", ["delete", "compact", "compact,delete"], ids=["delete", "compact", "both"]
+)
+def test_regression_a_new_log_deletes_nothing_by_settings_that_cannot_be_read(
+    place: Place, policy: str
+) -> None:
+    """It began with the default limits, and the records of a topic without a limit were deleted."""
+    defaults = LogConfig(
+        record_format="kafka", retention_ms=1_000, retention_bytes=1_000, cleanup_policy=policy
+    )
+    place.sync = SettingsSync(place.link, place.store, defaults)  # type: ignore[arg-type]
+    unlimited = defaults.replace(retention_ms=None, retention_bytes=None, cleanup_policy="delete")
+    place.changes.create(NewTopic("orders", 1, 1, (), []))
+
+    def config_with(data: bytes) -> LogConfig:
+        place.session.set(znodes.config_path("orders"), data)
+        return place.sync.config_of("orders")
+
+    def config_of(**texts: str) -> LogConfig:
+        named = {key.replace("_", "."): text for key, text in texts.items()}
+        return config_with(znodes.encode_config(named))
+
+    assert config_with(b"nonsense") == unlimited == place.sync.config_of("nowhere")
+    assert config_of(retention_ms="soon") == defaults.replace(retention_ms=None)
+    assert config_of(retention_bytes="x") == defaults.replace(retention_bytes=None)
+    assert config_of(cleanup_policy="none", retention_ms="5") == unlimited
+    assert config_of(retention_ms="5", segment_ms="x") == defaults.replace(retention_ms=5)
+    assert config_of() == defaults
+
+
+def test_a_limit_waits_for_a_policy_that_can_be_read(place: Place) -> None:
+    """The policy of the topic may be to compact, and then the limit deletes nothing."""
+    place.create("orders", partitions=1)
+    bad = {"cleanup.policy": "none", "retention.ms": "5", "segment.bytes": "3000000"}
+    place.session.set(znodes.config_path("orders"), znodes.encode_config(bad))
+    place.store.create("orders", 1, config=place.sync.config_of("orders"))
+    place.sync.start()
+    wait_until(lambda: place.store.log("orders", 0).config.segment_bytes == 3_000_000)
+    assert (place.retention("orders"), place.retention("orders", 1)) == (1_000_000, None)
+    place.set("orders", cleanup_policy="delete")
+    wait_until(lambda: [place.retention("orders", one) for one in (0, 1)] == [5, 5])

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import defaultdict
+from collections.abc import Collection
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -37,6 +38,7 @@ LOG = logging.getLogger("cluster")
 NOTICES_KEPT = 1000
 RETRY_SECONDS = 1.0
 CLOSE_SECONDS = 5.0
+POLICY, LIMITS = "cleanup.policy", ("retention.bytes", "retention.ms")
 AGAIN_SECONDS = 30.0  # after which the logs are tried again that could not take their settings
 
 
@@ -89,15 +91,19 @@ class SettingsSync:
     def config_of(self, name: str) -> LogConfig:
         """Return the configuration for the log of a new replica.
 
-        If the store does not answer, the broker's defaults have to do: the settings are read again
-        after the replica was created.
+        If its settings cannot be read, nothing is deleted by time or size: the topic may have no
+        limit. Such a replica may lead, and then all replicas would delete what it deletes. The
+        settings are read again after the replica was created.
         """
         try:
             found = self._read(name)
         except CoordinationError as error:
-            LOG.warning("topic %s is created with default settings first: %s", name, error)
-            return self._defaults
-        return self._defaults if found is None else found.config
+            LOG.warning("the settings of topic %s cannot be read now: %s", name, error)
+            found = None
+        if found is None:
+            LOG.warning("topic %s is created here without limits of time and size first", name)
+            return _without_limits(self._defaults, {POLICY})
+        return _without_limits(found.config, found.faults)
 
     def _read(self, name: str) -> Usable | None:
         """Read the settings of a topic; None if the store has none that can be read."""
@@ -245,12 +251,26 @@ class SettingsSync:
                 self._failed.add(name)
 
 
+def _without_limits(config: LogConfig, faults: Collection[str]) -> LogConfig:
+    """Let a new log delete nothing because of settings that cannot be read."""
+    unread = _unread(faults)
+    changes: dict[str, Any] = {field_of(key): None for key in LIMITS if key in unread}
+    if POLICY in unread:
+        changes[field_of(POLICY)] = "delete"
+    return config.replace(**changes)
+
+
+def _unread(faults: Collection[str]) -> set[str]:
+    """Name the settings that are not known: without the policy, no limit applies."""
+    return {*faults, *LIMITS} if POLICY in faults else {*faults}
+
+
 def _changes(config: LogConfig, wanted: Usable) -> dict[str, Any]:
     """Give the settings of a log that differ; those that cannot be read stay as they are."""
-    changes = {}
+    changes, unread = {}, _unread(wanted.faults)
     for key in KEYS:
         field = field_of(key)
         value = getattr(wanted.config, field)
-        if value != getattr(config, field) and key not in wanted.faults:
+        if value != getattr(config, field) and key not in unread:
             changes[field] = NO_LIMIT if value is None else value
     return changes
