@@ -1,13 +1,21 @@
-"""A later batch of a producer does not overtake one that was refused for a moment."""
+"""A later batch of a producer does not overtake one that was refused or timed out."""
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 
 from broker import Broker
-from broker.machines.refused_batches import COUNT_MAX, KEPT_SECONDS, RefusedBatches, Sent
+from broker.machines import refused_batches
+from broker.machines.refused_batches import (
+    COUNT_MAX,
+    KEPT_SECONDS,
+    TIMED_OUT_KEPT_SECONDS,
+    RefusedBatches,
+    Sent,
+)
 from broker.wire.error_codes import ErrorCode
 from logstore import LogDirOfflineError
 from support.kafka_client import KafkaClient, batch_of
@@ -60,13 +68,31 @@ def test_after_a_minute_the_log_decides() -> None:
 
 
 def test_memory_is_bounded() -> None:
-    """The oldest go; a name that no topic can have is not kept."""
+    """One more is not remembered, so its connection is closed; a name of no topic is not kept."""
     made = refused()
-    for number in range(COUNT_MAX):
-        made.note((f"t{number}", 0), SECOND, 6, 0.0)
-    made.note(("x" * 250, 0), SECOND, 6, 0.0)
+    for number in range(1, COUNT_MAX):
+        assert made.note((f"t{number}", 0), SECOND, 6, 1.0)
+    assert made.note(("x" * 250, 0), SECOND, 6, 1.0)
+    assert not made.note(("one more", 0), SECOND, 6, KEPT_SECONDS - 1)
+    assert made.note(("t1", 0), SECOND, 6, KEPT_SECONDS - 1), "it is remembered already"
     assert len(made) == COUNT_MAX
-    assert made.code_for(PLACE, THIRD, 1.0) is None
+    assert made.code_for(PLACE, THIRD, 1.0) == 6
+    assert made.note(("one more", 0), SECOND, 6, KEPT_SECONDS), "the first one has expired"
+    assert len(made) == COUNT_MAX
+    assert made.code_for(("one more", 0), THIRD, KEPT_SECONDS) == 6
+
+
+def test_the_earlier_of_two_batches_comes_first() -> None:
+    """Both were refused, in one request or while the first one was in the log."""
+    made = refused()
+    made.note(PLACE, THIRD, 7, 1.0)
+    assert made.code_for(PLACE, THIRD, 2.0) == 6
+    made.note(PLACE, Sent(7, 0, 5), 7, 1.0)
+    assert made.code_for(PLACE, SECOND, 2.0) == 7
+    made.note(PLACE, Sent(7, 1, 0), 8, 1.0)
+    assert made.code_for(PLACE, Sent(7, 1, 9), 2.0) == 8
+    made.note(PLACE, Sent(7, 1, 9), 9, KEPT_SECONDS + 1)
+    assert made.code_for(PLACE, Sent(7, 1, 9), KEPT_SECONDS + 2) is None, "the first has expired"
 
 
 def test_a_batch_behind_a_refused_one_is_sent_again(
@@ -119,3 +145,64 @@ def test_a_topic_that_is_not_known_yet(client: KafkaClient) -> None:
     client.create("soon")
     assert client.produce("soon", batches[1]).error_code == 3
     assert [client.produce("soon", batch).error_code for batch in batches] == [0, 0]
+
+
+class Slow:
+    """A topic whose other replica has nothing, so that each wait for it times out."""
+
+    def __init__(self, client: KafkaClient, broker: Broker, topic: str) -> None:
+        client.create(topic)
+        self._client, self._topic, self.log = client, topic, broker.store[topic, 0]
+        self.log.advance_high_watermark(0)
+        self.batches = [batch_of(b"%d" % n, producer=(9, 0, n)) for n in range(3)]
+
+    def send(self, number: int, timeout_ms: int = 0) -> str:
+        row = self._client.produce(self._topic, self.batches[number], timeout_ms=timeout_ms)
+        return ErrorCode(row.error_code).name
+
+
+def test_regression_a_batch_behind_one_that_timed_out_is_sent_again(
+    client: KafkaClient, broker: Broker
+) -> None:
+    """The leader cut the first batch when it led no more, and then it took the second one.
+
+    The error of the second batch says that nothing of it was written. The first one passes.
+    """
+    slow = Slow(client, broker, "cut")
+    assert slow.send(0) == "REQUEST_TIMED_OUT"
+    slow.log.truncate_to(0)
+    assert [slow.send(1), slow.send(2), slow.send(1)] == ["NOT_ENOUGH_REPLICAS"] * 3
+    assert slow.log.log_end_offset == 0
+    for number in range(3):
+        assert slow.send(number) == "REQUEST_TIMED_OUT", "each is appended, and waits"
+        assert slow.log.log_end_offset == number + 1
+        slow.log.advance_high_watermark(number + 1)
+        assert slow.send(number) == "NONE", "it is a duplicate, and does not have to wait"
+    assert [record.value for record in slow.log] == [b"0", b"1", b"2"]
+
+
+def test_a_producer_that_gives_up_a_timed_out_batch_is_not_stopped_for_long(
+    client: KafkaClient, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The batch is in the log, so the next one is in order."""
+    slow = Slow(client, broker, "given-up")
+    now = [0.0]
+    monkeypatch.setattr(broker._services, "clock", lambda: time.monotonic() + now[0])
+    assert slow.send(0) == "REQUEST_TIMED_OUT"
+    assert slow.send(1) == "NOT_ENOUGH_REPLICAS"
+    now[0] = TIMED_OUT_KEPT_SECONDS
+    slow.log.advance_high_watermark(1)
+    assert slow.send(1) == "REQUEST_TIMED_OUT"
+    assert slow.log.log_end_offset == 2
+
+
+def test_regression_a_connection_is_closed_before_a_refused_batch_is_forgotten(
+    client: KafkaClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second batch of a partition that was forgotten passed, although the first was refused."""
+    monkeypatch.setattr(refused_batches, "COUNT_MAX", 2)
+    batch = batch_of(b"x", producer=(9, 0, 0))
+    for topic in ("none-1", "none-2", "none-1"):
+        assert client.produce(topic, batch).error_code == 3
+    with pytest.raises(EOFError):
+        client.produce("none-3", batch)

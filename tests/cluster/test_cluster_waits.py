@@ -80,11 +80,12 @@ def client_threads(running: Running) -> int:
 def test_a_wait_of_a_produce_ends_with_the_role(
     own: ClusterBrokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The answer does not say that nothing was written."""
+    """The answer does not say that nothing was written; the producer's next batch comes later."""
     create(own, "ends")
     leader, others = parts(own, "ends")
+    first, second = (batch_of(b"x", producer=(9, 0, number)) for number in range(2))
     with KafkaClient(leader.servers) as client, silent(monkeypatch, "ends", *others):
-        fields = produce_fields({("ends", 0): batch_of(b"x")}, timeout_ms=LONG_MS)
+        fields = produce_fields({("ends", 0): first}, timeout_ms=LONG_MS)
         client.send("Produce", 12, **fields)
         wait_until(lambda: leader.store["ends", 0].log_end_offset == 1)
         began = time.monotonic()
@@ -93,6 +94,8 @@ def test_a_wait_of_a_produce_ends_with_the_role(
         assert time.monotonic() - began < LONG_MS / 3000
         (row,) = answer.responses[0].partition_responses
         assert code(row) is ErrorCode.REQUEST_TIMED_OUT
+        assert code(client.produce("ends", second)) is ErrorCode.NOT_ENOUGH_REPLICAS
+        assert code(client.produce("ends", first)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 def test_a_wait_of_a_fetch_ends_with_the_role(own: ClusterBrokers) -> None:

@@ -6,6 +6,10 @@ answer the third with OUT_OF_ORDER_SEQUENCE_NUMBER. Some clients then begin a ne
 all their partitions, and send everything again that is not acknowledged. In the new epoch no broker
 can know which of these records it already has, so it appends them twice. So the third batch is
 refused with the same error as the second. The client then sends both again, in their order.
+
+The same holds for a batch that was appended, and whose wait for other replicas ended with
+REQUEST_TIMED_OUT: a leader that loses its role may cut the batch, and lead again. Nothing of the
+later batch was written, so its error says so: NOT_ENOUGH_REPLICAS.
 """
 
 from __future__ import annotations
@@ -14,7 +18,10 @@ from typing import NamedTuple
 
 # A client has its requests in flight answered long before. Later, the log decides.
 KEPT_SECONDS = 60.0
-COUNT_MAX = 1000
+# A batch that timed out is most likely in the log. A client that gives it up may rightly send the
+# next one, so it is stopped for a shorter time.
+TIMED_OUT_KEPT_SECONDS = 10.0
+COUNT_MAX = 5000  # about as many partitions as a broker has; at most 3.4 MB for a connection
 NAME_MAX = 249  # no topic has a longer name
 HALF_OF_SEQUENCES = 1 << 30
 
@@ -44,19 +51,43 @@ class RefusedBatches:
     __slots__ = ("_rows",)
 
     def __init__(self) -> None:
-        # By partition and producer: the refused batch, the error code, and when it was refused.
+        # By partition and producer: the refused batch, the error code for later ones, and until
+        # when they get it. The oldest row is the first one.
         self._rows: dict[tuple[Partition, int], tuple[Sent, int, float]] = {}
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def note(self, partition: Partition, sent: Sent, code: int, now: float) -> None:
-        """Remember a batch that was refused with an error after which clients send it again."""
+    def note(
+        self,
+        partition: Partition,
+        sent: Sent,
+        code: int,
+        now: float,
+        kept_seconds: float = KEPT_SECONDS,
+    ) -> bool:
+        """Remember a batch that was refused with an error after which clients send it again.
+
+        Args:
+            code: the error for later batches of the producer.
+            kept_seconds: how long later batches get it.
+
+        Returns:
+            Whether the batch is remembered. If there are too many, the connection must be closed,
+            because later batches could overtake this one.
+        """
         if len(partition[0]) > NAME_MAX:
-            return
-        if len(self._rows) >= COUNT_MAX:
+            return True
+        key, until = (partition, sent.producer_id), now + kept_seconds
+        known = self._rows.pop(key, None)
+        if known is not None and sent.is_after(known[0]) and now < known[2]:
+            sent, code, _ = known  # the earlier one has to come first
+        while self._rows and next(iter(self._rows.values()))[2] <= now:
             del self._rows[next(iter(self._rows))]
-        self._rows[partition, sent.producer_id] = sent, code, now
+        if len(self._rows) >= COUNT_MAX:
+            return False
+        self._rows[key] = sent, code, until
+        return True
 
     def code_for(self, partition: Partition, sent: Sent, now: float) -> int | None:
         """Return the code of an earlier batch that has to come first; None if there is none."""
@@ -64,8 +95,8 @@ class RefusedBatches:
         row = self._rows.get(key)
         if row is None:
             return None
-        earlier, code, refused_at = row
-        if sent.is_after(earlier) and now - refused_at < KEPT_SECONDS:
+        earlier, code, until = row
+        if sent.is_after(earlier) and now < until:
             return code
         del self._rows[key]
         return None

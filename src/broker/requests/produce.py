@@ -17,7 +17,13 @@ from broker.catalog.leadership import NotServedError
 from broker.catalog.producer_ids import EMBEDDED_IDS
 from broker.catalog.topics import INTERNAL_TOPICS
 from broker.machines.exchange import Answer, CloseConnectionError, Pending
-from broker.machines.refused_batches import Sent
+from broker.machines.refused_batches import (
+    COUNT_MAX,
+    KEPT_SECONDS,
+    TIMED_OUT_KEPT_SECONDS,
+    Partition,
+    Sent,
+)
 from broker.requests.failures import code_of
 from broker.requests.services import Call, Services
 from broker.wire.error_codes import ErrorCode
@@ -39,10 +45,14 @@ Leader = ProduceResponse.LeaderIdAndEpoch
 
 
 class _Appended(NamedTuple):
-    """Hold the result of one append: the answer's row; and a wait for other replicas."""
+    """Hold the result of one append: the answer's row; and a wait for other replicas.
+
+    For a batch of an idempotent producer, `sent` says which one it is, and of which partition.
+    """
 
     row: Any
     wait: Wait | None = None
+    sent: tuple[Partition, Sent] | None = None
 
 
 class _Topic(NamedTuple):
@@ -93,9 +103,29 @@ def _append(call: Call, name: str | None, topic: Any, data: Any, asked: Any) -> 
         if code is not None:
             return _failed(index, ErrorCode(code), OVERTAKES)
     appended = _append_next(services, name, index, records, asked.acks)
-    if appended.row.error_code in SENT_AGAIN:
-        refused.note(partition, sent, appended.row.error_code, services.clock())
+    appended = appended._replace(sent=(partition, sent))
+    _note(call, appended)
     return appended
+
+
+def _note(call: Call, appended: _Appended) -> None:
+    """Remember a batch that its producer will send again, so that no later one overtakes it.
+
+    Raises:
+        CloseConnectionError: too many are remembered. The client sends all again after it has
+            connected again.
+    """
+    code = appended.row.error_code
+    if appended.sent is None or (code not in SENT_AGAIN and code != ErrorCode.REQUEST_TIMED_OUT):
+        return
+    kept_seconds = KEPT_SECONDS
+    if code == ErrorCode.REQUEST_TIMED_OUT:  # it would say that a later batch may be written
+        code, kept_seconds = ErrorCode.NOT_ENOUGH_REPLICAS, TIMED_OUT_KEPT_SECONDS
+    now = call.services.clock()
+    if not call.client.refused.note(*appended.sent, code, now, kept_seconds):
+        raise CloseConnectionError(
+            f"more than {COUNT_MAX} partitions have refused batches of idempotent producers"
+        )
 
 
 def _append_next(
@@ -136,7 +166,7 @@ def _refused(index: int, records: Any, error: Exception) -> _Appended:
 
 
 UNKNOWN_ID = (ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
-OVERTAKES = "an earlier batch of this producer was refused; send it first"
+OVERTAKES = "an earlier batch of this producer was not acknowledged; send it first"
 # After these errors, clients send a batch again.
 SENT_AGAIN = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID,
@@ -244,7 +274,11 @@ class _WaitingProduce(Pending):
             return None
         for wait in unfinished:
             wait.give_up()
-        return _encode(self._call, [one._replace(rows=_settled(one.rows)) for one in self._topics])
+        settled = [one._replace(rows=_settled(one.rows)) for one in self._topics]
+        for appended in _rows_of(settled):
+            if appended.wait is not None:  # the others were noted at their append
+                _note(self._call, appended)
+        return _encode(self._call, settled)
 
     def close(self) -> None:
         """Stop watching."""
@@ -255,7 +289,7 @@ class _WaitingProduce(Pending):
 def _settled(rows: list[_Appended]) -> list[_Appended]:
     """Replace the rows of records that were not acknowledged."""
     return [
-        _failed(one.row.index, one.wait.error.code, str(one.wait.error))
+        one._replace(row=_failed(one.row.index, one.wait.error.code, str(one.wait.error)).row)
         if one.wait is not None and one.wait.error is not None
         else one
         for one in rows
