@@ -49,6 +49,13 @@ def test_other_batches_pass(sent: Sent) -> None:
     assert refused().code_for(PLACE, sent, 1.0) is None
 
 
+def test_a_batch_before_the_refused_one_changes_nothing() -> None:
+    """It is a copy of one that is in the log already."""
+    made = refused()
+    assert made.code_for(PLACE, Sent(7, 0, 5), 1.0) is None
+    assert made.code_for(PLACE, THIRD, 1.0) == 6
+
+
 def test_other_partitions_pass() -> None:
     """Each partition has its own sequences."""
     assert refused().code_for(("t", 1), THIRD, 1.0) is None

@@ -152,3 +152,31 @@ def test_too_few_replicas(own: ClusterBrokers) -> None:
         assert code(row) is ErrorCode.NOT_ENOUGH_REPLICAS
         assert leader.store["few", 0].log_end_offset == end
         assert code(client.produce("few", batch_of(b"x"), acks=1)) is ErrorCode.NONE
+
+
+def test_regression_a_batch_after_a_refused_one_is_refused_alike(own: ClusterBrokers) -> None:
+    """A producer sends both again, in order; of a real gap it hears as before."""
+    create(own, "gaps", min_insync_replicas="3")
+    leader, (other, _) = parts(own, "gaps")
+
+    with KafkaClient(leader.servers) as client:
+
+        def send(sequence: int, producer: int = 77) -> ErrorCode:
+            batch = batch_of(b"x", producer=(producer, 0, sequence))
+            return code(client.produce("gaps", batch))
+
+        assert send(0) is ErrorCode.NONE
+        other.kill()
+        wait_until(lambda: are_too_few(client, "gaps"))
+        assert send(1) is ErrorCode.NOT_ENOUGH_REPLICAS
+        assert send(0, 88) is ErrorCode.NOT_ENOUGH_REPLICAS  # the first of all of this producer
+        own.start(other.id)
+        wait_until(lambda: not are_too_few(client, "gaps"))
+        assert send(2) is ErrorCode.NOT_ENOUGH_REPLICAS
+        assert send(0) is ErrorCode.NONE
+        assert [send(3), send(1), send(2)] == [
+            ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NONE, ErrorCode.NONE,
+        ]  # fmt: skip
+        assert send(4) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert send(1, 88) is ErrorCode.NOT_ENOUGH_REPLICAS
+        assert [send(0, 88), send(1, 88)] == [ErrorCode.NONE, ErrorCode.NONE]

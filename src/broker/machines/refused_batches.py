@@ -98,5 +98,6 @@ class RefusedBatches:
         earlier, code, until = row
         if sent.is_after(earlier) and now < until:
             return code
-        del self._rows[key]
+        if not (earlier.is_after(sent) and now < until):  # a batch before it changes nothing
+            del self._rows[key]
         return None
