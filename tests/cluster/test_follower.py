@@ -184,11 +184,22 @@ def test_a_leader_that_ends_before_the_log_start_makes_a_new_replica() -> None:
             assert effects == made and replica.log.end == replica.high_watermark == 0
 
 
+def test_a_leader_that_ends_inside_the_first_batch_makes_a_new_replica_as_well() -> None:
+    """A log cannot be cut before its log start, although the batch there begins earlier."""
+    replica = replica_of(2, spans=((2, 9),), start=4, log_start_offset=7, high_watermark=8)
+    handle(replica, order(state=STATE._replace(unclean_epoch=3)), 0)
+    request = FETCH._replace(offset=9, log_start=7)
+    effects = handle(replica, FetchAnswer(request, 5, None, (1, 5), 0), 0)
+    assert effects == [TruncateTo(7, 9), RemoveReplica(), CreateReplica(TOPIC, "a", 10)]
+
+
 def test_a_follower_deletes_what_its_leader_deleted() -> None:
     """Once it is replicated, as far as this replica knows."""
     replica = following()
     handle(replica, FetchAnswer(FETCH, 3, "records", None, 5), 0)
     effects = handle(replica, AppendedAsFollower(replica.log_life, ((4, 8),)), 0)
     assert effects == [DeleteBefore(3)]
-    assert handle(replica, StartRose(3), 0) == [] and replica.log.start == 3
+    assert handle(replica, StartRose(1, 3), 0) == [] and replica.log.start == 1
     assert handle(replica, AppendedAsFollower(replica.log_life, ()), 0) == []
+    (fetch,) = handle(replica, FetchDue(), 0)
+    assert fetch.request.log_start == 3, "a leader that has compacted has no batch at 1"

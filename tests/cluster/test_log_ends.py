@@ -48,6 +48,23 @@ def test_an_empty_log_ends_at_its_start() -> None:
         ends.truncate(5)
 
 
+def test_a_log_may_start_inside_its_first_batch() -> None:
+    """Then it ends after its log start, not only after the start of the batch."""
+    ends = LogEnds([(1, 6)], flushed=6, start=2, log_start_offset=4)
+    assert (ends.start, ends.log_start_offset) == (2, 4)
+    ends.raise_start(2, 5)
+    assert (ends.start, ends.log_start_offset, ends.end_of(0)) == (2, 5, (NO_EPOCH, 2))
+    with pytest.raises(AssertionError):
+        ends.truncate(4)
+    ends.truncate(5)
+    ends.begin_at(3)
+    assert (ends.start, ends.log_start_offset) == (3, 3)
+    ends.raise_start(7)
+    assert ends.log_start_offset == 7
+    with pytest.raises(AssertionError):
+        LogEnds([(1, 4)], log_start_offset=5)
+
+
 def test_a_truncation_lowers_what_is_flushed() -> None:
     """Records that are gone are not flushed."""
     ends = LogEnds([(1, 4)], flushed=3)

@@ -22,6 +22,7 @@ from cluster.pure.exchange import (
 from cluster.pure.partition import handle
 from cluster.pure.replica import Replica
 from cluster.requests import FollowerFetch
+from cluster.run.log_spans import start_of
 from support.broker_questions import Asker
 from support.cluster_brokers import ClusterBrokers
 from support.cluster_questions import create, parts, silent
@@ -113,6 +114,15 @@ def test_a_client_gives_up() -> None:
     assert ended(handle(replica, Deleted("d"), 0)) == [LATE]
 
 
+def test_a_deletion_waits_for_its_offset_not_for_a_batch() -> None:
+    """Where the first batch begins differs between replicas of which only some are compacted."""
+    replica = deleting()
+    handle(replica, StartRose(0, 3), 0)
+    assert ended(handle(replica, Deleted("d"), 0)) == []
+    assert fetch(replica, 2, 2) == []
+    assert fetch(replica, 2, 3) == [Acknowledge("d", 3)]
+
+
 @pytest.fixture
 def own() -> Iterator[ClusterBrokers]:
     """A cluster of one test, in which a silent follower stays in sync."""
@@ -148,3 +158,25 @@ def test_the_next_leader_has_deleted_the_records(
         assert Asker(client, 0, []).delete_records("old", 0, 5)[0] == (
             ErrorCode.NOT_LEADER_OR_FOLLOWER
         )
+
+
+def test_regression_a_deletion_does_not_wait_for_the_compaction_of_followers(
+    own: ClusterBrokers,
+) -> None:
+    """The first batch of the leader began after those of its followers, and no answer came."""
+    settings = {"cleanup_policy": "compact,delete", "segment_bytes": "4096", "retention_ms": "-1"}
+    create(own, "both", 1, min_cleanable_dirty_ratio="1", **settings)
+    leader, others = parts(own, "both")
+    batch = batch_of(*[b"v" * 60] * 10, keys=[b"%d" % number for number in range(10)])
+    with KafkaClient(leader.servers) as client:
+        ask = Asker(client, leader.id, [])
+        for _ in range(12):
+            assert client.produce("both", batch).error_code == 0
+        assert client.produce("both", batch_of(b"last", keys=[b"last"])).error_code == 0
+        log = leader.store["both", 0]
+        log.flush()
+        log.compact()
+        assert ask.delete_records("both", 0, 25, timeout_ms=5_000) == (ErrorCode.NONE, 25)
+        assert {one.store["both", 0].log_start_offset for one in (leader, *others)} == {25}
+        first = [start_of(one.store["both", 0]) for one in (leader, *others)]
+        assert first == [25, 20, 20], "only the leader has compacted"

@@ -184,8 +184,9 @@ class SimBroker:
     def tell(self, number: int, event: Any) -> None:
         """Run the room of a replica, and carry out its effects."""
         replica, stored = self.replicas[number], self.stored[number]
-        if stored.first > replica.log.start and not isinstance(event, x.Opened | x.StartRose):
-            self.tell(number, x.StartRose(stored.first))
+        is_news = stored.start > replica.log.log_start_offset
+        if is_news and not isinstance(event, x.Opened | x.StartRose):
+            self.tell(number, x.StartRose(stored.first, stored.start))
         before = replica.role, replica.leader_epoch, replica.high_watermark
         effects = partition.handle(replica, event, self.world.now)
         if replica.role is Role.LEADER and before[:2] != (Role.LEADER, replica.leader_epoch):

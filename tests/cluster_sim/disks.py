@@ -95,6 +95,7 @@ class StoredReplica:
             counts_flushed=self.counts_flushed,
             placed_since=self.placed_since,
             start=self.first,
+            log_start_offset=self.start,
         )
 
     @property

@@ -50,7 +50,8 @@ class Opened(NamedTuple):
     Attributes:
         topic: the topic of the replica, or NO_TOPIC if there is none.
         spans: each leader epoch of the log, and the offset at which it ends.
-        start: where the log begins.
+        start: where the first batch of the log begins, as in StartRose.
+        log_start_offset: the first offset that is not deleted, if it is inside that batch.
         own_since: since when the replica itself is whole, from its metadata.
         placed_since: since when its log dir was whole when the replica moved there.
         counts_flushed: whether its metadata says that it counted only flushed records (P24).
@@ -68,6 +69,7 @@ class Opened(NamedTuple):
     counts_flushed: bool = False
     placed_since: int = 0
     start: int = 0
+    log_start_offset: int = 0
 
 
 class StartRose(NamedTuple):
@@ -76,9 +78,11 @@ class StartRose(NamedTuple):
     Attributes:
         start: where the log begins now. If the first offset that is not deleted is inside a batch,
             this is the offset at which the batch begins: a follower can only copy whole batches.
+        log_start_offset: the first offset that is not deleted, if it is inside that batch.
     """
 
     start: int
+    log_start_offset: int = 0
 
 
 class RoleEnded(NamedTuple):

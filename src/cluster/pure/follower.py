@@ -49,7 +49,7 @@ def fetch(replica: Replica) -> None:
         replica.log.end,
         replica.log.last_epoch,
         is_leaving=replica.host.is_leaving,
-        log_start=replica.log.start,
+        log_start=replica.log.log_start_offset,
     )
     replica.emit(SendToBroker(replica.state.leader, request))
 
@@ -111,7 +111,7 @@ def follow_start(replica: Replica) -> None:
     Otherwise deleted records would come back when this replica leads.
     """
     start = min(replica.leader_start, replica.high_watermark)
-    if start > replica.log.start:
+    if start > replica.log.log_start_offset:
         replica.emit(DeleteBefore(start))
 
 
@@ -139,8 +139,9 @@ def create_again(replica: Replica) -> None:
 
     This follows only an election that may have lost records.
     """
-    if replica.log.end > replica.log.start:
-        replica.emit(TruncateTo(replica.log.start, replica.log.end))
+    start, end = replica.log.log_start_offset, replica.log.end
+    if end > start:
+        replica.emit(TruncateTo(start, end))
     replica.emit(RemoveReplica())
     replica.create()
     replica.forget_leaders_log()
@@ -163,7 +164,7 @@ def truncate(replica: Replica, offset: int) -> None:
             )
         )
         return
-    if offset < replica.log.start:
+    if offset < replica.log.log_start_offset:
         create_again(replica)
         return
     keep_below = replica.log.end if may_lose(replica) else offset

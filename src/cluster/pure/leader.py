@@ -330,15 +330,19 @@ def on_deletion(replica: Replica, waiter: Waiter) -> None:
     elif len(replica.deletions) >= replica.waiting_max:
         replica.emit(Refuse(waiter, ProduceError.TIMED_OUT))
     else:
-        replica.deletions[waiter] = replica.log.start
+        replica.deletions[waiter] = replica.log.log_start_offset
         end_deletions(replica)
 
 
 def end_deletions(replica: Replica) -> None:
-    """Acknowledge the deletions that all members of the maximal ISR have carried out."""
+    """Acknowledge the deletions that all members of the maximal ISR have carried out.
+
+    This compares log start offsets: where the first batch begins differs between replicas of which
+    only some are compacted.
+    """
     if not replica.deletions:
         return
-    start = replica.log.start
+    start = replica.log.log_start_offset
     for member in maximal_isr(replica) - {replica.broker_id}:
         follower = replica.followers.get(member)
         start = min(start, -1 if follower is None else follower.log_start)

@@ -13,19 +13,26 @@ class LogEnds:
     """The leader epochs of a log, each with the offset at which it ends (exclusive).
 
     Attributes:
-        start: the offset of the first record. An empty log ends there.
+        start: the offset at which the first batch begins. An empty log ends there.
+        log_start_offset: the first offset that is not deleted; it may be inside that batch.
         flushed: the records below this offset are flushed.
     """
 
-    __slots__ = ("_spans", "flushed", "start")
+    __slots__ = ("_spans", "flushed", "log_start_offset", "start")
 
     def __init__(
-        self, spans: Iterable[tuple[int, int]] = (), flushed: int = 0, start: int = 0
+        self,
+        spans: Iterable[tuple[int, int]] = (),
+        flushed: int = 0,
+        start: int = 0,
+        log_start_offset: int = 0,
     ) -> None:
         self._spans: list[tuple[int, int]] = []
         self.start, self.flushed = start, max(flushed, start)
+        self.log_start_offset = max(start, log_start_offset)
         self.append_all(spans)
         assert self.flushed <= self.end, "more is flushed than there is"
+        assert self.log_start_offset <= self.end, "more is deleted than there is"
 
     @property
     def end(self) -> int:
@@ -52,7 +59,7 @@ class LogEnds:
 
     def truncate(self, offset: int) -> None:
         """Remove the records from an offset on; the offset is not before the log's start."""
-        assert offset >= self.start, "a log cannot end before its start"
+        assert offset >= self.log_start_offset, "a log cannot end before its start"
         spans = self._spans
         while spans and spans[-1][1] > offset:
             epoch, _ = spans.pop()
@@ -60,16 +67,21 @@ class LogEnds:
                 spans.append((epoch, offset))
         self.flushed = min(self.flushed, offset)
 
-    def raise_start(self, start: int) -> None:
-        """Forget the records before an offset; they were deleted on purpose."""
+    def raise_start(self, start: int, log_start_offset: int = 0) -> None:
+        """Forget the batches before an offset; their records were deleted on purpose.
+
+        Args:
+            log_start_offset: the first offset that is not deleted; it may be after the other one.
+        """
         if start > self.start:
             self._spans = [span for span in self._spans if span[1] > start]
             self.start, self.flushed = start, max(self.flushed, start)
+        self.log_start_offset = max(self.log_start_offset, self.start, log_start_offset)
 
     def begin_at(self, start: int) -> None:
         """Forget all records; the log is empty, and begins at an offset."""
         self._spans = []
-        self.start = self.flushed = start
+        self.start = self.flushed = self.log_start_offset = start
 
     def end_of(self, epoch: int) -> tuple[int, int]:
         """Give the largest epoch that is not after this one, and its end (KIP-101, KIP-279).

@@ -97,8 +97,8 @@ def _on_rare(replica: Replica, event: Any) -> None:
             on_stop(replica, event)
         case Opened():
             _open(replica, event)
-        case StartRose(start):
-            on_start(replica, start)
+        case StartRose():
+            on_start(replica, event)
         case RoleEnded():
             replica.end_role()
             replica.begin_life()
@@ -306,16 +306,17 @@ def _open(replica: Replica, opened: Opened) -> None:
     if replica.exists or opened.exists:  # else a late request must not create it again (P19)
         replica.topic = opened.topic
     replica.dir_id, replica.exists = opened.dir_id, opened.exists
-    replica.log = LogEnds(opened.spans, opened.flushed, opened.start)
-    replica.high_watermark = min(max(opened.high_watermark, opened.start), replica.log.end)
+    replica.log = LogEnds(opened.spans, opened.flushed, opened.start, opened.log_start_offset)
+    mark = max(opened.high_watermark, replica.log.log_start_offset)
+    replica.high_watermark = min(mark, replica.log.end)
     replica.own_since, replica.is_incomplete = opened.own_since, opened.is_incomplete
     replica.counts_flushed, replica.placed_since = opened.counts_flushed, opened.placed_since
 
 
-def on_start(replica: Replica, start: int) -> None:
+def on_start(replica: Replica, rose: StartRose) -> None:
     """Take over where the log begins; what was deleted was replicated, so it cannot be cut."""
-    replica.log.raise_start(start)
-    replica.high_watermark = max(replica.high_watermark, replica.log.start)
+    replica.log.raise_start(*rose)
+    replica.high_watermark = max(replica.high_watermark, replica.log.log_start_offset)
 
 
 def on_lease_end(replica: Replica) -> None:

@@ -46,7 +46,7 @@ class Follower(NamedTuple):
         offset: the follower has all records before it, because it fetched from there.
         caught_up_at: when the follower last had all records.
         leader_end: the leader's log end at the time of the last fetch.
-        log_start: where the follower's log begins.
+        log_start: the log start offset of the follower.
     """
 
     offset: int

@@ -137,8 +137,8 @@ class HostedReplica:
 
     @property
     def log_start(self) -> int:
-        """Where the log begins, as the rules know it."""
-        return self._rules.log.start
+        """The log start offset, as the rules know it."""
+        return self._rules.log.log_start_offset
 
     @property
     def log(self) -> Log | None:
@@ -253,7 +253,7 @@ class HostedReplica:
             self._decide(x.LeaseRenewed() if self._has_lease else x.LeaseEnded())
         if (log := self._log) is not None and log.log_start_offset > self._told_start:
             self._told_start = log.log_start_offset  # retention or a client has raised it
-            self._decide(x.StartRose(start_of(log)))
+            self._decide(x.StartRose(start_of(log), self._told_start))
         self._decide(event)
         if self.topic != self._told_topic:
             self._told_topic = self.topic
@@ -389,12 +389,12 @@ class HostedReplica:
         self._log = None
         try:
             log = self._store.log(self.name, self.number)
-            opened = replica_facts.describe(log)
+            told_start, opened = log.log_start_offset, replica_facts.describe(log)
         except UnknownPartitionError:
             self._handle(x.Opened(self._rules.dir_id, NO_TOPIC, exists=False))
         except LogStoreError as error:
             LOG.info("%s-%d is not there: %s", self.name, self.number, error)
             self._handle(x.RoleEnded())
         else:
-            self._log, self._told_start = log, log.log_start_offset
+            self._log, self._told_start = log, told_start
             self._handle(opened)

@@ -59,6 +59,7 @@ def own_since_of(log: Log) -> x.WriteOwnSince:
 def describe(log: Log) -> x.Opened:
     """Describe a log as it is; from now on, its high watermark is the rules' one."""
     log.advance_high_watermark(log.high_watermark)
+    start_offset = log.log_start_offset  # what is deleted from here on is reported later
     spans, known = spans_of(log), own_since_of(log)
     return x.Opened(
         log.log_dir,
@@ -72,6 +73,7 @@ def describe(log: Log) -> x.Opened:
         counts_flushed=known.counts_flushed,
         placed_since=known.placed_since,
         start=start_of(log),
+        log_start_offset=start_offset,
     )
 
 
