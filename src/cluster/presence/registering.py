@@ -167,6 +167,8 @@ class Registering:
             try:
                 self._carry_out(effect)
             except (LogStoreError, ValueError) as error:
+                if not isinstance(effect, attest.WriteEntry):
+                    raise
                 LOG.warning("the entry of %s cannot be written: %s", effect.dir_id, error)
                 refused[effect.dir_id] = error
         if about in refused:
