@@ -19,6 +19,7 @@ from cluster.registration import NO_BROKER
 from cluster.znode_document import EPOCH_MAX, ID_MAX, ZnodeDocument
 
 STATE_VERSION = 1
+LEADER_EPOCH_MAX = ID_MAX - 1  # an election needs a larger one, and the protocol has 32 bits for it
 NEVER_UNCLEAN = -1
 
 
@@ -140,7 +141,8 @@ def parse_state(data: bytes | None, path: str) -> State:
     """Read a state from the JSON of its znode; the path is for the error.
 
     Raises:
-        BadZnodeError: the data is no state. A key that is not known is ignored.
+        BadZnodeError: the data is no state, or leaves no leader epoch for the next election. A
+            key that is not known is ignored.
     """
     document = ZnodeDocument(data, path)
     version = document.number("version", 0, ID_MAX)
@@ -151,7 +153,7 @@ def parse_state(data: bytes | None, path: str) -> State:
         raise document.error("isr and isr_epochs name different brokers")
     state = State(
         leader=document.number("leader", NO_BROKER, ID_MAX),
-        leader_epoch=document.number("leader_epoch", 0, ID_MAX),
+        leader_epoch=document.number("leader_epoch", 0, LEADER_EPOCH_MAX),
         controller_epoch=document.number("controller_epoch", 0, ID_MAX),
         isr={broker: isr[broker] for broker in document.brokers("isr")},
         elr=document.epochs("elr"),

@@ -49,6 +49,7 @@ REGISTRATION_VERSION, TOPIC_VERSION, CONFIG_VERSION, DELETION_VERSION = 5, 3, 1,
 NOTICE_VERSION = 2
 ENTITY_OF_TOPIC = "topics/"
 PARTITIONS_MAX = 1_000_000
+EPOCH_DIGITS_MAX = 10
 PARTITION_DIGITS_MAX = 7  # checked first: `int` refuses a very long text with another error
 
 
@@ -88,6 +89,17 @@ def parse_controller(data: bytes) -> int | None:
         return ZnodeDocument(data, CONTROLLER).number("brokerid", 0, ID_MAX)
     except BadZnodeError:
         return None
+
+
+def parse_controller_epoch(data: bytes) -> int:
+    """Read the epoch of the last elected controller.
+
+    Raises:
+        BadZnodeError: the data is no epoch that the protocol can carry.
+    """
+    if not (data.isdigit() and len(data) <= EPOCH_DIGITS_MAX and int(data) <= ID_MAX):
+        raise BadZnodeError(path=CONTROLLER_EPOCH, reason=f"{data[:20]!r} is no epoch")
+    return int(data)
 
 
 def encode_log_dir_event(broker: int) -> bytes:

@@ -18,7 +18,7 @@ from cluster.requests import (
     StopAnswer,
     StopReplica,
 )
-from cluster.state import State
+from cluster.state import LEADER_EPOCH_MAX, State, encode_state, parse_state
 
 KEY = ("orders", 0)
 TOPIC, NEWER = TopicIdentity("first", 3), TopicIdentity("second", 30)
@@ -86,6 +86,22 @@ def test_a_write_names_version_and_controller_epoch() -> None:
     asked = requests(controller.handle(written(controller, VERSION + 1), 0), LeaderAndIsr)
     assert set(asked) == {2, 3}
     assert (asked[2].version, asked[2].state) == (VERSION + 1, write.state)
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_regression_no_leader_epoch_is_written_that_cannot_be_read(left: int) -> None:
+    """The partition stays as it is; other partitions are not concerned."""
+    controller = controller_of(STATE._replace(leader_epoch=LEADER_EPOCH_MAX - left))
+    controller.handle(registered(1), 0)
+    (effect,) = controller.handle(ce.Look(KEY), 0)
+    if left:
+        assert isinstance(effect, ce.WriteState)
+        assert parse_state(encode_state(effect.state), "/state") == effect.state
+        assert effect.state.leader_epoch == LEADER_EPOCH_MAX
+    else:
+        assert effect == ce.Reject(ce.Look(KEY), operators.NO_LEADER_EPOCH)
+        assert controller.entries[KEY].pending is None
+        assert controller.handle(ce.ElectLeader(KEY, 2), 0) == [effect]
 
 
 def test_after_a_failed_write_the_state_is_read_again() -> None:

@@ -214,11 +214,21 @@ def test_a_deletion_is_kept_until_it_is_complete(
     assert one.deletions() == []
 
 
-@pytest.mark.parametrize("data", [b"", b"-1", b"x", b"99999999999"])
+@pytest.mark.parametrize("data", [b"", b"-1", b"x", b"99999999999", b"2147483648", b"2147483647"])
 def test_a_bad_controller_epoch_is_refused(one: ControllerStore, data: bytes) -> None:
     """Nobody can know which epoch comes next."""
     one.session.set(znodes.CONTROLLER_EPOCH, data)
     with pytest.raises(BadZnodeError):
+        one.stand(0)
+
+
+def test_regression_the_last_controller_epoch_is_read_back(one: ControllerStore) -> None:
+    """No epoch is written that cannot be read."""
+    one.session.set(znodes.CONTROLLER_EPOCH, b"2147483646")
+    assert one.stand(0) == Reign(2147483647, 2)
+    assert znodes.parse_controller_epoch(one.session.get(znodes.CONTROLLER_EPOCH).data) == 2**31 - 1
+    one.resign()
+    with pytest.raises(BadZnodeError, match="no epoch is left after 2147483647"):
         one.stand(0)
 
 

@@ -19,7 +19,7 @@ from cluster.errors import ClusterGrowthError
 from cluster.process.growing import adopt, topics_of
 from cluster.process.joining import Joined, join
 from cluster.registration import NO_BROKER
-from cluster.state import parse_state
+from cluster.state import LEADER_EPOCH_MAX, parse_state
 from cluster.zookeeper import ZooKeeperStore
 from logstore import LogStore
 from logstore.cli.app import app
@@ -181,6 +181,18 @@ def test_partitions_of_different_ids_are_refused(base: Path, config: BrokerConfi
         for number in range(2):
             store.create("mixed", number, config=log_config, topic_id=bytes([number + 1]) * 16)
         with pytest.raises(ClusterGrowthError, match="mixed has partitions of different topic ids"):
+            topics_of(store)
+
+
+def test_regression_a_log_that_leaves_no_leader_epoch_is_refused(
+    base: Path, config: BrokerConfig
+) -> None:
+    """Nothing is written: no replica of the partition could ever be elected."""
+    with LogStore.open(paths_of(base)) as store:
+        log = store.create("late", 0, config=config.log_config, topic_id=bytes([1]) * 16)
+        log.leader_epoch = LEADER_EPOCH_MAX
+        log.append(b"1")
+        with pytest.raises(ClusterGrowthError, match="late-0 leaves no leader epoch: 2147483646"):
             topics_of(store)
 
 

@@ -49,6 +49,7 @@ def test_unknown_keys_are_ignored() -> None:
         ({"leader": 1}, "the leader is not in the ISR"),
         ({"leader": -2}, "leader is -2"),
         ({"leader_epoch": -1}, "leader_epoch is -1"),
+        ({"leader_epoch": 2**31 - 1}, "leader_epoch is 2147483647, not an integer from 0 to"),
         ({"leader_epoch": 2**31}, "leader_epoch is 2147483648"),
         ({"isr": [2]}, "isr and isr_epochs name different brokers"),
         ({"isr": [2, 2]}, "isr names a broker twice"),

@@ -26,6 +26,7 @@ from cluster.errors import BadZnodeError
 from cluster.pure.control_exchange import Deposed, PartitionKey, WriteFailed, WriteState, Written
 from cluster.registration import NO_VERSION, TopicIdentity
 from cluster.state import State, encode_state, parse_state
+from cluster.znode_document import ID_MAX
 from cluster.znodes import BrokerNode, NamedDeletion, TopicNode
 
 LOG = logging.getLogger("cluster")
@@ -76,10 +77,13 @@ class ControllerStore:
         """Become the controller; None if there is one.
 
         Raises:
-            BadZnodeError: the controller epoch is no number.
+            BadZnodeError: the controller epoch is no number, or there is no larger one.
         """
         known = self.session.get(znodes.CONTROLLER_EPOCH)
-        epoch = _epoch_of(known.data) + 1
+        epoch = znodes.parse_controller_epoch(known.data) + 1
+        if epoch > ID_MAX:  # nobody could read it back
+            reason = f"no epoch is left after {epoch - 1}; write the epoch of the last controller"
+            raise BadZnodeError(path=znodes.CONTROLLER_EPOCH, reason=reason)
         mine = {"version": 1, "brokerid": self._broker, "timestamp": str(now_ms)}
         try:
             made = self.session.multi(
@@ -132,7 +136,7 @@ class ControllerStore:
         if controller.ephemeral_owner != self.session.key.session_id:
             return None
         known = self.session.get(znodes.CONTROLLER_EPOCH)
-        return Reign(_epoch_of(known.data), known.version)
+        return Reign(znodes.parse_controller_epoch(known.data), known.version)
 
     def brokers(self) -> dict[int, BrokerNode]:
         """Read all registrations; one that cannot be read is logged, and left out."""
@@ -302,11 +306,3 @@ class ControllerStore:
 def _partition_path(key: PartitionKey) -> str:
     name, partition = key
     return f"{znodes.topic_path(name)}/partitions/{partition}"
-
-
-def _epoch_of(data: bytes) -> int:
-    """Read the controller epoch."""
-    if not data.isdigit() or len(data) > 10:
-        shown = data[:20]
-        raise BadZnodeError(path=znodes.CONTROLLER_EPOCH, reason=f"{shown!r} is no epoch")
-    return int(data)

@@ -25,7 +25,7 @@ from cluster.control.topic_rules import MIN_ISR
 from cluster.errors import ClusterGrowthError
 from cluster.registration import NO_BROKER
 from cluster.run.metadata_cache import MetadataCache
-from cluster.state import State, encode_state
+from cluster.state import LEADER_EPOCH_MAX, State, encode_state
 from cluster.wire.topic_ids import text_of
 from logstore import LogStore, LogStoreError
 
@@ -91,7 +91,8 @@ def _epochs_of(store: LogStore, record: TopicRecord) -> dict[int, int]:
     """Read the latest leader epoch of each partition.
 
     Raises:
-        ClusterGrowthError: a partition cannot be read now, so its epochs are not known.
+        ClusterGrowthError: a partition cannot be read now, so its epochs are not known; or no
+            later epoch is left.
     """
     epochs = {}
     for partition in record.ids:
@@ -100,6 +101,9 @@ def _epochs_of(store: LogStore, record: TopicRecord) -> dict[int, int]:
         except LogStoreError as error:
             reason = f"{record.name}-{partition} cannot be read: {error}"
             raise ClusterGrowthError(reason=reason) from error
+        if epochs[partition] >= LEADER_EPOCH_MAX:
+            reason = f"{record.name}-{partition} leaves no leader epoch: {epochs[partition]}"
+            raise ClusterGrowthError(reason=reason)
     return epochs
 
 
@@ -121,7 +125,7 @@ def adopt(session: Session, broker: int, topics: Iterable[GrownTopic]) -> list[s
         CoordinationError: the coordination store refused something; call again.
     """
     admitted = session.get(znodes.broker_path(broker)).mzxid
-    controller_epoch = int(session.get(znodes.CONTROLLER_EPOCH).data)
+    controller_epoch = znodes.parse_controller_epoch(session.get(znodes.CONTROLLER_EPOCH).data)
     made = []
     for topic in topics:
         if not _is_there(session, topic.record):

@@ -196,10 +196,11 @@ class ReadState(NamedTuple):
 class Reject(NamedTuple):
     """Effect: tell an operator that the controller refuses what the event asks for, and why.
 
-    For a StateRead it means that the settings have a bad min: the state's own min is used.
+    For a StateRead it means that the settings have a bad min: the state's own min is used. For a
+    Look it means that the next state would need a leader epoch that is too large.
     """
 
-    event: Wish | CreateTopic | DeleteTopic | StateRead
+    event: Wish | CreateTopic | DeleteTopic | StateRead | Look
     reason: str
 
 

@@ -33,7 +33,7 @@ from cluster.requests import (
     RoleAnswer,
     StopAnswer,
 )
-from cluster.state import assignment_of, fault_of
+from cluster.state import LEADER_EPOCH_MAX, assignment_of, fault_of
 
 
 def is_older(registration: Registration, topic: TopicIdentity) -> bool:
@@ -246,6 +246,9 @@ class Controller:
     def _write(self, key: ce.PartitionKey, write: PendingWrite) -> None:
         entry = self.entries[key]
         state = write.state._replace(controller_epoch=self.controller_epoch)
+        if state.leader_epoch > LEADER_EPOCH_MAX:  # nobody could read it back
+            self.effects.append(ce.Reject(ce.Look(key), operators.NO_LEADER_EPOCH))
+            return
         fault = fault_of(state)
         assert not fault, fault
         assert state.leader_epoch >= entry.state.leader_epoch, "leader epochs only rise"

@@ -30,6 +30,7 @@ CANCELLED = "the reassignment is cancelled already"
 LEADS_ALREADY = "this broker leads already"
 HAS_LEADER = "the partition has a leader"
 NO_CANDIDATE = "the broker is not in the ISR, or leaves, or is not known to have all records"
+NO_LEADER_EPOCH = "no larger leader epoch is left: repair the znode of the partition's state"
 NOT_YET = "no replica has answered, or a former leader may not have stopped"
 
 
