@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import pytest
 
 from broker.coordination.errors import NotConnectedError
@@ -59,6 +61,21 @@ def test_heartbeats_extend_it_until_they_are_not_answered() -> None:
         wait_until(lambda: lease.is_held)
         lease.close()
         assert not lease.is_held
+
+
+def test_regression_it_is_held_again_after_an_unexpected_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The heartbeats go on, and the log has the traceback."""
+    fake = FakeSession()
+    with LastingSession(lambda: fake) as session:
+        lease = Lease(session, 0.3)
+        lease.begin(fake)
+        with patch.object(fake, "get", side_effect=RuntimeError("nobody expected this")):
+            wait_until(lambda: not lease.is_held)
+        wait_until(lambda: lease.is_held)
+        lease.close()
+    assert any(one.exc_info is not None for one in caplog.records)
 
 
 def test_an_answer_in_a_new_session_counts_after_the_registration_only() -> None:

@@ -98,3 +98,16 @@ def test_it_remembers_from_time_to_time(logs: LogStore, session: Session) -> Non
     last = logs.facts(log_dir)[STORE]
     memory.check(session)
     assert logs.facts(log_dir)[STORE] == last
+
+
+def test_regression_an_unexpected_error_does_not_end_the_memory(
+    logs: LogStore, session: Session, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The thread logs it, and remembers the next time."""
+    found_cluster(session, "abc")
+    memory = StoreMemory(logs, 7, seconds=0.01)
+    with patch.object(memory, "remember", side_effect=RuntimeError("nobody expected this")):
+        memory.start(session)
+        wait_until(lambda: len(caplog.records) > 1)
+    wait_until(lambda: STORE in logs.facts(logs.log_dirs[0]))
+    memory.close()

@@ -97,6 +97,8 @@ class StoreMemory:
                 self.remember(session)
             except CoordinationError as error:
                 LOG.info("the state of the coordination store is not remembered: %s", error)
+            except Exception:
+                LOG.exception("the state of the coordination store is remembered later")
 
     def _facts(self, key: str) -> list[object]:
         """Read a fact of each log dir that works and has it."""

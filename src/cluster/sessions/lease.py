@@ -10,6 +10,7 @@ registered in it (`begin`).
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from broker.coordination.paths import ROOT
 from broker.coordination.verbs import Session
 from cluster.sessions.lasting_session import LastingSession
 
+LOG = logging.getLogger("cluster")
 PART_OF_TIMEOUT = 2 / 3
 HEARTBEATS_PER_TIMEOUT = 6
 FOREVER = float("inf")
@@ -93,5 +95,8 @@ class Lease:
             try:
                 session.get(ROOT)
             except CoordinationError:
+                continue
+            except Exception:  # as without an answer: the lease is not extended
+                LOG.exception("a heartbeat of the lease failed")
                 continue
             self._extend(session, sent)
