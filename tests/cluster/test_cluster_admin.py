@@ -179,7 +179,7 @@ def test_kafka_pythons_administrator(cluster: ClusterBrokers) -> None:
     admin.create_topics([PythonTopic("python", 2, 3)])
     assert "python" in admin.list_topics()
     admin.delete_topics(["python"])
-    assert "python" not in admin.list_topics()
+    wait_until(lambda: "python" not in admin.list_topics())  # it asks any broker
     admin.close()
 
 

@@ -27,31 +27,28 @@ LANES = {
         "tests/integration/test_full_disk.py",
         "tests/bench/test_layout_disks.py",
     ),
-    "zookeeper": (
-        *(
-            f"tests/cluster/test_{name}.py"
-            for name in (
-                "broker_ids",
-                "continuity",
-                "coordination_contract",
-                "coordination_model",
-                "coordination_sessions",
-                "credentials",
-                "found_ids",
-                "growing",
-                "joining",
-                "member_sessions",
-                "producer_blocks",
-                "setting_texts",
-                "store_memory",
-                "topic_changes",
-                "topic_deletion",
-                "zookeeper",
-                "zookeeper_sessions",
-                "zookeeper_timeout",
-            )
-        ),
-        "tests/jepsen/test_jepsen_runs.py",
+    "zookeeper": tuple(
+        f"tests/cluster/test_{name}.py"
+        for name in (
+            "broker_ids",
+            "continuity",
+            "coordination_contract",
+            "coordination_model",
+            "coordination_sessions",
+            "credentials",
+            "found_ids",
+            "growing",
+            "joining",
+            "member_sessions",
+            "producer_blocks",
+            "setting_texts",
+            "store_memory",
+            "topic_changes",
+            "topic_deletion",
+            "zookeeper",
+            "zookeeper_sessions",
+            "zookeeper_timeout",
+        )
     ),
     "tidy": ("tests/test_tidy.py", "tests/test_prose.py"),
 }

@@ -11,7 +11,12 @@ from collections.abc import Iterator
 
 from logstore.disk import files
 from logstore.disk.calls import call
-from logstore.errors import CorruptRecordBatchError, LogStoreError, RecordExpansionError
+from logstore.errors import (
+    CorruptRecordBatchError,
+    LogStoreError,
+    RecordExpansionError,
+    UnsupportedFormatError,
+)
 from logstore.format import layouts
 from logstore.format.batch import RecordBatch
 from logstore.format.batch_parts import BatchHeader
@@ -37,8 +42,14 @@ def corrupt(segment: Segment, position: int, reason: str) -> CorruptRecordBatchE
     return CorruptRecordBatchError(path=segment.log_path, position=position, reason=reason)
 
 
-def unreadable(segment: Segment, position: int, error: ValueError) -> LogStoreError:
+# What a decoder raises for a batch that it cannot decode.
+UNDECODABLE = (ValueError, UnsupportedFormatError)
+
+
+def unreadable(segment: Segment, position: int, error: Exception) -> LogStoreError:
     """Make the error for a whole batch that cannot be decoded, or that needs too much memory."""
+    if isinstance(error, UnsupportedFormatError):
+        return UnsupportedFormatError(**{**error.facts, "path": error.path or segment.log_path})
     if isinstance(error, RecordExpansionError):
         facts = {**error.facts, "path": segment.log_path, "position": position}
         return RecordExpansionError(**facts)
@@ -277,7 +288,7 @@ def batches(
         for at, header in run:
             try:
                 batch = next(decoded)
-            except ValueError as error:
+            except UNDECODABLE as error:
                 raise unreadable(segment, start + at, error) from error
             if header.base_offset < offset or header.last_offset >= end_offset:
                 batch = batch.slice(batch.index_of(offset), batch.index_of(end_offset))
@@ -319,7 +330,7 @@ def load_block(segment: Segment, entry: int, offset: int, environment: LogEnviro
             decode = layouts.decoder_of(data, run[0][0], segment.log_path, bound)
             try:
                 return Block([decode(data, *run[0])], offset + 1)
-            except ValueError as error:
+            except UNDECODABLE as error:
                 raise unreadable(segment, begin + run[0][0], error) from error
         raise
     block = Block(found, cursor.offset)

@@ -25,7 +25,7 @@ from logstore.format.columnar.columns import Buffer
 from logstore.log.epochs import LeaderEpochs
 from logstore.log.metadata import RECOVERY_POINT_LIMIT
 from logstore.log.producers import snapshots
-from logstore.log.read.cursor import Cursor, corrupt, unreadable
+from logstore.log.read.cursor import UNDECODABLE, Cursor, corrupt, unreadable
 from logstore.log.removal import lost_records
 from logstore.log.segments.cache import Handle
 from logstore.log.segments.scan import Scan, magic_of
@@ -288,7 +288,7 @@ def _write_kept_part(
             batch, bound = bytes(data[at : at + header.size_bytes]), state.environment
             try:
                 rest = layouts.part_until(batch, offset, bound.record_expansion_bytes_max)
-            except ValueError as error:
+            except UNDECODABLE as error:
                 raise unreadable(segment, end_position, error) from error
         break
     writer = Handle(files.replace_file(temporary))
