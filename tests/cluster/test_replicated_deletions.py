@@ -103,7 +103,7 @@ def test_a_deletion_ends_with_the_role() -> None:
 
 
 def test_a_client_gives_up() -> None:
-    """Later news do not reach it; there are at most so many waits."""
+    """Later news do not reach it. The number of waits is limited."""
     replica = deleting()
     handle(replica, Deleted("d"), 0)
     assert ended(handle(replica, GaveUp("d"), 0)) == [LATE]

@@ -218,7 +218,7 @@ def test_the_rate_and_the_memory_are_limited(shared: Cluster) -> None:
             size = size or pace.size_bytes
             assert pace.size_bytes == size
     assert max(slept) == pytest.approx(size / 1000)
-    assert len(slept) >= 3 * BATCHES / 8  # so many answers: eight batches are more than 1,000 bytes
+    assert len(slept) >= 3 * BATCHES / 8  # an answer of 1,000 bytes has fewer than eight batches
 
 
 def test_a_follower_answers_a_tool_only(shared: Cluster) -> None:

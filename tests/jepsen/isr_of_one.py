@@ -130,7 +130,7 @@ class Stage:
         return writer
 
     def acknowledged(self, writer: Writer, count: int) -> None:
-        """Wait until so many values of a producer are acknowledged."""
+        """Wait until a number of values of a producer are acknowledged."""
         self.wait(lambda: writer.acknowledged >= count, f"{writer.name} has {writer.acknowledged}")
 
     def probe(self) -> str:
