@@ -22,6 +22,7 @@ from broker.wire.fetch import FileRange
 Piece = Data | FileRange
 # The pieces are sent one after another. An empty list means that the client expects no answer.
 Answer = list[Piece]
+ANONYMOUS = "User:ANONYMOUS"  # a client of a listener that asks nobody who it is
 
 
 class CloseConnectionError(Exception):
@@ -35,15 +36,17 @@ class Client:
         endpoint: the address at which this client reaches the broker.
         address: the client's own address.
         software: the name and version of the client's software; "" if the client gave no name.
+        principal: the user that the client is, as Kafka writes it, such as "User:alice".
         refused: the batches that the client has to send again.
     """
 
-    __slots__ = ("address", "endpoint", "refused", "software")
+    __slots__ = ("address", "endpoint", "principal", "refused", "software")
 
     def __init__(self, endpoint: Endpoint, address: str) -> None:
         self.endpoint = endpoint
         self.address = address
         self.software = ""
+        self.principal = ANONYMOUS
         self.refused = RefusedBatches()
 
 
