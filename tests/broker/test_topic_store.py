@@ -16,7 +16,7 @@ from broker.catalog.topic_znodes import TopicRecord, record_of
 from broker.catalog.topics import TopicCatalog
 from broker.config import KAFKA_LOG_CONFIG
 from broker.coordination import embedded
-from broker.coordination.errors import CopyFullError
+from broker.coordination.errors import CoordinationError, CopyFullError
 from broker.coordination.tree import EmbeddedSettings
 from logstore import LogStore, LogStoreError
 from logstore.disk import files
@@ -285,3 +285,23 @@ def test_a_start_without_any_space_reads_the_topics_later(
         catalog.create("u", 1, KAFKA_LOG_CONFIG)
         assert {"t", "u", "away"} == {*catalog.current().by_name}
         catalog.close()
+
+
+def test_documents_outlive_the_broker_and_a_disk(dirs: list[Path]) -> None:
+    """Every log dir has a copy of the documents, so the loss of one log dir loses none."""
+    with LogStore.open(dirs, config=QUIET) as store:
+        catalog = TopicCatalog(store)
+        catalog.documents.change("quotas", lambda now: {"alice": b"1"})
+        catalog.close()
+        with pytest.raises(CoordinationError, match="no broker serves the store"):
+            catalog.documents.change("quotas", lambda now: {"alice": b"2"})
+    for kept, lost in (dirs, dirs[::-1]):
+        lost.rename(lost.with_suffix(".away"))
+        lost.write_text("not a directory")
+        with LogStore.open(dirs, config=QUIET) as store:
+            catalog = TopicCatalog(store)
+            catalog.documents.follow("quotas", lambda found: None)
+            assert dict(catalog.documents.documents("quotas")) == {"alice": b"1"}
+            catalog.close()
+        lost.unlink()
+        lost.with_suffix(".away").rename(lost)

@@ -42,6 +42,7 @@ LANES = {
             "member_sessions",
             "producer_blocks",
             "setting_texts",
+            "shared_documents",
             "store_memory",
             "topic_changes",
             "topic_deletion",

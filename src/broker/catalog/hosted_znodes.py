@@ -132,6 +132,12 @@ class HostedZnodes:
         if operations:
             self._with_room(lambda: session.multi(operations))
 
+    def in_session(self, work: Callable[[Session], Result]) -> Result:
+        """Do some work in the present session; if a disk is full, use the space of its ballast."""
+        session = self._session
+        assert session is not None
+        return self._with_room(lambda: work(session))
+
 
 def _tell_failure(path: str, error: OSError) -> None:
     LOG.warning("the coordination store continues without the log dir %s: %s", path, error)

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from typing import TypeVar
 
 from broker.catalog.hosted_znodes import HostedZnodes, Znodes
 from broker.catalog.reconciliation import Known
@@ -44,12 +45,14 @@ from broker.coordination.tree import EmbeddedSettings
 from broker.coordination.verbs import (
     OPERATION_BYTES,
     REQUEST_BYTES_MAX,
+    Session,
 )
 from logstore import LogStore, LogStoreError
 
 LOG = logging.getLogger("broker")
 SETTINGS = EmbeddedSettings(disk_seconds_max=2.0)
 BUSY_SECONDS = 1.0  # how long a change waits for another change, which may hang in a disk
+Result = TypeVar("Result")
 BATCH_BYTES = REQUEST_BYTES_MAX // 2  # the largest change that writes several topics
 
 
@@ -200,23 +203,35 @@ class TopicStore:
             LogStoreError: no log dir can take the change.
         """
         try:
-            if self._hosted.is_connected:
-                with suppress(CopiesOfflineError, StoreClosedError):
-                    return self._hosted.write(wanted)
-            if not self._is_open:
-                raise LogStoreError("no broker serves the store any more, so topics do not change")
-            was_read = self._is_read
-            self._hosted.disconnect()
-            self._connect()
-            if not self._hosted.is_connected:
-                raise LogStoreError("no log dir can take a change of the topics; try again")
-            if not was_read:  # the caller has decided without these topics
-                raise LogStoreError("the topics were not known before this moment; try again")
-            return self._hosted.write(wanted)
+            self._run(lambda: self._hosted.write(wanted))
         except LimitError as error:
             raise TopicLimitError(f"the coordination store is too small: {error}") from error
         except CoordinationError as error:
             raise LogStoreError(f"the coordination store refused a change: {error}") from error
+
+    def _run(self, work: Callable[[], Result]) -> Result:
+        """Use the coordination store; if no journal works any more, open it again."""
+        if self._hosted.is_connected:
+            with suppress(CopiesOfflineError, StoreClosedError):
+                return work()
+        if not self._is_open:
+            raise LogStoreError("no broker serves the store any more, so topics do not change")
+        was_read = self._is_read
+        self._hosted.disconnect()
+        self._connect()
+        if not self._hosted.is_connected:
+            raise LogStoreError("no log dir can take a change of the topics; try again")
+        if not was_read:  # the caller has decided without these topics
+            raise LogStoreError("the topics were not known before this moment; try again")
+        return work()
+
+    def in_session(self, work: Callable[[Session], Result]) -> Result:
+        """Do some work in a session of the coordination store; raises CoordinationError."""
+        try:
+            with self._locked():
+                return self._run(lambda: self._hosted.in_session(work))
+        except LogStoreError as error:
+            raise CoordinationError(str(error)) from error
 
     # --- topics -----------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from broker.catalog import old_notes
 from broker.catalog.reconciler import Reconciler
 from broker.catalog.topic_store import TopicStore
 from broker.catalog.topic_znodes import TopicRecord, record_of
+from broker.coordination.shared_documents import SharedDocuments
 from logstore import (
     Log,
     LogConfig,
@@ -75,6 +76,9 @@ class TopicCatalog:
     deleted, its name is in `_changing`. If a disk hangs during a change, only other changes of the
     same topic wait. The reconciler has a listener of its own, because the reconciler may wait for a
     disk.
+
+    Attributes:
+        documents: small documents in the same coordination store.
     """
 
     def __init__(self, store: LogStore) -> None:
@@ -90,6 +94,7 @@ class TopicCatalog:
         self._creating: set[str] = set()
         self._changed = threading.Condition()
         self._recorded = TopicStore.of(store)
+        self.documents = SharedDocuments(self._recorded.in_session, is_shared=False)
         self._reconciler = Reconciler(store, self._recorded, self._change)
         store.add_listener(self._on_event)
         store.add_listener(self._reconcile)

@@ -18,6 +18,7 @@ from broker.catalog.replica_changes import ReplicaChanges, SoleReplicas
 from broker.catalog.served_topics import ServedTopics
 from broker.catalog.topics import TopicCatalog
 from broker.config import BrokerConfig
+from broker.coordination.shared_documents import SharedDocuments
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.group_logs import GroupLogs
 from broker.coordinator.offsets_topic import OffsetsTopic
@@ -40,6 +41,7 @@ class Parts(NamedTuple):
 
     Attributes:
         answer_follower: answers the Fetch of another broker, which gets the decoded message.
+        documents: small documents that all brokers know, such as quotas.
         peer_handlers: answer the requests that only brokers send. Clients do not learn of them.
         gauges: gives the present values that Prometheus reads, besides those of any broker.
     """
@@ -51,6 +53,7 @@ class Parts(NamedTuple):
     appends: Appends
     producer_ids: ProducerIds
     groups: GroupCoordinator
+    documents: SharedDocuments
     answer_follower: Callable[[Request, Any], Answer | Pending] | None = None
     peer_handlers: Mapping[int, Callable[[Request], Answer | Pending]] = {}
     gauges: Callable[[], Iterable[Gauge]] = tuple
@@ -87,6 +90,7 @@ def sole_parts(store: LogStore, config: BrokerConfig, clock: Callable[[], float]
         coordinator_of(
             OffsetsTopic(topics, config.offsets_topic_num_partitions, clock), config, clock
         ),
+        topics.documents,
     )
 
 
@@ -118,6 +122,7 @@ class Services:
         self.answer_follower = parts.answer_follower
         self.peer_handlers = parts.peer_handlers
         self.gauges = parts.gauges
+        self.documents = parts.documents
         self.traffic = Traffic()
         self.settings = DynamicSettings(store, config.num_replica_alter_log_dirs_threads)
         self.groups = parts.groups

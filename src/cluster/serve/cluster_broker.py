@@ -28,6 +28,7 @@ from broker.machines.exchange import Answer, CloseConnectionError, Pending
 from broker.requests.services import Parts, Services, coordinator_of
 from broker.server import STOP_SECONDS, Broker
 from broker.wire.frames import Request
+from cluster.admin.documents import documents_of
 from cluster.admin.settings_sync import SettingsSync
 from cluster.admin.topic_changes import TopicChanges
 from cluster.errors import BadRequestError
@@ -78,6 +79,7 @@ class ClusterBroker:
         cluster_id = found_cluster(session, store.cluster_id).cluster_id
         self._settings = SettingsSync(session, store, self.config.log_config)
         self.member = ClusterMember(settings, store, session, self._settings.config_of)
+        self._documents = documents_of(session)
         self._admin = TopicChanges(session, self.member.metadata, self.config)
         self.leadership = ClusterLeadership(self.member, cluster_id)
         logs = ClusterGroupLogs(
@@ -99,6 +101,7 @@ class ClusterBroker:
             self.member.start(self.broker.endpoints)
             self._settings.start()
             session.on_renewal(self._settings.watch_again)
+            session.on_renewal(lambda _: self._documents.refresh())
             self._finish_deletions()
             self._wait_for_metadata()
         except BaseException:
@@ -117,6 +120,7 @@ class ClusterBroker:
             ReplicaAppends(leadership),
             ProducerIds(store, blocks.claim),
             self._groups,
+            self._documents,
             self._answer_follower,
             dict.fromkeys(PEER_APIS, self._answer_peer),
             partial(gauges_of, self.member),

@@ -1,0 +1,186 @@
+"""Documents that brokers share: every broker sees every change, and no change is lost."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Mapping
+from functools import partial
+
+import pytest
+
+from broker.coordination import shared_documents
+from broker.coordination.errors import CoordinationError, LimitError, NotConnectedError
+from broker.coordination.shared_documents import (
+    NAME_BYTES_MAX,
+    Documents,
+    SharedDocuments,
+    encode_name,
+)
+from broker.coordination.verbs import Session
+from cluster.admin.documents import documents_of
+from support.heard import Connect, Heard
+
+KIND = "quotas"
+
+
+def until(heard: Heard[Documents], wanted: Mapping[str, bytes]) -> None:
+    """Wait for a call with these documents."""
+    while dict(heard.next()) != wanted:
+        pass
+
+
+def test_every_broker_sees_a_change(connect: Connect) -> None:
+    """One broker creates, changes and deletes documents; another one is told of each change."""
+    one, other = documents_of(connect()), documents_of(connect())
+    heard = Heard[Documents]()
+    other.follow(KIND, heard)
+    assert dict(heard.next()) == {}
+    assert other.is_known(KIND)
+    one.change(KIND, lambda now: {"alice": b"1", "bob": b"2"})
+    until(heard, {"alice": b"1", "bob": b"2"})
+    one.change(KIND, lambda now: {"alice": b"3", "bob": None, "nobody": None})
+    until(heard, {"alice": b"3"})
+    other.change(KIND, lambda now: {"carol": now["alice"] + b"4"})
+    until(heard, {"alice": b"3", "carol": b"34"})
+    one.refresh()
+    assert dict(one.documents(KIND)) == {"alice": b"3", "carol": b"34"}
+
+
+def test_kinds_are_separate(connect: Connect) -> None:
+    """A follower of one kind hears nothing of another one."""
+    documents, heard = documents_of(connect()), Heard[Documents]()
+    documents.follow(KIND, heard)
+    heard.next()
+    documents.change("users", lambda now: {"alice": b""})
+    documents.change(KIND, lambda now: {"bob": b""})
+    assert dict(heard.next()) == {"bob": b""}
+
+
+@pytest.mark.parametrize(
+    "name", [".", "..", "a/b", "Größe", "<default>", "%2E", " ", "\0", "x" * 600]
+)
+def test_a_name_is_any_text(connect: Connect, name: str) -> None:
+    """A name may have characters that a znode must not have."""
+    documents = documents_of(connect())
+    documents.change(KIND, lambda now: {name: b"data"})
+    again = documents_of(connect())
+    again.follow(KIND, lambda found: None)
+    assert dict(again.documents(KIND)) == {name: b"data"}
+
+
+def incremented(name: str, now: Documents) -> Mapping[str, bytes]:
+    """Add 1 to the number in a document."""
+    return {name: b"%d" % (int(now.get(name, b"0")) + 1)}
+
+
+def test_no_change_is_lost(connect: Connect) -> None:
+    """Three brokers add numbers to the same documents: at the end, none is missing."""
+    seed = random.randrange(2**32)
+    print("seed", seed)
+    draw = random.Random(seed)
+    brokers = [documents_of(connect()) for _ in range(3)]
+    shared_documents.TRIES_MAX, before = 1000, shared_documents.TRIES_MAX
+    names = [[draw.choice("ab") for _ in range(15)] for _ in brokers]
+
+    def add(documents: SharedDocuments, chosen: list[str]) -> None:
+        for name in chosen:
+            documents.change(KIND, partial(incremented, name))
+
+    threads = [threading.Thread(target=add, args=pair) for pair in zip(brokers, names, strict=True)]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        shared_documents.TRIES_MAX = before
+    brokers[0].refresh()
+    found = {name: int(data) for name, data in brokers[0].documents(KIND).items()}
+    every = [name for chosen in names for name in chosen]
+    assert found == {name: every.count(name) for name in set(every)}
+
+
+def test_an_error_of_the_decision_changes_nothing(connect: Connect) -> None:
+    """The caller refuses a change by an error."""
+    documents = documents_of(connect())
+
+    def refuse(now: Documents) -> Mapping[str, bytes | None]:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        documents.change(KIND, refuse)
+    assert documents.change(KIND, lambda now: {}) == {}
+    assert dict(documents.documents(KIND)) == {}
+
+
+def test_limits(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There are at most so many documents; a name has at most so many bytes, and at least one."""
+    monkeypatch.setattr(shared_documents, "DOCUMENTS_MAX", 2)
+    documents = documents_of(connect())
+    documents.change(KIND, lambda now: {"a": b"", "b": b""})
+    with pytest.raises(LimitError, match="DOCUMENTS_MAX"):
+        documents.change(KIND, lambda now: {"c": b""})
+    documents.change(KIND, lambda now: {"c": b"", "a": None})
+    assert set(documents.documents(KIND)) == {"b", "c"}
+    for name in ("", "x" * (NAME_BYTES_MAX + 1), "." * (NAME_BYTES_MAX // 2)):
+        with pytest.raises(LimitError, match="NAME_BYTES_MAX"):
+            encode_name(name)
+
+
+def test_a_follower_that_fails_harms_no_other(connect: Connect) -> None:
+    """The other followers hear of the change, and the change is made."""
+    documents, heard = documents_of(connect()), Heard[Documents]()
+    calls: list[int] = []
+
+    def fail(found: Documents) -> None:
+        calls.append(len(found))
+        if found:
+            raise RuntimeError("a mistake")
+
+    documents.follow(KIND, fail)
+    documents.follow(KIND, heard)
+    heard.next()
+    documents.change(KIND, lambda now: {"a": b""})
+    assert dict(heard.next()) == {"a": b""}
+    assert calls == [0, 1]
+
+
+def test_a_store_that_is_away_is_read_later(connect: Connect) -> None:
+    """Until it is back, nothing is known, and a change is refused."""
+    session, is_away = connect(), True
+
+    def run(work):  # type: ignore[no-untyped-def]
+        if is_away:
+            raise NotConnectedError(1)
+        return work(session)
+
+    documents, heard = SharedDocuments(run, is_shared=True), Heard[Documents]()
+    documents.follow(KIND, heard)
+    assert dict(heard.next()) == {}
+    assert not documents.is_known(KIND)
+    with pytest.raises(CoordinationError):
+        documents.change(KIND, lambda now: {"a": b""})
+    is_away = False
+    documents_of(connect()).change(KIND, lambda now: {"b": b""})
+    documents.refresh()
+    until(heard, {"b": b""})
+    assert documents.is_known(KIND)
+
+
+def test_a_store_of_one_process_that_is_older_gets_what_the_memory_has(session: Session) -> None:
+    """A broker alone opens its store with other log dirs: what it knows counts."""
+    documents = SharedDocuments(lambda work: work(session), is_shared=False)
+    documents.follow(KIND, lambda found: None)
+    documents.change(KIND, lambda now: {"a": b"1", "b": b"2", "c": b"3"})
+    parent = f"{shared_documents.ROOT}/{KIND}"
+    session.set(f"{parent}/a", b"old")
+    session.delete(f"{parent}/b")
+    session.create(f"{parent}/gone", b"")
+    session.set(parent, b"")
+    documents.refresh()
+    assert dict(documents.documents(KIND)) == {"a": b"1", "b": b"2", "c": b"3"}
+    assert session.children(parent) == ["a", "b", "c"]
+    assert session.get(f"{parent}/a").data == b"1"
+    documents.change(KIND, lambda now: {"d": b""})
+    assert session.children(parent) == ["a", "b", "c", "d"]
