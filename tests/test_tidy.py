@@ -45,8 +45,14 @@ LAYERS = [
     {"logstore.cli"},
     {"logstore"},  # the list of public names
     {"mover"},
-    {"broker.config", "broker.properties", "broker.wire"},
-    {"broker.machines", "broker.groups", "broker.coordination"},
+    {"broker.config", "broker.properties", "broker.protocols", "broker.wire"},
+    {
+        "broker.machines",
+        "broker.secret_files",
+        "broker.security",
+        "broker.groups",
+        "broker.coordination",
+    },
     {"broker.net"},
     {"broker.catalog"},
     {"broker.coordinator", "broker.ignored_keys", "broker.server_properties"},

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any, NamedTuple
 
 from broker.config import BrokerConfig
-from broker.server_properties import ServerProperties
+from broker.net.tls import listener_context, peer_context
+from broker.secret_files import read_own_password, read_passwords
+from broker.server_properties import ServerProperties, dotted_reason
 from logstore import LogConfig, LogStoreError, StoreConfig
 from logstore.store.admin.client import find_owner
 from logstore.store.start.identity import resolve
@@ -39,12 +41,13 @@ def forecast(
         sources: where the user gave each field.
     """
     lines = [Line("problem", problem, None) for problem in found.problems]
+    lines += _files(found.config)
     lines += _log_dirs(log_dirs, source, found.config)
     lines += _listeners(found.config, sources)
     usual = BrokerConfig()
     for field, value in _flat(found.config):
         default = dict(_flat(usual))[field]
-        if value != default and not field.endswith("listeners"):
+        if value != default and not field.endswith(("listeners", "protocol_map")):
             lines.append(Line("setting", field, value, default, sources.get(field)))
     lines += [Line("unknown", sentence, None) for sentence in found.unknown]
     lines += [Line("ignored", key, None) for key in found.ignored]
@@ -79,6 +82,30 @@ def _log_dirs(paths: list[str], source: str, config: BrokerConfig) -> Iterator[L
         yield Line("problem", f"log dir {missing} of this store is not named", None, source=source)
 
 
+def _files(config: BrokerConfig) -> Iterator[Line]:
+    """Yield a problem for each file of certificates or passwords that cannot be used."""
+    protocols = [config.protocol_of(one.name) for one in config.endpoints]
+    checks: list[Callable[[], object]] = []
+    if any(one.is_tls for one in protocols):
+        checks.append(lambda: listener_context(config))
+    if any(one.is_sasl for one in protocols) and "PLAIN" in config.mechanisms:
+        checks.append(lambda: read_passwords(config.sasl_users_file, "sasl_users_file"))
+    if config.zookeeper_connect:
+        peer, own = (
+            config.protocol_of(config.inter_broker_name),
+            "sasl_inter_broker_credentials_file",
+        )
+        if peer.is_tls:
+            checks.append(lambda: peer_context(config))
+        if peer.is_sasl:
+            checks.append(lambda: read_own_password(getattr(config, own), own))
+    for check in checks:
+        try:
+            check()
+        except ValueError as error:
+            yield Line("problem", dotted_reason(str(error)), None)
+
+
 def _listeners(config: BrokerConfig, sources: Mapping[str, str]) -> Iterator[Line]:
     advertised = {endpoint.name: endpoint for endpoint in config.advertised}
     for endpoint in config.endpoints:
@@ -86,6 +113,9 @@ def _listeners(config: BrokerConfig, sources: Mapping[str, str]) -> Iterator[Lin
         value = f"clients are given {known}" if known else "clients are given the same address"
         if known is None and endpoint.host in ("", "0.0.0.0", "::"):
             value = "clients are given the name of this machine"
+        protocol = config.protocol_of(endpoint.name)
+        if protocol != endpoint.name:
+            value = f"{protocol}; {value}"
         yield Line("listener", str(endpoint), value, source=sources.get("listeners"))
 
 

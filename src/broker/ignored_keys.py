@@ -22,11 +22,11 @@ IGNORED = frozenset({
     "advertised.host.name", "advertised.port", "allow.everyone.if.no.acl.found",
     "auto.include.jmx.reporter", "auto.leader.rebalance.enable", "background.threads",
     "broker.id.generation.enable", "compression.gzip.level",
-    "compression.lz4.level", "compression.zstd.level", "connection.failed.authentication.delay.ms",
-    "connections.max.reauth.ms", "control.plane.listener.name",
+    "compression.lz4.level", "compression.zstd.level",
+    "control.plane.listener.name",
     "delete.records.purgatory.purge.interval.requests", "early.start.listeners",
     "eligible.leader.replicas.enable", "fetch.purgatory.purge.interval.requests",
-    "initial.broker.registration.timeout.ms", "inter.broker.listener.name",
+    "initial.broker.registration.timeout.ms",
     "inter.broker.protocol.version", "log.cleaner.threads", "log.dir.failure.timeout.ms",
     "log.flush.start.offset.checkpoint.interval.ms", "log.initial.task.delay.ms",
     "log.message.downconversion.enable", "log.message.format.version",
@@ -39,28 +39,59 @@ IGNORED = frozenset({
     "producer.id.expiration.check.interval.ms", "producer.purgatory.purge.interval.requests",
     "queued.max.requests", "request.timeout.ms",
     "server.max.startup.time.ms", "socket.listen.backlog.size", "socket.receive.buffer.bytes",
-    "socket.send.buffer.bytes", "super.users", "telemetry.max.bytes",
+    "socket.send.buffer.bytes", "telemetry.max.bytes",
     "transactional.id.expiration.ms",
     "unclean.leader.election.interval.ms", "unstable.api.versions.enable",
     "unstable.feature.versions.enable",
 })  # fmt: skip
 
-# A user who sets one of these keys relies on a protection that this broker does not give.
-REFUSED_PREFIXES = ("config.providers", "sasl.", "ssl.")
-REFUSED = frozenset({
-    "alter.config.policy.class.name", "authorizer.class.name", "client.quota.callback.class",
-    "create.topic.policy.class.name", "delegation.token.master.key", "delegation.token.secret.key",
-    "security.providers",
+# A user who sets one of these keys relies on a protection that this broker gives in another way, or
+# does not give. For each key, or its beginning: what to do.
+SECRET = "a secret does not belong in this file"
+PEM_FILE = "write the PEM text to a file, and name the file"
+ADVICE = {
+    "ssl.keystore.password": f"{SECRET}: remove it, for PEM files have no such password",
+    "ssl.truststore.password": f"{SECRET}: remove it, for PEM files have no such password",
+    "ssl.key.password": f"{SECRET}: write it to a file, and name the file in ssl.key.password.file",
+    "ssl.keystore.": f"{PEM_FILE} in ssl.keystore.location",
+    "ssl.truststore.": f"{PEM_FILE} in ssl.truststore.location",
+    "sasl.jaas.config": f"{SECRET}: write the users of PLAIN to a file that sasl.users.file names, "
+    "and the user of this broker to a file that sasl.inter.broker.credentials.file names",
+    "ssl.": "this broker cannot change this part of TLS: remove the key",
+    "sasl.": "this broker has PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512 only: remove the key",
+    "config.providers": "this broker reads no secrets from other places: remove the key",
+    "alter.config.policy.class.name": "this broker has no policies: remove the key",
+    "authorizer.class.name": "this broker has no access control: remove the key",
+    "client.quota.callback.class": "this broker has no quotas: remove the key",
+    "create.topic.policy.class.name": "this broker has no policies: remove the key",
+    "delegation.token.master.key": "this broker has no delegation tokens: remove the key",
+    "delegation.token.secret.key": "this broker has no delegation tokens: remove the key",
+    "security.providers": "this broker uses OpenSSL: remove the key",
+}
+# Keys of TLS that choose parts of Java, so they have no meaning here.
+JAVA = frozenset({
+    "ssl.keymanager.algorithm", "ssl.protocol", "ssl.provider", "ssl.secure.random.implementation",
+    "ssl.trustmanager.algorithm",
 })  # fmt: skip
 
 
-def is_refused(key: str) -> bool:
-    """Report whether a key belongs to TLS, SASL, access control, policies or secrets."""
+def advice_for(key: str) -> str:
+    """Say what to do about a key for a protection that this broker does not give; else ""."""
+    if key in JAVA:
+        return ""
     if key.startswith("listener.name."):
-        return any(f".{prefix}" in key for prefix in ("sasl.", "ssl."))
-    return key in REFUSED or key.startswith(REFUSED_PREFIXES)
+        *_, rest = key.split(".", maxsplit=3)
+        if rest.endswith("sasl.jaas.config"):
+            return ADVICE["sasl.jaas.config"]
+        if any(f".{prefix}" in key for prefix in ("sasl.", "ssl.")):
+            return f"all listeners share one setting: remove the key, and set {rest}"
+        return ""
+    for known, advice in ADVICE.items():
+        if key == known or (known.endswith((".", "providers")) and key.startswith(known)):
+            return advice
+    return ""
 
 
 def is_ignored(key: str) -> bool:
     """Report whether a key is a key of Kafka that has no meaning for a single broker."""
-    return key in IGNORED or key.startswith(PREFIXES)
+    return key in IGNORED or key in JAVA or key.startswith(PREFIXES)

@@ -22,6 +22,9 @@ from broker.machines.traffic import Gauge, TopicTraffic
 from broker.net.server import Server
 from broker.requests.dispatcher import Dispatcher
 from broker.requests.services import Services
+from broker.secret_files import read_passwords
+from broker.security.mechanisms import Directory
+from broker.security.passwords import Passwords
 from logstore import LogStore, StoreEvent, StoreEventKind
 
 StrPath = str | PathLike[str]
@@ -29,6 +32,27 @@ STOP_SECONDS = 10.0
 # If a log dir becomes SUSPECT, a request that has run longer than this is assumed to hang in it.
 STUCK_SECONDS = 0.1
 EXTRA = ("crc32c", "cramjam")
+
+
+def _demand(name: str, extra: str) -> None:
+    """Import a library; raise an ImportError that names the extra if it is missing."""
+    try:
+        importlib.import_module(name)
+    except ImportError as error:
+        raise ImportError(
+            f"a broker needs {name}: pip install 'logstore[{extra}]'", name=name
+        ) from error
+
+
+def _passwords(config: BrokerConfig) -> Passwords:
+    """Read the users of PLAIN, if a listener has SASL; check that SCRAM can be used."""
+    if not any(config.protocol_of(one.name).is_sasl for one in config.endpoints):
+        return Passwords([])
+    if any(one.startswith("SCRAM") for one in config.mechanisms):
+        _demand("scramp", "security")
+    if "PLAIN" not in config.mechanisms:
+        return Passwords([])
+    return Passwords(read_passwords(config.sasl_users_file, "sasl_users_file"))
 
 
 class Broker:
@@ -61,7 +85,8 @@ class Broker:
         self._is_closed = False
         self._services = Services(store, config) if services is None else services
         try:
-            self._server = Server(config, Dispatcher(self._services))
+            known = Directory(_passwords(config), self._services.users.find)
+            self._server = Server(config, Dispatcher(self._services), known)
         except BaseException:
             self._services.close()
             raise
@@ -88,7 +113,8 @@ class Broker:
                 closed. If the store is closed first, the broker stops.
 
         Raises:
-            ImportError: the extra `broker` is not installed.
+            ImportError: the extra `broker` is not installed, or `security` for SCRAM.
+            ValueError: a setting is wrong, or a file of certificates or passwords.
             OSError: a listener's address is taken.
             LogStoreError: the store cannot be opened; see `LogStore.open`.
         """
@@ -96,12 +122,7 @@ class Broker:
         if store is not None and log_dirs is not None:
             raise ValueError("a broker serves either log_dirs or a store that is open, not both")
         for name in EXTRA:
-            try:
-                importlib.import_module(name)
-            except ImportError as error:
-                raise ImportError(
-                    f"a broker needs {name}: pip install 'logstore[broker]'", name=name
-                ) from error
+            _demand(name, "broker")
         if store is not None:
             return cls(store, settings, owns_store=False)
         directory = None
@@ -171,6 +192,8 @@ class Broker:
             "memory_bytes": server.memory_bytes,
             "group_count": self._services.groups.count,
             "partition_count": len(self.store),
+            "handshake_failure_count": server.failures.handshakes,
+            "login_failure_count": server.failures.logins,
         }
 
     def stop(self, timeout: float = STOP_SECONDS) -> None:

@@ -23,19 +23,17 @@ from broker.config import (
     SIZES_MAX,
     STORE_CONFIG,
     BrokerConfig,
+    Endpoint,
     parse_endpoints,
 )
-from broker.ignored_keys import IGNORED, is_ignored, is_refused
+from broker.ignored_keys import IGNORED, advice_for, is_ignored
+from broker.protocols import parse_protocol_map
 from logstore import LogConfig, StoreConfig
 
 HOUR_MS, MINUTE_MS = 3_600_000, 60_000
 MS_MAX = 2**62
 WHOLE = re.compile(r"[+-]?[0-9]+")
 DECIMAL = re.compile(r"[+-]?[0-9]+\.[0-9]+(?:[eE][+-]?[0-9]+)?")
-NO_PROTECTION = (
-    "this broker has no TLS, no SASL, no access control and no policies: remove the key, and let "
-    "only trusted clients reach the listeners"
-)
 
 
 class Default(NamedTuple):
@@ -79,7 +77,7 @@ TOPIC_DEFAULTS = {
 TOGETHER = frozenset({
     "advertised.listeners", "broker.id", "controller.listener.names",
     "listener.security.protocol.map", "listeners", "log.dir", "log.dirs", "node.id",
-    "process.roles", "security.inter.broker.protocol",
+    "process.roles",
 })  # fmt: skip
 # In Kafka, -1 means that these keys set no limit. For -1, this broker uses the largest number that
 # it accepts: 2 GiB, or 24 days.
@@ -92,14 +90,23 @@ def _dotted(names: set[str]) -> dict[str, str]:
 
 ZOOKEEPER = "zookeeper.connect"
 CLUSTER_KEYS = _dotted({
-    "broker_rack", "default_replication_factor", "min_insync_replicas",
-    "offsets_commit_timeout_ms", "offsets_topic_replication_factor", "replica_lag_time_max_ms",
-    "reserved_broker_max_id", "unclean_leader_election_enable", "zookeeper_connect",
-    "zookeeper_credentials_file", "zookeeper_session_timeout_ms", "zookeeper_set_acl",
+    "broker_rack", "default_replication_factor", "inter_broker_listener_name",
+    "min_insync_replicas", "offsets_commit_timeout_ms", "offsets_topic_replication_factor",
+    "replica_lag_time_max_ms", "reserved_broker_max_id", "sasl_inter_broker_credentials_file",
+    "sasl_mechanism_inter_broker_protocol", "security_inter_broker_protocol",
+    "unclean_leader_election_enable", "zookeeper_connect", "zookeeper_credentials_file",
+    "zookeeper_session_timeout_ms", "zookeeper_set_acl",
 })  # fmt: skip
 BROKER_KEYS = _dotted(
     {one.name for one in fields(BrokerConfig)}
-    - {"advertised_listeners", "listeners", "log_config", "store_config", *CLUSTER_KEYS.values()}
+    - {
+        "advertised_listeners",
+        "listener_security_protocol_map",
+        "listeners",
+        "log_config",
+        "store_config",
+        *CLUSTER_KEYS.values(),
+    }
 )
 STORE_KEYS = _dotted(set(StoreConfig.__slots__) - {"broker_id", "log_config"})
 KNOWN = sorted({*TOPIC_DEFAULTS, *TOGETHER, *BROKER_KEYS, *CLUSTER_KEYS, *STORE_KEYS})
@@ -142,6 +149,8 @@ def server_properties(entries: Mapping[str, str]) -> ServerProperties:
             reader.attempt(key, field, partial(reader.read_broker_key, field))
         elif key in reader.entries:
             reader.ignored.append(key)
+    key = "listener.security.protocol.map"
+    reader.attempt(key, key.replace(".", "_"), reader.read_protocols)
     for key in ("listeners", "advertised.listeners"):
         if reader.entries.get(key):
             field = key.replace(".", "_")
@@ -198,29 +207,36 @@ class _Reader:
             value = SIZES_MAX
         self.settings[field] = BrokerConfig.checked(field, value)
 
+    def read_protocols(self, text: str) -> None:
+        """Read which listener has which protocol."""
+        field = "listener_security_protocol_map"
+        parse_protocol_map(text, field)
+        self.settings[field] = text.upper()
+
     def read_listeners(self, field: str, text: str) -> None:
-        """Read the listeners for clients; ignore those for controllers, and refuse TLS and SASL."""
-        protocols = {}
-        for entry in self.listed("listener.security.protocol.map"):
-            name, _, protocol = entry.upper().partition(":")
-            protocols[name.strip()] = protocol.strip()
+        """Read the listeners for clients; ignore those for controllers."""
+        protocols = self.settings.get("listener_security_protocol_map", "")
         controllers = {name.upper() for name in self.listed("controller.listener.names")}
         kept = []
         for one in parse_endpoints(text, field):
             name = one.name.upper()
-            # Kafka refuses a listener name that is not in the map, because the map may misspell it.
-            is_plain = name == PROTOCOL or not protocols
-            protocol = protocols.get(name, PROTOCOL if is_plain else "no protocol")
             if name in controllers:
                 self.ignored.append(f"{field.replace('_', '.')} of {name}")
-            elif protocol != PROTOCOL:
-                raise ValueError(f"{name} has {protocol}, not {PROTOCOL}; {NO_PROTECTION}")
             else:
                 kept.append(str(one._replace(name=name)))
         if not kept:
             raise ValueError("all of them are for controllers, and none is for clients")
-        BrokerConfig(**self.settings | {field: ",".join(kept)})  # raises if an address is bad
-        self.settings[field] = ",".join(kept)
+        usual = {one: self.settings[one] for one in ("listeners",) if one in self.settings}
+        addresses = usual | {field: ",".join(kept)}
+        plain = ",".join(f"{one.name}:{PROTOCOL}" for one in _named_in(addresses))
+        # Raises if an address is bad. Whether the protocols have what they need is checked later.
+        BrokerConfig(**addresses, listener_security_protocol_map=plain)
+        self.settings[field] = addresses[field]
+        mapped = parse_protocol_map(protocols, "listener_security_protocol_map")
+        if field == "listeners" and all(
+            mapped.get(one.name) == one.name for one in _named_in(addresses)
+        ):
+            self.settings["listener_security_protocol_map"] = ""  # the names say it already
 
     def compare(self) -> None:
         """Find keys that contradict one another or do not fit a broker; set the request memory."""
@@ -233,9 +249,6 @@ class _Reader:
                 f"process.roles={','.join(roles)}: this program is a broker, so the roles must "
                 "include 'broker'"
             )
-        protocol = self.entries.get("security.inter.broker.protocol", PROTOCOL)
-        if protocol.upper() != PROTOCOL:
-            self.problems.append(f"security.inter.broker.protocol={protocol}: {NO_PROTECTION}")
         largest = self.settings.get("socket_request_max_bytes", 0)
         if "queued.max.request.bytes" not in self.entries:  # Kafka's default is no limit
             room = max(BrokerConfig.queued_max_request_bytes, largest)
@@ -248,9 +261,9 @@ class _Reader:
         for key, text in self.entries.items():
             if key in KNOWN:
                 continue
-            if is_refused(key):
+            if advice := advice_for(key):
                 if text:
-                    self.problems.append(f"{key}: {NO_PROTECTION}")
+                    self.problems.append(f"{key}: {advice}")
             elif is_ignored(key):
                 self.ignored.append(key)
             else:
@@ -270,7 +283,7 @@ class _Reader:
         try:
             config = BrokerConfig(**settings)
         except ValueError as error:  # two settings contradict one another
-            self.problems.append(str(error))
+            self.problems.append(dotted_reason(str(error)))
             config = BrokerConfig()
         return ServerProperties(
             config,
@@ -280,6 +293,18 @@ class _Reader:
             tuple(self.unknown),
             tuple(self.problems),
         )
+
+
+def _named_in(addresses: Mapping[str, str]) -> tuple[Endpoint, ...]:
+    return parse_endpoints(addresses.get("listeners", BrokerConfig.listeners), "listeners")
+
+
+def dotted_reason(reason: str) -> str:
+    """Write the setting at the beginning of a reason as the file does."""
+    match = re.match(r"\w+", reason)
+    if match is None or not hasattr(BrokerConfig, match[0]):
+        return reason
+    return match[0].replace("_", ".") + reason[match.end() :]
 
 
 def _named(key: str, field: str, text: str, reason: str) -> str:

@@ -128,25 +128,36 @@ class BrokerNode(NamedTuple):
     endpoints: tuple[Endpoint, ...]
     rack: str = ""
 
+    def address_at(self, listener: str) -> tuple[str, int]:
+        """Give the host and port of a listener; of the first one, if none has this name."""
+        for one in self.endpoints:
+            if one.name == listener:
+                return one.host, one.port
+        return self.endpoints[0].host, self.endpoints[0].port
+
 
 def encode_registration(
     endpoints: Sequence[Endpoint],
     rack: str,
     dir_epochs: Mapping[str, int | None],
     now_ms: int,
+    protocols: Mapping[str, str] = {},
 ) -> bytes:
     """Write a registration.
 
     Args:
         dir_epochs: for each directory id, the registration epoch at which it was entered; None for
             the epoch of this write, which nobody knows before it is done.
+        protocols: the security protocol of each listener; PLAINTEXT if it is not named.
     """
     document = {
         "version": REGISTRATION_VERSION,
         "host": endpoints[0].host,
         "port": endpoints[0].port,
         "endpoints": [str(endpoint) for endpoint in endpoints],
-        "listener_security_protocol_map": {one.name: "PLAINTEXT" for one in endpoints},
+        "listener_security_protocol_map": {
+            one.name: protocols.get(one.name, "PLAINTEXT") for one in endpoints
+        },
         "features": {},
         "jmx_port": -1,
         "timestamp": str(now_ms),

@@ -109,7 +109,7 @@ def test_a_check_of_a_broker_of_a_cluster(file: Path, tmp_path: Path) -> None:
 def test_a_check_finds_every_problem(file: Path, tmp_path: Path) -> None:
     """Of the file and of the log dirs; its exit code is 1, that of a start is 2."""
     with file.open("a") as more:
-        more.write("num.partitions=0\nssl.keystore.location=/k\n")
+        more.write("num.partitions=0\nssl.keystore.password=k\n")
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "meta.properties").write_text(
         "version=0\ncluster.id=C4JkCXRkTBWsFtvMRaEO6g\n"
@@ -117,12 +117,12 @@ def test_a_check_finds_every_problem(file: Path, tmp_path: Path) -> None:
     lines = checked("--config", file, code=1)
     problems = [name for name in lines if name.startswith("problem ")]
     assert [name.split()[1] for name in problems] == [
-        "num.partitions=0", "ssl.keystore.location:", "log",
+        "num.partitions=0", "ssl.keystore.password:", "log",
     ]  # fmt: skip
     assert "it is the log dir of a Kafka broker" in problems[2]
     done = broker("--config", file)
     assert done.exit_code == 2 and "num.partitions=0 is not in 1.." in done.output
-    assert "ssl.keystore.location" in done.output and not (tmp_path / "b").exists()
+    assert "ssl.keystore.password" in done.output and not (tmp_path / "b").exists()
 
 
 def test_wrong_usage_is_2(file: Path, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from broker.config import KAFKA_LOG_CONFIG, SIZES_MAX, STORE_CONFIG, BrokerConfig
-from broker.ignored_keys import IGNORED, is_ignored, is_refused
+from broker.ignored_keys import IGNORED, advice_for, is_ignored
 from broker.properties import parse_properties
 from broker.server_properties import CLUSTER_KEYS, KNOWN, ServerProperties, server_properties
 
@@ -157,9 +157,9 @@ def test_without_zookeeper_the_keys_of_clusters_are_ignored() -> None:
 def test_each_key_of_kafka_is_of_one_kind() -> None:
     """It has a meaning, is ignored, or is refused."""
     for key in KAFKA:
-        assert key in KNOWN or is_ignored(key) or is_refused(key), key
-    assert not any(key in IGNORED or is_refused(key) for key in KNOWN)
-    assert not any(map(is_refused, IGNORED))
+        assert key in KNOWN or is_ignored(key) or advice_for(key), key
+    assert not any(key in IGNORED for key in KNOWN)
+    assert not any(map(advice_for, IGNORED))
 
 
 def test_the_defaults_of_kafka_are_accepted() -> None:
@@ -171,6 +171,9 @@ def test_the_defaults_of_kafka_are_accepted() -> None:
     assert found.config == replace(
         BrokerConfig(),
         listeners="PLAINTEXT://:9092",
+        sasl_enabled_mechanisms="GSSAPI",
+        ssl_keystore_type="JKS",
+        ssl_truststore_type="JKS",
         group_initial_rebalance_delay_ms=3000,
         group_max_size=SIZES_MAX,
         max_connections=SIZES_MAX,
@@ -201,7 +204,7 @@ def test_each_documented_key_is_accepted() -> None:
     keys = re.findall(r"`([a-z]+(?:\.[a-z]+)+)(?:=[^`]*)?`", section[1])
     assert {*KAFKA} & {*KNOWN} <= {*keys, "listeners"}
     for key in keys:
-        assert key in KNOWN or key == "server.properties" or is_ignored(key) or is_refused(key), key
+        assert key in KNOWN or key == "server.properties" or is_ignored(key) or advice_for(key), key
 
 
 PRECEDENCE = [
@@ -251,17 +254,46 @@ WRONG = [
     ("process.roles=controller", "process.roles=controller: this program is a broker"),
     ("listeners=localhost:9092", "listeners: 'localhost:9092' is not of the form"),
     ("listeners=A://:1,a://:2", "listeners: two listeners have the same name"),
-    ("listeners=SSL://:9093", "listeners: the name SSL stands for TLS or SASL"),
-    ("listeners=A://:1\nlistener.security.protocol.map=A:SASL_SSL", "listeners=A://:1: A has SASL"),
-    ("listeners=PLAINTEXT://:1\nlistener.security.protocol.map=PLAINTEXT:SSL", "listeners=PLAIN"),
-    ("listeners=A://:1\nlistener.security.protocol.map=B:SSL", "listeners=A://:1: A has no proto"),
+    ("listeners=SSL://:9093", "ssl.keystore.location: a listener with TLS needs it; use PEM files"),
+    ("listeners=A://:1\nlistener.security.protocol.map=A:SASL_SSL", "ssl.keystore.location: a "),
+    ("listeners=PLAINTEXT://:1\nlistener.security.protocol.map=PLAINTEXT:SSL", "ssl.keystore.loc"),
+    (
+        "listeners=A://:1\nlistener.security.protocol.map=B:SSL",
+        "listener.security.protocol.map: the listener A is missing",
+    ),
+    (
+        "listeners=A://:1\nlistener.security.protocol.map=A:TLS",
+        "listener.security.protocol.map: 'TLS' is not one of PLAINTEXT, SSL,",
+    ),
+    ("listener.security.protocol.map=A", "listener.security.protocol.map: 'A' is not of the form"),
+    (
+        "listeners=SASL_PLAINTEXT://:1\nsasl.enabled.mechanisms=GSSAPI",
+        "sasl.enabled.mechanisms: 'GSSAPI' is not one of PLAIN, SCRAM-SHA-256",
+    ),
+    ("listeners=SASL_PLAINTEXT://:1\nsasl.enabled.mechanisms=PLAIN", "sasl.users.file: the mech"),
+    (
+        "ssl.keystore.type=JKS\nssl.keystore.location=/etc/kafka.jks",
+        "ssl.keystore.type=JKS is not supported; use PEM files; to convert a JKS file: keytool",
+    ),
+    ("ssl.client.auth=always", "ssl.client.auth: 'always' is not one of none, requested, "),
+    ("ssl.client.auth=required", "ssl.truststore.location: ssl_client_auth=required needs it"),
+    ("ssl.enabled.protocols=TLSv1.1", "ssl.enabled.protocols: 'TLSv1.1' is not one of TLSv1.2, "),
     ("listeners=C://:1\ncontroller.listener.names=C", "listeners=C://:1: all of them are for"),
     ("advertised.listeners=B://h:1", "advertised.listeners: there is no listener 'B'"),
     (
-        "security.inter.broker.protocol=SSL",
-        "security.inter.broker.protocol=SSL: this broker has no",
+        "zookeeper.connect=z:1\nsecurity.inter.broker.protocol=SSL",
+        "security.inter.broker.protocol: no listener has the protocol SSL",
     ),
-    ("queued.max.request.bytes=1024", "queued_max_request_bytes=1024 must not be less than"),
+    (
+        "zookeeper.connect=z:1\ninter.broker.listener.name=B",
+        "inter.broker.listener.name: there is no listener 'B'",
+    ),
+    (
+        "zookeeper.connect=z:1\nlisteners=SASL_PLAINTEXT://:1\n"
+        "security.inter.broker.protocol=SASL_PLAINTEXT",
+        "sasl.inter.broker.credentials.file: the listener SASL_PLAINTEXT between brokers has SASL",
+    ),
+    ("queued.max.request.bytes=1024", "queued.max.request.bytes=1024 must not be less than"),
 ]
 
 
@@ -272,7 +304,8 @@ def test_a_problem_begins_with_its_key(text: str, start: str) -> None:
 
 
 REFUSED = [
-    "ssl.keystore.password", "sasl.jaas.config", "sasl.enabled.mechanisms",
+    "ssl.keystore.password", "ssl.key.password", "ssl.keystore.key", "ssl.cipher.suites",
+    "sasl.jaas.config", "sasl.kerberos.service.name", "listener.name.inside.ssl.client.auth",
     "listener.name.inside.ssl.key.password", "listener.name.inside.scram-sha-256.sasl.jaas.config",
     "authorizer.class.name", "create.topic.policy.class.name", "delegation.token.secret.key",
     "config.providers",
@@ -283,7 +316,8 @@ REFUSED = [
 def test_a_promise_of_protection_is_refused(key: str) -> None:
     """The message does not show the value, which may be a secret. No value is no promise."""
     problem = problem_of(f"{key}=hush-hush")
-    assert problem.startswith(f"{key}: this broker has no TLS") and "hush" not in problem
+    assert problem.startswith(f"{key}: ") and "hush" not in problem
+    assert any(word in problem for word in ("remove", "write"))  # it says what to do
     assert read(f"{key}=").ignored == ()
 
 

@@ -28,6 +28,8 @@ NEWEST = {
     "DeleteGroups": 2, "DeleteRecords": 2, "AlterConfigs": 2, "IncrementalAlterConfigs": 1,
     "AlterReplicaLogDirs": 2, "DescribeLogDirs": 4, "CreatePartitions": 3, "ElectLeaders": 2,
     "AlterPartitionReassignments": 1, "ListPartitionReassignments": 0, "ListConfigResources": 1,
+    "SaslHandshake": 1, "SaslAuthenticate": 2, "AlterUserScramCredentials": 0,
+    "DescribeUserScramCredentials": 0,
 }  # fmt: skip
 
 
@@ -99,14 +101,16 @@ class KafkaClient:
 
     # --- the requests that most tests need ------------------------------------------------------
 
-    def create(self, name: str, partitions: int = 1, **configs: str) -> bytes:
+    def create(
+        self, name: str, partitions: int = 1, *, replicas: int = -1, **configs: str
+    ) -> bytes:
         """Create a topic; returns its id."""
         request = messages.CreateTopicsRequest
         rows = [
             request.CreatableTopicConfig(key.replace("_", "."), text)
             for key, text in configs.items()
         ]
-        topic = request.CreatableTopic(name, partitions, -1, (), rows)
+        topic = request.CreatableTopic(name, partitions, replicas, (), rows)
         (row,) = self.call("CreateTopics", topics=[topic]).topics
         assert not row.error_code, row.error_message
         return bytes(row.topic_id)

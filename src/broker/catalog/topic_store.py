@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TypeVar
 
@@ -47,6 +47,14 @@ from broker.coordination.verbs import (
     REQUEST_BYTES_MAX,
     Session,
 )
+from broker.security.user_settings import (
+    USERS,
+    Settings,
+    encode_settings,
+    parse_settings,
+    user_of,
+    user_path,
+)
 from logstore import LogStore, LogStoreError
 
 LOG = logging.getLogger("broker")
@@ -71,6 +79,7 @@ class TopicStore:
         records: the topics by name.
         unfinished: for a topic with partitions that are being created, the number of the first one.
         deleted: the topics that are being deleted, by id.
+        users: the settings of users by name, such as their SCRAM credentials.
     """
 
     def __init__(self, store: LogStore) -> None:
@@ -83,7 +92,8 @@ class TopicStore:
         self.records: dict[str, TopicRecord] = {}
         self.unfinished: dict[str, int] = {}
         self.deleted: dict[bytes, TopicRecord] = {}
-        self.users = 0
+        self.users: dict[str, dict[str, str]] = {}
+        self.share_count = 0
         self.leave_out = self._hosted.leave_out
         self.withdraw = store.on_close(self._close)
 
@@ -96,7 +106,7 @@ class TopicStore:
         """
         with _sharing:
             topics = _shared.get(store) or _shared.setdefault(store, cls(store))
-            topics.users += 1
+            topics.share_count += 1
         try:
             topics.open()
         except BaseException:
@@ -107,8 +117,8 @@ class TopicStore:
     def release(self) -> None:
         """Close the coordination store, if no other broker uses it."""
         with _sharing:
-            self.users -= 1
-            is_last = self.users == 0
+            self.share_count -= 1
+            is_last = self.share_count == 0
             if is_last:
                 _shared.pop(self._store, None)
         if is_last:
@@ -157,7 +167,7 @@ class TopicStore:
         """Open the coordination store in the log dirs that serve, and read or complete it."""
         try:
             self._hosted.connect()
-            self._hosted.write(dict.fromkeys(PARENTS, b""), is_new=True)
+            self._hosted.write(dict.fromkeys((*PARENTS, USERS), b""), is_new=True)
             self._complete() if self._is_read else self._read()
             self._is_read = True
         except CoordinationError as error:
@@ -179,6 +189,9 @@ class TopicStore:
             path = f"{DELETED}/{name}"
             record = parse_topic(self._hosted.data(path) or b"", path, KAFKA_LOG_CONFIG)
             self.deleted[record.id] = record
+        for name in self._hosted.names(USERS):
+            path = f"{USERS}/{name}"
+            self.users[user_of(name)] = parse_settings(self._hosted.data(path) or b"", path)
 
     def _complete(self) -> None:
         """Make the coordination store equal to the topics in memory, one topic at a time."""
@@ -194,6 +207,9 @@ class TopicStore:
         for name in self._hosted.names(DELETED):
             if f"{DELETED}/{name}" not in kept:
                 self._hosted.write({f"{DELETED}/{name}": None})
+        gone_users = {f"{USERS}/{name}": None for name in self._hosted.names(USERS)}
+        for path, data in {**gone_users, **_user_znodes(self.users)}.items():
+            self._hosted.write({path: data})
 
     def _change(self, wanted: Znodes) -> None:
         """Make a change durable; if no journal works any more, open the store again.
@@ -319,13 +335,35 @@ class TopicStore:
             self._change({deleted_path(record.id): None})
             self.deleted.pop(record.id, None)
 
+    # --- users ------------------------------------------------------------------------------------
+
+    def change_users(self, changes: Mapping[str, Callable[[Settings], dict[str, str]]]) -> None:
+        """Change the settings of users, all or none; raises LogStoreError.
+
+        Args:
+            changes: by user, what makes the new settings from the old ones. A user without
+                settings is forgotten.
+        """
+        with self._locked():
+            changed = {name: change(self.users.get(name, {})) for name, change in changes.items()}
+            self._change(_user_znodes(changed))
+            for name, settings in changed.items():
+                if settings:
+                    self.users[name] = settings
+                else:
+                    self.users.pop(name, None)
+
     def _drop(self, name: str) -> None:
         self.records.pop(name, None)
         self.unfinished.pop(name, None)
 
 
-_sharing = threading.Lock()  # guards `_shared` and `TopicStore.users`
+_sharing = threading.Lock()  # guards `_shared` and `TopicStore.share_count`
 _shared: dict[LogStore, TopicStore] = {}
+
+
+def _user_znodes(users: Mapping[str, Settings]) -> dict[str, bytes | None]:
+    return {user_path(name): encode_settings(one) if one else None for name, one in users.items()}
 
 
 def _gone(name: str) -> dict[str, bytes | None]:

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from broker.config import Endpoint
 from broker.machines.refused_batches import RefusedBatches
 from broker.machines.wakeup import Wakeup
+from broker.security.authentication import Authentication
 from broker.wire.byte_cursor import Data
 from broker.wire.fetch import FileRange
 
@@ -37,16 +38,22 @@ class Client:
         address: the client's own address.
         software: the name and version of the client's software; "" if the client gave no name.
         principal: the user that the client is, as Kafka writes it, such as "User:alice".
+        login: the state of the client's login; None if its listener has no SASL.
+        ended: why the connection is closed after the next answer; "" if it is not.
         refused: the batches that the client has to send again.
     """
 
-    __slots__ = ("address", "endpoint", "principal", "refused", "software")
+    __slots__ = (
+        "address", "ended", "endpoint", "login", "principal", "refused", "software",
+    )  # fmt: skip
 
     def __init__(self, endpoint: Endpoint, address: str) -> None:
         self.endpoint = endpoint
         self.address = address
         self.software = ""
         self.principal = ANONYMOUS
+        self.login: Authentication | None = None
+        self.ended = ""
         self.refused = RefusedBatches()
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import errno
+import math
 import os
 import socket
 import struct
@@ -49,6 +50,10 @@ class EndOfStreamError(Exception):
     """Report that the client sends no more bytes."""
 
 
+class ClientRefusedError(Exception):
+    """Report why a client may send no requests: it did not log in, or did not complete TLS."""
+
+
 class FileFailedError(Exception):
     """Report that a file could not be read while it was being sent."""
 
@@ -72,6 +77,9 @@ class Connection:
         received_at: when bytes arrived last.
         clock: the times of the request that is not answered yet.
         has_memory: whether the connection has reserved memory, or waits for it.
+        login_deadline: when the client must have completed its TLS handshake and its login;
+            infinity if it has, or need not.
+        is_secured: whether requests can be read: false only during a TLS handshake.
     """
 
     def __init__(
@@ -93,6 +101,8 @@ class Connection:
         self.received_at = now
         self.clock: RequestClock | None = None
         self.has_memory = False
+        self.login_deadline = math.inf
+        self.is_secured = True
         self.fd = sock.fileno()
         self._lock = threading.Lock()
         timeout = struct.pack("ll", 0, int(BLOCKED_SECONDS * 1e6))
@@ -132,22 +142,31 @@ class Connection:
             EndOfStreamError: the client sends no more bytes.
             WireError: a frame is too large. OSError: the connection is broken.
         """
-        splitter = self.splitter
-        missing = splitter.missing_bytes
-        try:
-            if missing > RECEIVED_BYTES:
-                size = min(missing, RECEIVED_BYTES_MAX)
-                data = self.socket.recv(size, socket.MSG_WAITALL)
-            else:
-                flags = socket.MSG_DONTWAIT if is_hurried else 0
-                data = self.socket.recv(RECEIVED_BYTES, flags)
-        except BlockingIOError:
+        data = self.receive_bytes(is_hurried=is_hurried)
+        if data is None:
             return False
         if not data:
             raise EndOfStreamError
         self.received_at = time.monotonic()
-        self.frames.extend(splitter.feed(data))
+        self.frames.extend(self.splitter.feed(data))
         return True
+
+    def receive_bytes(self, *, is_hurried: bool) -> bytes | None:
+        """Read from the socket; return None if no byte came for 50 ms, and b"" at the end."""
+        missing = self.splitter.missing_bytes
+        try:
+            if missing > RECEIVED_BYTES:
+                size = min(missing, RECEIVED_BYTES_MAX)
+                return self.socket.recv(size, socket.MSG_WAITALL)
+            flags = socket.MSG_DONTWAIT if is_hurried else 0
+            return self.socket.recv(RECEIVED_BYTES, flags)
+        except BlockingIOError:
+            return None
+
+    @property
+    def has_output(self) -> bool:
+        """Whether there is something to send."""
+        return bool(self.outgoing)
 
     def put(self, answer: Answer) -> None:
         """Add the pieces of an answer to `outgoing`."""
@@ -212,9 +231,13 @@ class Connection:
         return sent
 
     def _sent(self, size_bytes: int) -> None:
-        """Remove the sent bytes from the front of `outgoing`."""
-        outgoing = self.outgoing
+        """Count the sent bytes, and remove them from the front of `outgoing`."""
         self.sent_bytes += size_bytes
+        self.take_off(size_bytes)
+
+    def take_off(self, size_bytes: int) -> None:
+        """Remove bytes from the front of `outgoing`."""
+        outgoing = self.outgoing
         while outgoing:
             first = outgoing.popleft()
             size = first.size_bytes if isinstance(first, FileRange) else len(first)

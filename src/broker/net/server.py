@@ -23,21 +23,24 @@ from functools import partial
 
 from broker.config import BrokerConfig
 from broker.machines.exchange import Client, CloseConnectionError, Handler, Pending
-from broker.machines.memory_budget import MemoryBudget
 from broker.machines.request_times import RequestClock, RequestTimes, slowness_of
 from broker.net.acceptor import Acceptor
 from broker.net.complaint_log import ComplaintLog
 from broker.net.connection import (
     RECEIVED_BYTES,
+    ClientRefusedError,
     Connection,
     EndOfStreamError,
     FileFailedError,
     Phase,
 )
 from broker.net.listener import Listener
+from broker.net.logins import FailureCounts, Logins, lateness_of
 from broker.net.poller import GONE, HUNG_UP, ONCE, READABLE, WRITABLE, Polled, Poller
+from broker.net.request_memory import RequestMemory
 from broker.net.tasks import Tasks
 from broker.net.workers import Workers
+from broker.security.mechanisms import NOBODY, Directory
 from broker.wire.byte_cursor import WireError
 from broker.wire.schemas import api_names
 
@@ -49,17 +52,18 @@ ARRIVAL_BYTES_PER_SECOND = 64 << 10
 class Server:
     """The listeners, connections and threads of a broker.
 
-    Threads: `_lock` guards the set of connections and the memory.
+    Threads: `_lock` guards the set of connections.
     """
 
-    def __init__(self, config: BrokerConfig, handler: Handler) -> None:
-        """Bind the listeners; raise OSError if an address is taken."""
+    def __init__(self, config: BrokerConfig, handler: Handler, known: Directory = NOBODY) -> None:
+        """Bind the listeners; raise OSError if an address is taken, ValueError for bad files."""
         self.config = config
         self._handler = handler
         self._lock = threading.Lock()
         self._all_closed = threading.Condition(self._lock)
         self._connections: set[Connection] = set()
-        self._memory: MemoryBudget[Connection] = MemoryBudget(config.queued_max_request_bytes)
+        self._memory = RequestMemory(config.queued_max_request_bytes, self._resume)
+        self._logins = Logins(config, known)
         self._complain = ComplaintLog().warn
         self._poller = Poller(self._on_event, self._on_timer, self._on_tick)
         self._workers = Workers(config.max_worker_threads, self._poller.call_later)
@@ -79,6 +83,11 @@ class Server:
     def memory_bytes(self) -> int:
         """The memory that large requests have reserved."""
         return self._memory.taken_bytes
+
+    @property
+    def failures(self) -> FailureCounts:
+        """How many TLS handshakes and logins have failed."""
+        return self._logins.failures
 
     @property
     def thread_count(self) -> int:
@@ -154,7 +163,7 @@ class Server:
             if events & GONE and not events & READABLE:
                 self._close(polled)
             else:
-                self._workers.submit(partial(self._run, polled))
+                self._resume(polled)
 
     def _on_timer(self, item: object, now: float) -> None:
         if isinstance(item, Listener):
@@ -175,6 +184,9 @@ class Server:
             return
         if phase is Phase.OUTPUT:
             self._complain("slow", f"{item.client.address} takes no more of its answer")
+        elif item.login_deadline <= now:
+            self._refuse(item, lateness_of(item))
+            return
         elif not item.splitter.is_between_frames:
             self._complain("late", f"a request of {item.client.address} does not arrive")
         self._close(item)
@@ -192,12 +204,15 @@ class Server:
 
     def _take(self, sock: socket.socket, client: Client) -> None:
         """Serve a new client; raise OSError if the client has hung up."""
-        limit = self.config.socket_request_max_bytes
-        connection = Connection(sock, client, limit, time.monotonic())
+        connection = self._logins.begin(sock, client)
         with self._lock:
             self._connections.add(connection)
         self._poller.add(connection, ONCE)
         self._park(connection, Phase.INPUT)
+
+    def _resume(self, connection: Connection) -> None:
+        """Let a thread serve a connection that the caller owns."""
+        self._workers.submit(partial(self._run, connection))
 
     # --- phases ---------------------------------------------------------------------------------
 
@@ -211,7 +226,7 @@ class Server:
             deadline = now + config.connections_max_idle_ms / 1000
         else:
             deadline = self._arrival_deadline(connection)
-        self._set_deadline(connection, deadline)
+        self._set_deadline(connection, min(deadline, connection.login_deadline))
         connection.phase = phase
         self._poller.arm(connection, WRITABLE if phase is Phase.OUTPUT else READABLE)
         if self._is_stopping and phase is Phase.INPUT:
@@ -232,7 +247,7 @@ class Server:
         pending = connection.pending
         if pending is not None and pending.wakeup.wake():
             connection.phase = Phase.RUNNING
-            self._workers.submit(partial(self._run, connection))
+            self._resume(connection)
 
     def _run(self, connection: Connection) -> None:
         """Serve a connection that this thread owns, until the connection waits for something."""
@@ -245,6 +260,8 @@ class Server:
         except (WireError, CloseConnectionError) as error:
             self._complain("request", f"a request of {connection.client.address}: {error}")
             self._close(connection)
+        except ClientRefusedError as error:
+            self._refuse(connection, str(error))
         except FileFailedError as error:
             self._complain("file", str(error))
             self._close(connection)
@@ -257,8 +274,10 @@ class Server:
         pending = connection.pending
         if pending is not None:
             return self._look(connection, pending)
-        if connection.outgoing:
+        if connection.has_output:
             return self._send(connection)
+        if connection.login_deadline != math.inf or connection.client.ended:
+            self._logins.follow(connection)
         if connection.frames:
             self._handle(connection, connection.frames.popleft())
             return True
@@ -276,7 +295,7 @@ class Server:
         finally:
             connection.busy_since = 0.0
             del frame
-            self._release_memory(connection)
+            self._memory.release(connection)
         now = time.monotonic()
         if isinstance(answer, Pending):
             clock.wait(now)
@@ -340,7 +359,7 @@ class Server:
     def _receive(self, connection: Connection) -> bool:
         splitter = connection.splitter
         if splitter.missing_bytes > RECEIVED_BYTES and not connection.has_memory:
-            return self._reserve(connection, splitter.declared_bytes)
+            return self._memory.reserve(connection, splitter.declared_bytes)
         was_between = splitter.is_between_frames
         if connection.receive(is_hurried=self._workers.is_crowded):
             if was_between:
@@ -349,32 +368,13 @@ class Server:
         self._park(connection, Phase.INPUT)
         return False
 
-    # --- memory ---------------------------------------------------------------------------------
-
-    def _reserve(self, connection: Connection, size_bytes: int) -> bool:
-        """Reserve memory for a request; return False if the connection must wait for memory."""
-        with self._lock:
-            connection.has_memory = True  # so that `_close` can end a wait for memory
-            is_taken = self._memory.take(connection, size_bytes)
-            if not is_taken:
-                connection.deadline = math.inf  # the client does not cause this delay
-                connection.phase = Phase.MEMORY
-        if is_taken:
-            connection.arriving_since = time.monotonic()
-        return is_taken
-
-    def _release_memory(self, connection: Connection) -> None:
-        if not connection.has_memory:
-            return
-        connection.has_memory = False
-        with self._lock:
-            served = self._memory.release(connection)
-        for other in served:
-            if other.claim(Phase.MEMORY) is not None:
-                other.arriving_since = time.monotonic()
-                self._workers.submit(partial(self._run, other))
-
     # --- the end --------------------------------------------------------------------------------
+
+    def _refuse(self, connection: Connection, reason: str) -> None:
+        """Close the connection of a client that has not logged in."""
+        self._complain("login", f"{connection.client.address} is refused: {reason}")
+        self._logins.count(connection)
+        self._close(connection)
 
     def _close(self, connection: Connection) -> None:
         """Close a connection; the calling thread owns it."""
@@ -384,7 +384,7 @@ class Server:
         if pending is not None:
             pending.wakeup.end()
             pending.close()
-        self._release_memory(connection)
+        self._memory.release(connection)
         connection.close()
         with self._lock:
             is_first = connection in self._connections

@@ -20,6 +20,7 @@ from broker.requests import (
     topic_changes,
 )
 from broker.requests.admin import config_changes, log_dirs, partitions, reassignments
+from broker.requests.security import logins, peers, scram_users
 from broker.requests.services import Call, Services
 from broker.wire.frames import parse_request
 
@@ -37,6 +38,7 @@ HANDLERS: dict[int, Callable[[Call], Answer | Pending]] = {
     14: groups.answer_sync,
     15: group_admin.answer_describe,
     16: group_admin.answer_list,
+    17: logins.answer_handshake,
     18: api_versions.answer,
     19: topic_changes.answer_create,
     20: topic_changes.answer_delete,
@@ -47,6 +49,7 @@ HANDLERS: dict[int, Callable[[Call], Answer | Pending]] = {
     33: config_changes.answer_alter,
     34: log_dirs.answer_alter,
     35: log_dirs.answer_describe,
+    36: logins.answer_authenticate,
     37: partitions.answer_create,
     42: group_admin.answer_delete,
     43: reassignments.answer_elect,
@@ -54,6 +57,8 @@ HANDLERS: dict[int, Callable[[Call], Answer | Pending]] = {
     45: reassignments.answer_alter,
     46: reassignments.answer_list,
     47: group_offsets.answer_delete,
+    50: scram_users.answer_describe,
+    51: scram_users.answer_alter,
     60: metadata.answer_cluster,
     74: config_changes.answer_list,
     75: metadata.answer_topic_partitions,
@@ -75,6 +80,9 @@ class Dispatcher:
                 must be closed.
         """
         request = parse_request(frame, self.services.apis)
+        logins.check_permitted(request, client, self.services.clock())
         if request.key in self.services.peer_handlers:
+            if not self.services.peers.accepts(client.principal):
+                return peers.refused(request)
             return self.services.peer_handlers[request.key](request)
         return HANDLERS[request.key](Call(self.services, request, client))

@@ -48,6 +48,8 @@ def answer(call: Call) -> Answer | Pending:
     services, version = call.services, call.request.version
     asked = decode_fetch(call.request.body, version)
     if services.answer_follower is not None and is_follower(asked):
+        if not services.peers.accepts(call.client.principal):
+            return call.answer(FetchResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
         return services.answer_follower(call.request, asked)
     is_by_id = version >= BY_ID
     wanted: list[Wanted] = [

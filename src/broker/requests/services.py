@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from broker.catalog.admin.sole_topic_admin import SoleTopicAdmin
+from broker.catalog.admin.sole_users import SoleUsers
 from broker.catalog.admin.topic_admin import TopicAdmin
 from broker.catalog.client_appends import Appends, LogAppends
 from broker.catalog.dynamic_settings import DynamicSettings
@@ -27,11 +28,13 @@ from broker.groups.group import GroupSettings
 from broker.machines.exchange import Answer, Client, Pending, Scheduler
 from broker.machines.fetch_sessions import FetchSessions
 from broker.machines.traffic import Gauge, Traffic
+from broker.security.peers import ANYBODY, PeerRule
+from broker.security.user_settings import UserCredentials
 from broker.wire.frames import Request, encode_response
 from broker.wire.versions import ApiVersions
 from logstore import LogStore
 
-MILESTONES = ("base", "groups", "admin")
+MILESTONES = ("base", "groups", "admin", "logins")
 PEERS = "cluster"  # the APIs of requests between brokers
 MS = 1000
 
@@ -43,6 +46,8 @@ class Parts(NamedTuple):
         answer_follower: answers the Fetch of another broker, which gets the decoded message.
         documents: small documents that all brokers know, such as quotas.
         peer_handlers: answer the requests that only brokers send. Clients do not learn of them.
+        users: the SCRAM credentials.
+        peers: the clients that are brokers of this cluster.
         gauges: gives the present values that Prometheus reads, besides those of any broker.
     """
 
@@ -54,9 +59,11 @@ class Parts(NamedTuple):
     producer_ids: ProducerIds
     groups: GroupCoordinator
     documents: SharedDocuments
+    users: UserCredentials
     answer_follower: Callable[[Request, Any], Answer | Pending] | None = None
     peer_handlers: Mapping[int, Callable[[Request], Answer | Pending]] = {}
     gauges: Callable[[], Iterable[Gauge]] = tuple
+    peers: PeerRule = ANYBODY
 
 
 def coordinator_of(
@@ -91,6 +98,7 @@ def sole_parts(store: LogStore, config: BrokerConfig, clock: Callable[[], float]
             OffsetsTopic(topics, config.offsets_topic_num_partitions, clock), config, clock
         ),
         topics.documents,
+        SoleUsers(store),
     )
 
 
@@ -126,6 +134,8 @@ class Services:
         self.traffic = Traffic()
         self.settings = DynamicSettings(store, config.num_replica_alter_log_dirs_threads)
         self.groups = parts.groups
+        self.users = parts.users
+        self.peers = parts.peers
         self.upkeep = OffsetUpkeep(
             self.groups,
             config.offsets_retention_minutes * 60.0,
@@ -148,6 +158,7 @@ class Services:
         """Stop listening to the store."""
         self.topics.close()
         self.producer_ids.close()
+        self.users.close()
 
 
 class Call(NamedTuple):

@@ -33,10 +33,11 @@ class FrameSplitter:
     Attributes:
         declared_bytes: the size of the incomplete frame; 0 if no frame is begun, or if the size is
             not known yet.
+        frame_bytes_max: the largest size of a frame; it may be changed between two frames.
     """
 
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
-        self._frame_bytes_max = frame_bytes_max
+        self.frame_bytes_max = frame_bytes_max
         self._head = bytearray()  # the bytes of the size that have arrived
         self._pieces: list[Data] = []  # the bytes after the size
         self._held_bytes = 0  # the number of bytes in `_pieces`
@@ -91,8 +92,8 @@ class FrameSplitter:
     def _size(self, data: bytearray | memoryview) -> int:
         """Read the size at the beginning of a frame."""
         (size,) = SIZE.unpack_from(data)
-        if not 0 <= size <= self._frame_bytes_max:
-            raise WireError(0, f"a frame of {size} bytes; 0 to {self._frame_bytes_max} are allowed")
+        if not 0 <= size <= self.frame_bytes_max:
+            raise WireError(0, f"a frame of {size} bytes; 0 to {self.frame_bytes_max} are allowed")
         return int(size)
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from broker.config import BrokerConfig
 from broker.coordination.errors import NotConnectedError
 from broker.coordination.verbs import Session
 from cluster.local.gated_session import GatedSession
+from cluster.peers.peer_security import PeerSecurity
 from cluster.run.member import MemberSettings
 from cluster.serve.cluster_broker import ClusterBroker
 from cluster.sessions.lasting_session import LastingSession
@@ -55,7 +57,7 @@ class Node:
         self.serving: ClusterBroker | None = None
         self.is_cut = False
         self._settings = settings
-        self._port = 0
+        self._ports: dict[str, int] = {}  # by the name of the listener
         self._store: LogStore | None = None
         self._session: LastingSession | None = None
         self._gated: GatedSession | None = None
@@ -68,8 +70,11 @@ class Node:
             may_reach: whether a broker reaches another one now.
         """
         shared = self._settings
-        listeners = f"PLAINTEXT://127.0.0.1:{self._port}"
-        config = BrokerConfig.of({"listeners": listeners, **shared.config})
+        config = BrokerConfig.of(shared.config)
+        listeners = ",".join(
+            str(one._replace(port=self._ports.get(one.name, one.port))) for one in config.endpoints
+        )
+        config = replace(config, listeners=listeners)
         self._store = LogStore.open(
             self.paths,
             config=config.store_config.replace(log_config=config.log_config),
@@ -81,13 +86,14 @@ class Node:
                 self.id, os.path.join(shared.root, f"records-{self.id}"),
                 lag_seconds_max=LAG_SECONDS_MAX, look_seconds=LOOK_SECONDS,
                 session_seconds=shared.session_seconds,
+                security=PeerSecurity.of(config),
             )  # fmt: skip
             self.serving = ClusterBroker(self._store, self._session, settings, config)
         except BaseException:
             self._release()
             raise
         self.serving.member.reaches = lambda other: may_reach(self.id, other)
-        self._port = self.serving.broker.endpoints[0].port
+        self._ports = {one.name: one.port for one in self.serving.broker.endpoints}
 
     def stop(self, timeout: float) -> None:
         """Stop in order; a broker that is down stays down."""

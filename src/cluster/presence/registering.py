@@ -50,15 +50,21 @@ class Registering:
         self._end_roles = end_roles
         self._endpoints: Sequence[Endpoint] = ()
         self._rack = ""
+        self._protocols: Mapping[str, str] = {}
         self._late: set[str] = set()  # the log dirs that could not take their entry
 
-    def register(self, endpoints: Sequence[Endpoint], rack: str = "") -> None:
+    def register(
+        self, endpoints: Sequence[Endpoint], rack: str = "", protocols: Mapping[str, str] = {}
+    ) -> None:
         """Register with this session, then attest each log dir.
+
+        Args:
+            protocols: the security protocol of each listener.
 
         Raises:
             NodeExistsError: the id is registered by another session.
         """
-        self._endpoints, self._rack = endpoints, rack
+        self._endpoints, self._rack, self._protocols = endpoints, rack, protocols
         self._begin()
         entries = {log_dir: self._read_entry(log_dir) for log_dir in self._store.log_dirs}
         for log_dir in entries:
@@ -206,4 +212,6 @@ class Registering:
     def _data(self, dir_epochs: Mapping[str, int | None]) -> bytes:
         now_ms = time.time_ns() // 1_000_000
         epochs = dir_epochs or dict.fromkeys(self._directory_ids.values())
-        return znodes.encode_registration(self._endpoints, self._rack, epochs, now_ms)
+        return znodes.encode_registration(
+            self._endpoints, self._rack, epochs, now_ms, self._protocols
+        )

@@ -25,6 +25,7 @@ from broker.coordination.errors import CoordinationError, NotConnectedError, Ses
 from broker.coordination.verbs import Session, SessionKey
 from broker.server import Broker
 from cluster.errors import ClusterStartError
+from cluster.peers.peer_security import PeerSecurity
 from cluster.presence import broker_ids
 from cluster.presence.records_place import records_dir
 from cluster.process.store_memory import StoreMemory
@@ -187,6 +188,7 @@ class Joined:
             self.broker, records, self._config.broker_rack,
             lag_seconds_max=self._config.replica_lag_time_max_ms / 1000,
             session_seconds=self._session_seconds,
+            security=PeerSecurity.of(self._config),
         )  # fmt: skip
         serving = ClusterBroker(store, session, settings, self._config)
         try:

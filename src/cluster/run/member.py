@@ -35,6 +35,7 @@ from cluster.control.controller_store import ControllerStore
 from cluster.control.departures import SHUTDOWN_SECONDS, Departure, let_leave
 from cluster.control.operator_requests import OperatorRequests
 from cluster.errors import BadRequestError
+from cluster.peers.peer_security import OPEN, PeerSecurity
 from cluster.presence.dir_facts import FailureRecords
 from cluster.presence.dir_news import DirNews
 from cluster.presence.registering import Registering
@@ -77,6 +78,7 @@ class MemberSettings(NamedTuple):
         session_seconds: the coordination store ends a session that gives no sign of life for this
             long; None if it never does.
         unknown_seconds: how long the cluster must not know a replica's topic before the alarm.
+        security: how to connect to other brokers.
     """
 
     broker: int
@@ -87,6 +89,7 @@ class MemberSettings(NamedTuple):
     look_seconds: float = 1.0
     session_seconds: float | None = None
     unknown_seconds: float = UNKNOWN_SECONDS
+    security: PeerSecurity = OPEN
 
 
 class ClusterMember:
@@ -137,7 +140,7 @@ class ClusterMember:
         self.on_role: Callable[[HostedReplica], object] = lambda replica: None
         self.on_lease: Callable[[], object] = lambda: None  # while it is not held, and once more
 
-    def start(self, endpoints: Sequence[Endpoint]) -> None:
+    def start(self, endpoints: Sequence[Endpoint], protocols: Mapping[str, str] = {}) -> None:
         """Register, attest the log dirs, read the replicas, and stand for controller.
 
         Raises:
@@ -151,7 +154,7 @@ class ClusterMember:
         self.store.add_listener(self._on_event)  # from now on, no failure of a log dir is missed
         with self._news.lock:
             session = self._session.current
-            self._registering.register(endpoints, self.settings.rack)
+            self._registering.register(endpoints, self.settings.rack, protocols)
             self.lease.begin(session)
         self._session.on_renewal(self._register_again)
         self._session.on_session(self._on_state)
@@ -288,7 +291,10 @@ class ClusterMember:
 
     def connect(self, broker: int) -> PeerConnection:
         """Give a new connection to another broker."""
-        made = PeerConnection(lambda: self._address_of(broker), f"broker-{self.settings.broker}")
+        made = PeerConnection(
+            lambda: self._address_of(broker), f"broker-{self.settings.broker}",
+            security=self.settings.security,
+        )  # fmt: skip
         with self._connecting:
             self._connections.add(made)
         return made
@@ -310,7 +316,7 @@ class ClusterMember:
         except CoordinationError as error:
             raise OSError(f"broker {broker} is not registered") from error
         node = znodes.parse_registration(znode.data, path, znode.czxid, znode.mzxid)
-        return node.endpoints[0].host, node.endpoints[0].port
+        return node.address_at(self.settings.security.listener)
 
     def _find_controller(self) -> int | None:
         try:

@@ -13,15 +13,18 @@ from __future__ import annotations
 import errno
 import itertools
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from broker.security.errors import LoginFailedError
 from broker.wire.byte_cursor import WireError
 from broker.wire.frames import FRAME_BYTES_MAX, FrameSplitter, decode_response, encode_request
 from cluster.errors import PeerError, PeerGoneError
+from cluster.peers.peer_security import FOREVER, OPEN, Opened, PeerSecurity
 from logstore import LogStoreError
 
 RECEIVE_BYTES = 1 << 18
@@ -42,6 +45,7 @@ class PeerConnection:
         *,
         connect_seconds: float = CONNECT_SECONDS,
         frame_bytes_max: int = FRAME_BYTES_MAX,
+        security: PeerSecurity = OPEN,
     ) -> None:
         """Remember how to find the broker.
 
@@ -49,11 +53,14 @@ class PeerConnection:
             where: gives the broker's host and port; it is called for each new connection, because
                 a broker may be registered again at another address.
             frame_bytes_max: a larger answer is an error, before it is read.
+            security: how to encrypt the connection and to log in.
         """
         self._where = where
         self._client_id = client_id
         self._connect_seconds = connect_seconds
         self._frame_bytes_max = frame_bytes_max
+        self._security = security
+        self._expires_at = FOREVER  # when the broker ends the session of the login
         self._numbers = itertools.count(1)
         self._socket: socket.socket | None = None
         self._lock = threading.Lock()  # guards socket and flags against `close` and `interrupt`
@@ -94,7 +101,7 @@ class PeerConnection:
                 raise self._error(f"it answered request {answered}, not request {number}")
         except BaseException as error:
             self._disconnect()
-            if isinstance(error, (OSError, WireError)):
+            if isinstance(error, (OSError, WireError, LoginFailedError)):
                 raise self._converted(error) from error
             raise
         finally:
@@ -117,7 +124,7 @@ class PeerConnection:
                 return
             self._disconnect()
             self._connected()
-        except OSError as error:
+        except (OSError, WireError, LoginFailedError) as error:
             raise self._converted(error) from error
         finally:
             self._finish()
@@ -128,7 +135,7 @@ class PeerConnection:
             self._is_interrupted = True
             if self._is_asking and self._socket is not None:
                 with suppress(OSError):
-                    self._socket.shutdown(socket.SHUT_RDWR)
+                    _shut_down(self._socket)
 
     def close(self) -> None:
         """Close the connection for good; a running `ask` fails."""
@@ -136,7 +143,7 @@ class PeerConnection:
             self._is_closed = True
             if self._is_asking and self._socket is not None:
                 with suppress(OSError):  # wakes the thread that reads, which closes the socket
-                    self._socket.shutdown(socket.SHUT_RDWR)
+                    _shut_down(self._socket)
             is_asking = self._is_asking
         if not is_asking:
             self._disconnect()
@@ -156,10 +163,11 @@ class PeerConnection:
                 raise self._error("the connection was closed by this broker")
             if self._is_interrupted:
                 raise self._error("the request was given up by this broker")
-            if self._socket is not None:
-                return self._socket
-        made = self._opened()
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            known = self._socket
+        if known is not None and time.monotonic() < self._expires_at:
+            return known
+        self._disconnect()
+        made, self._expires_at = self._opened()
         with self._lock:
             if not self._is_closed and not self._is_interrupted:
                 self._socket = made
@@ -167,10 +175,10 @@ class PeerConnection:
         made.close()
         raise self._error("the connection was given up by this broker")
 
-    def _opened(self) -> socket.socket:
+    def _opened(self) -> Opened:
         """Make a connection; an address that cannot be read or used is an error of the broker."""
         try:
-            return socket.create_connection(self._where(), self._connect_seconds)
+            return self._security.open(self._where(), self._connect_seconds, self._client_id)
         except (LogStoreError, ValueError) as error:  # such as a host name with an empty label
             raise self._error(f"its address cannot be used: {error}") from error
 
@@ -198,7 +206,7 @@ class PeerConnection:
         if known is not None:
             known.close()
 
-    def _converted(self, error: OSError | WireError) -> PeerError:
+    def _converted(self, error: OSError | WireError | LoginFailedError) -> PeerError:
         if isinstance(error, TimeoutError):
             return self._error("it did not answer in time")
         if isinstance(error, OSError) and error.errno == errno.ECONNREFUSED:
@@ -213,12 +221,17 @@ def _is_idle(connected: socket.socket) -> bool:
     """Tell whether a connection is open, and has nothing to read."""
     connected.settimeout(0.0)
     try:
-        connected.recv(1, socket.MSG_PEEK)
-    except BlockingIOError:
+        connected.recv(1)
+    except (BlockingIOError, ssl.SSLWantReadError):
         return True
     except OSError:
         return False
     return False  # it is closed, or has bytes that answer no request
+
+
+def _shut_down(connected: socket.socket) -> None:
+    """Shut down a socket; an SSLSocket must not forget TLS, for another thread may use it."""
+    socket.socket.shutdown(connected, socket.SHUT_RDWR)
 
 
 def _left(deadline: float) -> float:

@@ -29,6 +29,7 @@ from broker.requests.services import Parts, Services, coordinator_of
 from broker.server import STOP_SECONDS, Broker
 from broker.wire.frames import Request
 from cluster.admin.documents import documents_of
+from cluster.admin.cluster_users import ClusterUsers
 from cluster.admin.settings_sync import SettingsSync
 from cluster.admin.topic_changes import TopicChanges
 from cluster.errors import BadRequestError
@@ -98,7 +99,9 @@ class ClusterBroker:
         self.member.on_lease = self._groups.roles_changed
         self.member.metadata.on_change(DeletedTopics(services.upkeep.forget_soon).heard)
         try:
-            self.member.start(self.broker.endpoints)
+            endpoints = self.broker.endpoints
+            protocols = {one.name: self.config.protocol_of(one.name) for one in endpoints}
+            self.member.start(endpoints, protocols)
             self._settings.start()
             session.on_renewal(self._settings.watch_again)
             session.on_renewal(lambda _: self._documents.refresh())
@@ -121,9 +124,11 @@ class ClusterBroker:
             ProducerIds(store, blocks.claim),
             self._groups,
             self._documents,
+            ClusterUsers(session),
             self._answer_follower,
             dict.fromkeys(PEER_APIS, self._answer_peer),
             partial(gauges_of, self.member),
+            self.member.settings.security.rule(self.config),
         )
 
     def __repr__(self) -> str:

@@ -1,0 +1,75 @@
+"""Make the TLS contexts of a broker from its settings: for its listeners, and for other brokers."""
+
+from __future__ import annotations
+
+import ssl
+
+from broker.config import PEM_ADVICE, BrokerConfig
+from broker.protocols import names_in
+from broker.secret_files import check_key_file, read_key_password
+
+VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+# For TLS 1.2: only forward secrecy, and only ciphers that also authenticate the data.
+CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
+VERIFY = {
+    "none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED,
+}  # fmt: skip
+
+
+def listener_context(config: BrokerConfig) -> ssl.SSLContext:
+    """Make the context of the listeners; raises ValueError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    _limit(context, config)
+    context.options |= ssl.OP_CIPHER_SERVER_PREFERENCE | ssl.OP_NO_RENEGOTIATION
+    _load_own(context, config)
+    context.verify_mode = VERIFY[config.ssl_client_auth]
+    if config.ssl_client_auth != "none":
+        _load_trusted(context, config)
+    return context
+
+
+def peer_context(config: BrokerConfig) -> ssl.SSLContext:
+    """Make the context with which this broker connects to other brokers; raises ValueError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    _limit(context, config)
+    context.check_hostname = bool(config.ssl_endpoint_identification_algorithm)
+    _load_trusted(context, config)
+    if config.ssl_keystore_location:
+        _load_own(context, config)
+    return context
+
+
+def _limit(context: ssl.SSLContext, config: BrokerConfig) -> None:
+    versions = [VERSIONS[one] for one in names_in(config.ssl_enabled_protocols)]
+    context.minimum_version, context.maximum_version = min(versions), max(versions)
+    context.set_ciphers(CIPHERS)
+
+
+def _load_own(context: ssl.SSLContext, config: BrokerConfig) -> None:
+    path, key = config.ssl_keystore_location, "ssl_keystore_location"
+    check_key_file(path, key)
+    file = config.ssl_key_password_file
+    secret = read_key_password(file, "ssl_key_password_file") if file else ""
+    try:
+        # Without a password here, OpenSSL would ask at the terminal for one.
+        context.load_cert_chain(path, password=lambda: secret)
+    except (ssl.SSLError, ValueError) as error:
+        raise ValueError(
+            f"{key}: {path} must have a private key and its certificates in PEM "
+            f"({_reason(error)}; if the key has a password, set ssl.key.password.file); "
+            f"{PEM_ADVICE}"
+        ) from error
+
+
+def _load_trusted(context: ssl.SSLContext, config: BrokerConfig) -> None:
+    path, key = config.ssl_truststore_location, "ssl_truststore_location"
+    try:
+        context.load_verify_locations(path)
+    except OSError as error:  # an SSLError is an OSError, too
+        raise ValueError(
+            f"{key}: {path} must have certificates in PEM ({_reason(error)}); {PEM_ADVICE}"
+        ) from error
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)

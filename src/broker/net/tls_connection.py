@@ -1,0 +1,168 @@
+"""Hold one encrypted connection: TLS works on memory, so the socket calls stay those of any other.
+
+    socket -> ciphertext -> SSLObject -> frames        pieces -> SSLObject -> ciphertext -> socket
+
+The handshake is part of `receive` and `send`. So it holds a thread only while bytes arrive, and
+other connections do not wait for it. Each `receive` reads until the SSLObject has no more data:
+nothing stays inside that the poller could not see. `send` encrypts the next part of an answer only
+when all ciphertext of the part before is sent, so at most `ENCRYPTED_BYTES` wait.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from broker.machines.exchange import Client
+from broker.net.connection import (
+    ClientRefusedError,
+    Connection,
+    EndOfStreamError,
+    FileFailedError,
+)
+from broker.wire.fetch import FileRange
+from logstore.disk import files
+
+ENCRYPTED_BYTES = 256 << 10  # how much of an answer is encrypted at once
+RECORD_BYTES = 16 << 10  # the data of one TLS record
+
+
+class TlsConnection(Connection):
+    """A connection whose bytes are encrypted.
+
+    Attributes:
+        is_secured: whether the handshake is complete.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        client: Client,
+        frame_bytes_max: int,
+        now: float,
+        context: ssl.SSLContext,
+    ) -> None:
+        super().__init__(sock, client, frame_bytes_max, now)
+        self._incoming, self._encrypted = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._encrypted, server_side=True)
+        self._unsent = memoryview(b"")
+        self._is_finished = False  # whether the client has said that it sends no more
+        self.is_secured = False
+
+    @property
+    def has_output(self) -> bool:
+        """Whether there is something to send, also of the handshake."""
+        return bool(self.outgoing or self._unsent or self._encrypted.pending)
+
+    @property
+    def certificate(self) -> Mapping[str, Any] | None:
+        """The certificate of the client, after it was verified; None if the client sent none."""
+        return self._tls.getpeercert() or None
+
+    def receive(self, *, is_hurried: bool = False) -> bool:
+        """Read arrived bytes, and go on with the handshake or decrypt them into `frames`.
+
+        Raises:
+            ClientRefusedError: the client does not speak TLS, or its certificate is refused.
+        """
+        if self._is_finished:
+            raise EndOfStreamError
+        data = self.receive_bytes(is_hurried=is_hurried)
+        if data is None:
+            return False
+        if not data:
+            raise EndOfStreamError
+        self._incoming.write(data)
+        self.received_at = time.monotonic()
+        if not self.is_secured and not self._shake_hands():
+            return True
+        self._decrypt()
+        return True
+
+    def _shake_hands(self) -> bool:
+        """Go on with the handshake; return whether it is complete."""
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            return False
+        except ssl.SSLError as error:
+            self._send_last()  # the alert that says why
+            raise ClientRefusedError(f"TLS: {_reason(error)}") from error
+        self.is_secured = True
+        return True
+
+    def _decrypt(self) -> None:
+        try:
+            while data := self._tls.read(RECORD_BYTES):
+                self.frames.extend(self.splitter.feed(data))
+        except ssl.SSLWantReadError:
+            return
+        except ssl.SSLZeroReturnError:
+            pass
+        self._is_finished = True  # the frames before the end are still answered
+
+    def send(self) -> bool:
+        """Encrypt and send as much as the client takes; return False if it took nothing for 50 ms.
+
+        Raises:
+            FileFailedError: a file could not be read. OSError: the connection is broken.
+        """
+        try:
+            while self.has_output:
+                if not self._unsent:
+                    self._encrypt()
+                sent = self.socket.send(self._unsent)
+                self._unsent = self._unsent[sent:]
+                self.sent_bytes += sent
+        except BlockingIOError:
+            return False
+        return True
+
+    def _encrypt(self) -> None:
+        """Encrypt the next part of the answer."""
+        room = ENCRYPTED_BYTES
+        while self.outgoing and room > 0:
+            first = self.outgoing[0]
+            if isinstance(first, FileRange):
+                data = memoryview(self._read(first, min(room, first.size_bytes)))
+            else:
+                data = memoryview(first)[:room]
+            done = 0
+            while done < len(data):
+                done += self._tls.write(data[done:])
+            room -= max(len(data), 1)
+            self.take_off(len(data))
+        self._unsent = memoryview(self._encrypted.read())
+
+    @staticmethod
+    def _read(piece: FileRange, size_bytes: int) -> bytes:
+        try:
+            data = files.read_up_to(piece.file.fileno(), size_bytes, piece.position)
+        except OSError as error:
+            piece.file.failed()
+            raise FileFailedError(f"reading a segment failed: {error}") from error
+        if len(data) < size_bytes:
+            raise FileFailedError("a segment is shorter than the range that is being sent")
+        return data
+
+    def close(self) -> None:
+        """Tell the client that nothing more comes, and close the socket."""
+        if self.is_secured and not self.has_output:
+            with suppress(ssl.SSLError, OSError):
+                self._tls.unwrap()
+            self._send_last()
+        super().close()
+
+    def _send_last(self) -> None:
+        """Send the last bytes, if the client takes them at once."""
+        with suppress(OSError):
+            self.socket.send(self._encrypted.read(), socket.MSG_DONTWAIT)
+
+
+def _reason(error: ssl.SSLError) -> str:
+    text = getattr(error, "verify_message", "") or error.reason or str(error)
+    return str(text).replace("_", " ").lower()

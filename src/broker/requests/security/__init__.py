@@ -1,0 +1,1 @@
+"""Answer the requests of logins, and the requests about their passwords."""

@@ -1,0 +1,63 @@
+"""Read files with passwords and private keys. No error shows a part of a file."""
+
+from __future__ import annotations
+
+from broker.security.errors import BadCredentialError
+from broker.security.passwords import FILE_BYTES_MAX, Password, parse_passwords
+from logstore.disk import files
+
+ALL_BUT_OWNER, ALL_OTHERS = 0o077, 0o007  # permissions that such a file must not give
+
+
+def read_passwords(path: str, key: str) -> list[Password]:
+    """Read a users file; raises ValueError, which names the key of the setting."""
+    try:
+        return parse_passwords(_read(path, ALL_BUT_OWNER))
+    except OSError as error:
+        raise ValueError(
+            f"{key}: {path} cannot be read: {error.strerror or error}; write lines of the form "
+            "user:password, and let only the owner read the file (chmod 600)"
+        ) from error
+    except BadCredentialError as error:
+        raise ValueError(f"{key}: {path}: {error}") from error
+
+
+def read_own_password(path: str, key: str) -> Password:
+    """Read a file with one line, `user:password`; raises ValueError."""
+    found = read_passwords(path, key)
+    if len(found) != 1:
+        raise ValueError(f"{key}: {path} has {len(found)} users, and must have one")
+    return found[0]
+
+
+def read_key_password(path: str, key: str) -> str:
+    """Read the password of a private key: the first line of a file; raises ValueError."""
+    try:
+        data = _read(path, ALL_BUT_OWNER)
+    except OSError as error:
+        raise ValueError(f"{key}: {path} cannot be read: {error.strerror or error}") from error
+    try:
+        return data.decode("utf-8").split("\n", maxsplit=1)[0].rstrip("\r")
+    except UnicodeDecodeError:
+        raise ValueError(f"{key}: {path} is not valid UTF-8") from None
+
+
+def check_key_file(path: str, key: str) -> None:
+    """Check that not every user of the machine can read a private key; raises ValueError."""
+    try:
+        _read(path, ALL_OTHERS)
+    except OSError as error:
+        raise ValueError(f"{key}: {path} cannot be read: {error.strerror or error}") from error
+
+
+def _read(path: str, forbidden: int) -> bytes:
+    fd = files.open_regular(path, files.READ)
+    try:
+        facts = files.fstat(fd)
+        if facts.st_mode & forbidden:
+            raise PermissionError(1, "others than its owner may read or change it", path)
+        if facts.st_size > FILE_BYTES_MAX:
+            raise OSError(27, f"it has more than {FILE_BYTES_MAX} bytes", path)
+        return files.read_up_to(fd, FILE_BYTES_MAX, 0)
+    finally:
+        files.close(fd)

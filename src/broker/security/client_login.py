@@ -1,0 +1,49 @@
+"""Log in at another broker: the client's side of the conversations in `mechanisms`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.security.errors import LoginFailedError
+from broker.security.passwords import Password
+
+
+class ClientLogin:
+    """One login of this broker, as a client. Each answer of the server gives the next token."""
+
+    def __init__(self, mechanism: str, own: Password) -> None:
+        """Prepare the first token; raises ImportError if the extra `security` is missing."""
+        self._own = own
+        self._scram: Any = None
+        self._steps = 0
+        if mechanism != "PLAIN":
+            from scramp import ScramClient
+
+            self._scram = ScramClient([mechanism], own.user, own.secret)
+
+    def first(self) -> bytes:
+        """Give the first token."""
+        if self._scram is None:
+            return f"\0{self._own.user}\0{self._own.secret}".encode()
+        return bytes(self._scram.get_client_first().encode())
+
+    def next(self, answer: bytes) -> bytes | None:
+        """Take an answer, and give the next token; None at the end of the login.
+
+        Raises:
+            LoginFailedError: the server does not know the password either, or breaks the rules.
+        """
+        if self._scram is None:
+            return None
+        from scramp import ScramException
+
+        self._steps += 1
+        try:
+            text = answer.decode("utf-8")
+            if self._steps == 1:
+                self._scram.set_server_first(text)
+                return bytes(self._scram.get_client_final().encode())
+            self._scram.set_server_final(text)
+        except (ScramException, ValueError, IndexError, OverflowError):
+            raise LoginFailedError("the server does not prove that it knows this user") from None
+        return None

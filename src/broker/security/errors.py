@@ -1,0 +1,11 @@
+"""Define the errors of logins. None of them contains a password or a key."""
+
+from __future__ import annotations
+
+
+class LoginFailedError(Exception):
+    """Report that a client could not log in; the client may read the text."""
+
+
+class BadCredentialError(ValueError):
+    """Report that a credential cannot be stored or read."""

@@ -1,0 +1,128 @@
+"""Carry on the conversation of one login: bytes from the client in, bytes for the client out.
+
+PLAIN           -> [authorization id] 0 user 0 password        <- nothing
+SCRAM-SHA-...   -> client first    <- server first    -> client final    <- server final
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from broker.security.errors import LoginFailedError
+from broker.security.passwords import Passwords
+from broker.security.scram_credential import HASHES, ITERATIONS_MIN, ScramCredential
+
+FindCredential = Callable[[str, str], ScramCredential | None]
+KEY = secrets.token_bytes(32)  # of the salts of users that do not exist
+TOKEN_BYTES_MAX = 8192  # the longest token that a mechanism reads
+
+
+class Reply(NamedTuple):
+    """Answer a token: with bytes for the client, and at the end with the user."""
+
+    token: bytes
+    user: str | None = None
+
+
+class Conversation(ABC):
+    """One login of one client."""
+
+    @abstractmethod
+    def step(self, token: bytes) -> Reply:
+        """Take the client's next token.
+
+        Raises:
+            LoginFailedError: the client does not know the password, or does not follow the rules.
+        """
+
+
+class PlainConversation(Conversation):
+    """Check a name and a password that the client sends as they are."""
+
+    def __init__(self, passwords: Passwords) -> None:
+        self._passwords = passwords
+
+    def step(self, token: bytes) -> Reply:
+        """Check the only token."""
+        try:
+            authorization, user, secret = token.decode("utf-8").split("\0")
+        except ValueError:  # the error itself is not kept, because it shows the token
+            raise LoginFailedError("the login with PLAIN has another form") from None
+        if authorization not in ("", user):
+            raise LoginFailedError("a user cannot log in for another user")
+        if not self._passwords.accepts(user, secret):
+            raise _wrong("PLAIN")
+        return Reply(b"", user)
+
+
+class ScramConversation(Conversation):
+    """Check that a client knows a password, without seeing it.
+
+    A user that does not exist gets a salt, too, so a client cannot find out which users exist.
+    """
+
+    def __init__(self, mechanism: str, find: FindCredential) -> None:
+        from scramp import ScramMechanism
+
+        self._mechanism, self._find = mechanism, find
+        self._user = ""
+        self._is_known = False
+        self._is_begun = False
+        self._server: Any = ScramMechanism(mechanism).make_server(self._keys_of)
+
+    def step(self, token: bytes) -> Reply:
+        """Take the client's first or last message."""
+        from scramp import ScramException
+
+        try:
+            text = token.decode("utf-8")
+            if not self._is_begun:
+                self._is_begun = True
+                self._server.set_client_first(text)
+                return Reply(self._server.get_server_first().encode())
+            self._server.set_client_final(text)
+            if self._is_known:
+                return Reply(self._server.get_server_final().encode(), self._user)
+        except (ScramException, ValueError, IndexError, OverflowError):
+            raise _wrong(self._mechanism) from None
+        raise _wrong(self._mechanism)
+
+    def _keys_of(self, user: str) -> tuple[bytes, bytes, bytes, int]:
+        self._user = user
+        found = self._find(user, self._mechanism)
+        self._is_known = found is not None
+        if found is None:
+            name = HASHES[self._mechanism]
+            salt, *keys = (
+                hmac.digest(KEY, b"%d %s" % (number, user.encode()), name) for number in range(3)
+            )
+            found = ScramCredential(salt[:20], keys[0], keys[1], ITERATIONS_MIN)
+        return found.salt, found.stored_key, found.server_key, found.iterations
+
+
+def _wrong(mechanism: str) -> LoginFailedError:
+    return LoginFailedError(f"the user name or the password is wrong (SASL mechanism {mechanism})")
+
+
+class Directory(NamedTuple):
+    """Who may log in: the passwords for PLAIN, and the keys for SCRAM.
+
+    Attributes:
+        find: gives the keys of a user for a mechanism; None if there are none.
+    """
+
+    passwords: Passwords
+    find: FindCredential
+
+    def begin(self, mechanism: str) -> Conversation:
+        """Begin a login with a mechanism that is enabled."""
+        if mechanism == "PLAIN":
+            return PlainConversation(self.passwords)
+        return ScramConversation(mechanism, self.find)
+
+
+NOBODY = Directory(Passwords([]), lambda user, mechanism: None)

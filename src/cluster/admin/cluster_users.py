@@ -1,0 +1,138 @@
+"""Keep the SCRAM credentials of a cluster in its coordination store.
+
+A credential is read at each login, so a change counts at once at all brokers. While the store does
+not answer, the credentials that were read last count: brokers and clients can still log in.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+
+from broker.coordination.errors import (
+    BadVersionError,
+    BadZnodeError,
+    CoordinationError,
+    NodeExistsError,
+    NoNodeError,
+)
+from broker.coordination.verbs import Create, Delete, Operation, Session, Set
+from broker.security.scram_credential import ScramCredential
+from broker.security.user_settings import (
+    USERS,
+    Changes,
+    Keys,
+    credential_in,
+    credentials_in,
+    encode_settings,
+    merged,
+    parse_settings,
+    user_of,
+    user_path,
+)
+from logstore import LogStoreError
+
+LOG = logging.getLogger("cluster")
+KEPT_MAX = 10_000  # how many users are remembered for a time without the coordination store
+TRIES = 10  # other brokers may change the same user
+
+
+class ClusterUsers:
+    """Fulfil `UserCredentials` for a broker of a cluster.
+
+    Threads: any thread may call any method. `_lock` guards what is remembered.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._lock = threading.Lock()
+        self._kept: dict[str, dict[str, str]] = {}
+
+    def find(self, user: str, mechanism: str) -> ScramCredential | None:
+        """Give a user's credential for a mechanism; the last known one if the store is away."""
+        try:
+            settings = self._read(user)[0]
+        except CoordinationError as error:
+            LOG.warning("the credential of a user cannot be read now: %s", error)
+            settings = self._kept.get(user, {})
+        else:
+            self._keep(user, settings)
+        return credential_in(settings, mechanism, user)
+
+    def _keep(self, user: str, settings: dict[str, str]) -> None:
+        with self._lock:
+            self._kept.pop(user, None)
+            if settings:
+                self._kept[user] = settings
+            if len(self._kept) > KEPT_MAX:
+                del self._kept[next(iter(self._kept))]
+
+    def _read(self, user: str) -> tuple[dict[str, str], int | None]:
+        """Read the settings of a user, and their version; None if there are none."""
+        path = user_path(user)
+        try:
+            znode = self._session.get(path)
+            return parse_settings(znode.data, path), znode.version
+        except NoNodeError:
+            return {}, None
+
+    def listed(self) -> dict[str, Keys]:
+        """Give the credentials of each user that has one; raises LogStoreError."""
+        try:
+            names = [user_of(part) for part in self._session.children(USERS)]
+        except NoNodeError:
+            return {}
+        except CoordinationError as error:
+            raise _not_known(error) from error
+        found = {}
+        for user in names:
+            try:
+                found[user] = credentials_in(self._read(user)[0], user)
+            except BadZnodeError as error:
+                LOG.warning("a user is left out: %s", error)
+            except CoordinationError as error:
+                raise _not_known(error) from error
+        return {user: keys for user, keys in found.items() if keys}
+
+    def change(self, changes: Changes) -> None:
+        """Write and delete credentials, all or none; raises LogStoreError."""
+        for _ in range(TRIES):
+            try:
+                found = [self._operation(user, own) for user, own in changes.items()]
+                self._session.multi([one for one in found if one is not None])
+                return
+            except (BadVersionError, NodeExistsError):
+                continue  # another broker was faster: read again
+            except NoNodeError:
+                self._prepare()
+            except CoordinationError as error:
+                raise _not_known(error) from error
+        raise LogStoreError("the users change all the time; try again")
+
+    def _operation(self, user: str, own: Mapping[str, ScramCredential | None]) -> Operation | None:
+        path = user_path(user)
+        old, version = self._read(user)
+        new = merged(old, own)
+        if version is None:
+            return Create(path, encode_settings(new)) if new else None
+        return Set(path, encode_settings(new), version) if new else Delete(path, version)
+
+    def _prepare(self) -> None:
+        """Create the parents of the users."""
+        parent = ""
+        for part in USERS.split("/")[1:]:
+            parent += f"/{part}"
+            try:
+                self._session.create(parent)
+            except NodeExistsError:
+                continue
+            except CoordinationError as error:
+                raise _not_known(error) from error
+
+    def close(self) -> None:
+        """Do nothing: the session belongs to others."""
+
+
+def _not_known(error: CoordinationError) -> LogStoreError:
+    return LogStoreError(f"the coordination store does not answer; try again: {error}")

@@ -1,0 +1,1 @@
+"""Connect to other brokers: encryption, logins, and which clients are brokers (ADR 41)."""

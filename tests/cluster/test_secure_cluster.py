@@ -1,0 +1,189 @@
+"""Brokers that encrypt their connections, and log in at each other; clients that are no brokers."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.coordination.embedded import EmbeddedStore
+from broker.coordination.errors import NotConnectedError
+from broker.protocols import Protocol
+from broker.security.client_login import ClientLogin
+from broker.security.errors import LoginFailedError
+from broker.security.passwords import Password
+from broker.wire.messages import FetchRequest, LeaderAndIsrRequest
+from cluster.admin.cluster_users import ClusterUsers
+from cluster.errors import PeerError
+from cluster.local import cluster as local
+from cluster.local.cluster import Cluster
+from cluster.peers.peer_security import PeerSecurity
+from cluster.run.peer_connection import PeerConnection
+from logstore import LogStoreError
+from support.kafka_client import batch_of, values_in
+from support.secured import (
+    Certificates,
+    SecureClient,
+    client_context,
+    scram_users,
+    secure_config,
+)
+
+OWN, OWN_SECRET = "broker", "the secret of brokers"
+LISTENERS = "PLAINTEXT://127.0.0.1:0,SASL_SSL://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0"
+# The requests that only brokers send: name and version.
+PEER_REQUESTS = [
+    ("LeaderAndIsr", 7), ("StopReplica", 4), ("UpdateMetadata", 8), ("ControlledShutdown", 3),
+    ("AlterPartition", 3),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates.make(tmp_path_factory.mktemp("certificates"))
+
+
+def peer_config(certificates: Certificates, **more: Any) -> dict[str, Any]:
+    """Give the settings of brokers that log in at each other with SCRAM over TLS."""
+    own = certificates.directory / "own"
+    own.write_text(f"{OWN}:{OWN_SECRET}\n")
+    own.chmod(0o600)
+    return secure_config(certificates) | {
+        "listeners": LISTENERS,
+        "security_inter_broker_protocol": "SASL_SSL",
+        "sasl_inter_broker_credentials_file": str(own),
+        **more,
+    }
+
+
+def with_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the next cluster have users before its brokers start."""
+
+    def prepared(paths: list[str]) -> EmbeddedStore:
+        made = EmbeddedStore(paths)
+        with made.connect() as session:
+            users = ClusterUsers(session)
+            users.change(scram_users() | scram_users(OWN, OWN_SECRET))
+            assert {*users.listed()} == {"alice", OWN}
+        return made
+
+    monkeypatch.setattr(local, "EmbeddedStore", prepared)
+
+
+def client_of(cluster: Cluster, broker: int, protocol: str, trusted: Certificates) -> SecureClient:
+    """Connect to a broker as alice."""
+    serving = cluster._node(broker).serving
+    assert serving is not None
+    (found,) = (one for one in serving.broker.endpoints if one.name == protocol)
+    context = client_context(trusted) if Protocol(protocol).is_tls else None
+    client = SecureClient(f"{found.host}:{found.port}", context)
+    if Protocol(protocol).is_sasl:
+        assert not client.log_in("SCRAM-SHA-256").error_code
+    return client
+
+
+def produce(cluster: Cluster, value: bytes, trusted: Certificates) -> None:
+    """Append a record with acks=all at the leader."""
+    leader = cluster.wait_for_leader("secret")
+    with client_of(cluster, leader, "SASL_SSL", trusted) as client:
+        deadline = time.monotonic() + 20.0
+        while client.produce("secret", batch_of(value), acks=-1).error_code:
+            assert time.monotonic() < deadline
+
+
+def test_brokers_replicate_over_tls_and_logins(
+    monkeypatch: pytest.MonkeyPatch, certificates: Certificates
+) -> None:
+    """Also after a leader has died, and beyond the life of a session."""
+    with_users(monkeypatch)
+    config = peer_config(certificates, connections_max_reauth_ms=2000)
+    with Cluster.start(brokers=3, config=config) as cluster:
+        with client_of(cluster, 1, "SASL_SSL", certificates) as client:
+            client.create("secret", replicas=3)
+        produce(cluster, b"one", certificates)
+        cluster.wait_in_sync("secret")
+        ended = time.monotonic() + 2.5
+        number = 0
+        while time.monotonic() < ended:
+            produce(cluster, b"%d" % (number := number + 1), certificates)
+        leader = cluster.wait_for_leader("secret")
+        cluster.kill(leader)
+        cluster.wait_for_leader("secret", other_than=leader)
+        produce(cluster, b"two", certificates)
+        cluster.restart(leader)
+        cluster.wait_in_sync("secret")
+        with client_of(cluster, cluster.wait_for_leader("secret"), "SASL_SSL", certificates) as one:
+            values = values_in(one.fetch("secret", 0).records)
+        assert values == [b"one", *[b"%d" % n for n in range(1, number + 1)], b"two"]
+        _check_strangers(cluster, certificates)
+
+
+def _check_strangers(cluster: Cluster, certificates: Certificates) -> None:
+    """No other client may send the requests of brokers, at whichever listener."""
+    for protocol in ("PLAINTEXT", "SASL_PLAINTEXT", "SASL_SSL"):
+        with client_of(cluster, 1, protocol, certificates) as client:
+            for name, version in PEER_REQUESTS:
+                assert client.call(name, version).error_code == 31, name
+            topic = FetchRequest.FetchTopic("secret", partitions=[FetchRequest.FetchPartition(0)])
+            answer = client.call("Fetch", 12, replica_id=2, topics=[topic], max_wait_ms=0)
+            assert answer.error_code == 31 and not answer.responses
+    address = cluster.bootstrap_servers.split(",")[1].split(":")
+    for secret, reason in ((OWN_SECRET, ""), ("wrong", "error 58"), (None, "closed")):
+        own = None if secret is None else Password(OWN, secret)
+        security = PeerSecurity("", client_context(certificates), "SCRAM-SHA-512", own)
+        peer = PeerConnection(lambda: (address[0], int(address[1])), "x", security=security)
+        try:
+            if reason:
+                with pytest.raises(PeerError, match=reason) as caught:
+                    peer.ask(4, 7, LeaderAndIsrRequest(), 5.0)
+                assert "secret" not in str(caught.value)
+            else:
+                assert peer.ask(4, 7, LeaderAndIsrRequest(), 5.0).error_code == 77  # stale, not 31
+                peer.check()
+        finally:
+            peer.close()
+
+
+class AwaySession:
+    """A session of a store that does not answer."""
+
+    def get(self, path: str) -> Any:
+        raise NotConnectedError(0)
+
+    children = multi = get
+
+
+def test_known_users_log_in_while_the_store_is_away(tmp_path: Path) -> None:
+    """A change needs the store; an unknown user stays unknown."""
+    with EmbeddedStore([str(tmp_path)]) as store, store.connect() as session:
+        users = ClusterUsers(session)
+        assert users.listed() == {} and users.find("alice", "SCRAM-SHA-256") is None
+        users.change(scram_users())
+        known = users.find("alice", "SCRAM-SHA-256")
+        assert known is not None
+        users._session = AwaySession()  # type: ignore[assignment]
+        assert users.find("alice", "SCRAM-SHA-256") == known
+        assert users.find("bob", "SCRAM-SHA-256") is None
+        for work in (users.listed, lambda: users.change(scram_users("bob"))):
+            with pytest.raises(LogStoreError, match="try again"):
+                work()
+        users._session = session
+        users.change(
+            {"alice": dict.fromkeys(scram_users()["alice"]), "eve": {"SCRAM-SHA-256": None}}
+        )
+        assert users.listed() == {} and users.find("alice", "SCRAM-SHA-256") is None
+
+
+def test_a_false_server_is_noticed() -> None:
+    """A server that does not know the user's keys cannot end a login with SCRAM."""
+    login = ClientLogin("SCRAM-SHA-256", Password("alice", "secret"))
+    assert login.first().startswith(b"n,,n=alice,r=")
+    with pytest.raises(LoginFailedError):
+        login.next(b"r=other,s=MDEyMzQ1Njc4OWFiY2RlZg==,i=4096")
+    for answer in (b"", b"\xff", b"e=other-error", b"r=x,s=!,i=1"):
+        login = ClientLogin("SCRAM-SHA-512", Password("alice", "secret"))
+        login.first()
+        with pytest.raises(LoginFailedError):
+            login.next(answer)
