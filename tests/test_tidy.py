@@ -60,7 +60,7 @@ LAYERS = [
     {"broker.forecast", "broker.server"},
     {"broker"},  # the list of public names
     {"broker.metrics"},
-    {"broker.cli", "broker.pytest_plugin"},
+    {"broker.cli", "broker.pytest_plugin", "broker.user_command"},
     {"cluster"},
 ]
 # An edge that rooms below may call, but only inside a function: it imports an extra.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -12,7 +13,7 @@ import click
 
 from broker.config import BrokerConfig
 from broker.coordination.errors import CoordinationError
-from broker.forecast import Line, forecast
+from broker.forecast import Line, file_problems, forecast
 from broker.net.readiness import notify
 from broker.properties import parse_properties
 from broker.server import Broker
@@ -135,6 +136,8 @@ def broker(
     if wish.found.problems:
         context = click.get_current_context(silent=True)
         raise click.UsageError("; ".join(wish.found.problems), context)
+    if faults := file_problems(wish.found.config):
+        raise click.UsageError("; ".join(faults), click.get_current_context(silent=True))
     for sentence in wish.found.unknown:
         note(f"warning: {sentence}")
     if wish.found.ignored:
@@ -154,7 +157,11 @@ class Wish(NamedTuple):
 
 
 def read_wish(
-    log_dirs: tuple[str, ...], config_file: BinaryIO | None, options: dict[str, str]
+    log_dirs: tuple[str, ...],
+    config_file: BinaryIO | None,
+    options: dict[str, str],
+    *,
+    needs_log_dirs: bool = True,
 ) -> Wish:
     """Read the settings: options override the file, and the file overrides the environment."""
     entries, file_name = {}, ""
@@ -178,6 +185,8 @@ def read_wish(
         key = "log.dirs" if entries.get("log.dirs", "").strip() else "log.dir"
         return Wish(found, list(found.log_dirs), f"{file_name}: {key}", sources)
     source = "--log-dirs" if has_option else ENVIRONMENT_NAME
+    if not (needs_log_dirs or has_option or os.environ.get(ENVIRONMENT_NAME)):
+        return Wish(found, [], source, sources)
     return Wish(found, named_log_dirs(log_dirs), source, sources)
 
 

@@ -41,7 +41,7 @@ def forecast(
         sources: where the user gave each field.
     """
     lines = [Line("problem", problem, None) for problem in found.problems]
-    lines += _files(found.config)
+    lines += [Line("problem", problem, None) for problem in file_problems(found.config)]
     lines += _log_dirs(log_dirs, source, found.config)
     lines += _listeners(found.config, sources)
     usual = BrokerConfig()
@@ -82,8 +82,8 @@ def _log_dirs(paths: list[str], source: str, config: BrokerConfig) -> Iterator[L
         yield Line("problem", f"log dir {missing} of this store is not named", None, source=source)
 
 
-def _files(config: BrokerConfig) -> Iterator[Line]:
-    """Yield a problem for each file of certificates or passwords that cannot be used."""
+def file_problems(config: BrokerConfig) -> list[str]:
+    """List the files of certificates and passwords that cannot be used, and why."""
     protocols = [config.protocol_of(one.name) for one in config.endpoints]
     checks: list[Callable[[], object]] = []
     if any(one.is_tls for one in protocols):
@@ -99,11 +99,13 @@ def _files(config: BrokerConfig) -> Iterator[Line]:
             checks.append(lambda: peer_context(config))
         if peer.is_sasl:
             checks.append(lambda: read_own_password(getattr(config, own), own))
+    problems = []
     for check in checks:
         try:
             check()
         except ValueError as error:
-            yield Line("problem", dotted_reason(str(error)), None)
+            problems.append(dotted_reason(str(error)))
+    return problems
 
 
 def _listeners(config: BrokerConfig, sources: Mapping[str, str]) -> Iterator[Line]:

@@ -21,6 +21,7 @@ COMMANDS = (
         "append",
         "bench",
         "broker",
+        "broker-user",
         "cat",
         "cluster",
         "compact",

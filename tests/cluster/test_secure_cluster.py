@@ -52,6 +52,7 @@ def peer_config(certificates: Certificates, **more: Any) -> dict[str, Any]:
     own.chmod(0o600)
     return secure_config(certificates) | {
         "listeners": LISTENERS,
+        "default_replication_factor": 3,
         "security_inter_broker_protocol": "SASL_SSL",
         "sasl_inter_broker_credentials_file": str(own),
         **more,
@@ -65,7 +66,7 @@ def with_users(monkeypatch: pytest.MonkeyPatch) -> None:
         made = EmbeddedStore(paths)
         with made.connect() as session:
             users = ClusterUsers(session)
-            users.change(scram_users() | scram_users(OWN, OWN_SECRET))
+            users.change({**scram_users(), **scram_users(OWN, OWN_SECRET)})
             assert {*users.listed()} == {"alice", OWN}
         return made
 
@@ -101,7 +102,7 @@ def test_brokers_replicate_over_tls_and_logins(
     config = peer_config(certificates, connections_max_reauth_ms=2000)
     with Cluster.start(brokers=3, config=config) as cluster:
         with client_of(cluster, 1, "SASL_SSL", certificates) as client:
-            client.create("secret", replicas=3)
+            client.create("secret")
         produce(cluster, b"one", certificates)
         cluster.wait_in_sync("secret")
         ended = time.monotonic() + 2.5

@@ -101,16 +101,14 @@ class KafkaClient:
 
     # --- the requests that most tests need ------------------------------------------------------
 
-    def create(
-        self, name: str, partitions: int = 1, *, replicas: int = -1, **configs: str
-    ) -> bytes:
+    def create(self, name: str, partitions: int = 1, **configs: str) -> bytes:
         """Create a topic; returns its id."""
         request = messages.CreateTopicsRequest
         rows = [
             request.CreatableTopicConfig(key.replace("_", "."), text)
             for key, text in configs.items()
         ]
-        topic = request.CreatableTopic(name, partitions, replicas, (), rows)
+        topic = request.CreatableTopic(name, partitions, -1, (), rows)
         (row,) = self.call("CreateTopics", topics=[topic]).topics
         assert not row.error_code, row.error_message
         return bytes(row.topic_id)

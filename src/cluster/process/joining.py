@@ -12,7 +12,6 @@ LogStoreError, OSError and ImportError, and CoordinationError.
 
 from __future__ import annotations
 
-import importlib
 import logging
 import socket
 from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +27,7 @@ from cluster.errors import ClusterStartError
 from cluster.peers.peer_security import PeerSecurity
 from cluster.presence import broker_ids
 from cluster.presence.records_place import records_dir
+from cluster.process.cluster_store import ANSWER_MS, zookeeper_of
 from cluster.process.store_memory import StoreMemory
 from cluster.run.member import MemberSettings
 from cluster.serve.cluster_broker import ClusterBroker
@@ -37,7 +37,6 @@ from logstore.store.start.identity import resolve
 from logstore.store.start.open_dirs import foresee
 
 LOG = logging.getLogger("cluster")
-ANSWER_MS = 15_000
 Pause = Callable[[float], object]
 
 
@@ -56,27 +55,10 @@ def join(
         BrokerIdError: there is no id for this broker.
         CoordinationError: ZooKeeper refuses a request.
     """
-    try:
-        importlib.import_module("kazoo")
-    except ImportError as error:
-        raise ImportError(
-            "a broker of a cluster needs kazoo: pip install 'logstore[cluster]'", name="kazoo"
-        ) from error
-    from cluster.process.credentials import read_credentials
-    from cluster.zookeeper import ZooKeeperStore
-    from cluster.zookeeper_timeout import granted_timeout_ms
+    zookeeper = zookeeper_of(config)
+    from cluster.zookeeper_timeout import granted_timeout_ms  # it needs kazoo
 
     where, wished_ms = config.zookeeper_connect, config.zookeeper_session_timeout_ms
-    file = config.zookeeper_credentials_file
-    if config.zookeeper_set_acl and not file:
-        raise ClusterStartError(reason="zookeeper.set.acl needs zookeeper.credentials.file")
-    zookeeper = ZooKeeperStore(
-        where,
-        session_timeout_ms=wished_ms,
-        request_timeout_ms=min(ANSWER_MS, wished_ms),  # without an answer, the session ends, too
-        credentials=read_credentials(file) if file else None,
-        is_private=config.zookeeper_set_acl,
-    )
     try:
         granted_ms = granted_timeout_ms(zookeeper.servers, wished_ms, ANSWER_MS / 1000)
         if granted_ms != wished_ms:

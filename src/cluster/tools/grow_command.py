@@ -16,7 +16,11 @@ from logstore.cli.options import log_dirs_option, note, tell_of_opening
 from logstore.cli.output import progress_bar
 from logstore.units import format_count
 
-OWN_LISTENER = "PLAINTEXT://127.0.0.1:0"  # nobody but this process connects
+# Nobody but this process connects, so it needs no login and no certificate.
+OWN_LISTENER = {
+    "listeners": "PLAINTEXT://127.0.0.1:0", "security.inter.broker.protocol": "PLAINTEXT",
+    "inter.broker.listener.name": "", "listener.security.protocol.map": "",
+}  # fmt: skip
 
 
 @click.command(short_help="Make a broker without a cluster the first broker of one.")
@@ -64,10 +68,12 @@ def grow(
       logstore cluster grow --log-dirs /disk1,/disk2 --zookeeper zk1:2181,zk2:2181,zk3:2181/logs
     """
     given = {
-        "listeners": OWN_LISTENER, "zookeeper.connect": zookeeper,
+        "zookeeper.connect": zookeeper,
         "broker.id": None if broker_id is None else str(broker_id),
     }  # fmt: skip
-    wish = read_wish(log_dirs, config_file, {key: text for key, text in given.items() if text})
+    wish = read_wish(
+        log_dirs, config_file, OWN_LISTENER | {k: text for k, text in given.items() if text}
+    )
     config = wish.found.config
     if not config.zookeeper_connect:
         raise click.UsageError("name the ZooKeeper of the cluster: --zookeeper")

@@ -27,6 +27,7 @@ EXIT_SIGNALLED = 128
 # The commands whose modules are imported late: each command's module, and its line in the help.
 ELSEWHERE = {
     "broker": ("broker.cli", "Serve the store to Kafka's clients."),
+    "broker-user": ("broker.user_command", "Create the first SCRAM users of a broker."),
     "cluster": (
         "cluster.tools.command_line",
         "See a cluster, elect leaders, move replicas between brokers.",
@@ -66,7 +67,9 @@ class Elsewhere(click.Command):
 
     def load(self) -> click.Command:
         """Import the command."""
-        found: click.Command = getattr(importlib.import_module(self.module), self.name or "")
+        found: click.Command = getattr(
+            importlib.import_module(self.module), (self.name or "").replace("-", "_")
+        )
         return found
 
 
