@@ -11,6 +11,8 @@ import os
 import random
 import socket
 import struct
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -20,12 +22,18 @@ from broker.wire.messages import ProduceRequest
 from broker.wire.schemas import api_names, schema_of
 from broker.wire.versions import ApiVersions
 from support.kafka_client import KafkaClient, batch_of, produce_fields
+from support.secured import Certificates, address_of, first_flight, secure_broker
 from support.wire_samples import sample
 
 FRAMES = int(os.environ.get("LOGSTORE_FUZZ_FRAMES", "2000"))
 FRAMES_PER_CONNECTION = 5  # a damaged frame ends its connection
 SECONDS = 60.0
 APIS = ApiVersions(["base"])
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+TOKENS = [
+    b"\0alice\0wrong", b"alice\0alice\0", b"n,,n=alice,r=abcdef", b"y,,n=alice,r=abcdef",
+    b"c=biws,r=abcdef,p=" + b"A" * 43 + b"=", b"n,a=bob,n=alice,r=x", b"", bytes(9000),
+]  # fmt: skip
 EDGES = [0, 1, 2, 0x7F, 0x80, 0x81, 0xFE, 0xFF]
 
 
@@ -74,13 +82,36 @@ def _is_flexible(key: int, version: int) -> bool:
     return schema_of(api_names()[key] + "Request").is_flexible(version)
 
 
-def attack(servers: str, rng: random.Random, count: int) -> None:
+def login_request(rng: random.Random) -> bytes:
+    """Make up a frame of a login, or another one, which must not be answered before the login."""
+    if rng.random() < 0.3:
+        return request(rng)
+    key, version = rng.choice([(17, 0), (17, 1), (36, 0), (36, 1), (36, 2), (18, 3)])
+    message = sample(api_names()[key] + "Request", version, rng, 3)
+    if key == 17:
+        message = message._replace(mechanism=rng.choice([*MECHANISMS, "PLAIN ", ""]))
+    elif key == 36:
+        message = message._replace(auth_bytes=mutated(rng.choice(TOKENS), rng))
+    header = struct.pack(">hhih", key, version, rng.randrange(2**31), 2) + b"ab"
+    if _is_flexible(key, version):
+        header += b"\0"
+    body = header + bytes(codec.encode(message, version))
+    body = body if rng.random() < 0.7 else mutated(body, rng)
+    return struct.pack(">i", len(body)) + body
+
+
+def attack(
+    servers: str,
+    rng: random.Random,
+    count: int,
+    make: Callable[[random.Random], bytes] = request,
+) -> None:
     """Send frames on a connection, and read until the broker has closed it."""
     host, port = servers.split(":")
     with socket.create_connection((host, int(port)), SECONDS) as client:
         with contextlib.suppress(OSError):  # the broker has closed the connection
             for _ in range(count):
-                frame = request(rng)
+                frame = make(rng)
                 client.sendall(frame[: rng.randrange(len(frame))] if rng.random() < 0.01 else frame)
             client.shutdown(socket.SHUT_WR)
         with contextlib.suppress(ConnectionError):
@@ -107,3 +138,29 @@ def test_mutated_requests_hurt_nobody(caplog: pytest.LogCaptureFixture) -> None:
         errors = [one.getMessage() for one in caplog.records if one.levelno >= logging.ERROR]
         assert not errors, f"seed {seed}"
         assert broker.store.verify().is_sound, f"seed {seed}"
+
+
+def test_nobody_gets_in_by_mutated_logins(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    """No request is served before a login; no connection hangs, also with garbage for TLS."""
+    seed = random.SystemRandom().randrange(2**32)
+    rng = random.Random(seed)
+    more = {"connection_failed_authentication_delay_ms": 1, "authentication_timeout_ms": 2000}
+    hello = first_flight()
+    with (
+        secure_broker(Certificates.make(tmp_path), **more) as broker,
+        KafkaClient(address_of(broker, "PLAINTEXT")) as client,
+    ):
+        client.create("fuzz", 2)
+        for number in range(0, FRAMES // 4, FRAMES_PER_CONNECTION):
+            attack(address_of(broker, "SASL_PLAINTEXT"), rng, FRAMES_PER_CONNECTION, login_request)
+            if number % 10 == 0:
+                attack(address_of(broker, "SASL_SSL"), rng, 1, lambda rng: mutated(hello, rng))
+            assert client.call("ApiVersions", 0).error_code == 0, f"seed {seed}"
+        while broker.connection_count > 1:
+            assert client.call("ApiVersions", 0).error_code == 0, f"seed {seed}"
+        assert {name for name, _ in broker.store} == {"fuzz"}, f"seed {seed}"
+        counts = broker.counts()
+        assert counts["memory_bytes"] == 0 and counts["login_failure_count"], f"seed {seed}"
+        assert client.produce("fuzz", batch_of(b"the end")).base_offset == 0, f"seed {seed}"
+        errors = [one.getMessage() for one in caplog.records if one.levelno >= logging.ERROR]
+        assert not errors, f"seed {seed}"

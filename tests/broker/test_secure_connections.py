@@ -23,6 +23,7 @@ from support.secured import (
     address_of,
     certificate,
     client_context,
+    first_flight,
     secure_broker,
     secure_config,
 )
@@ -227,7 +228,7 @@ def test_a_slow_or_senseless_handshake_holds_up_nobody(certificates: Certificate
     with secure_broker(certificates, **more) as broker:
         address = address_of(broker, "SSL").split(":")
         idle = [socket.create_connection((address[0], int(address[1]))) for _ in range(100)]
-        hello = first_bytes_of_a_handshake(certificates)
+        hello = first_flight()
         for number, one in enumerate(idle):
             if number % 3:
                 one.sendall(hello[: len(hello) - number % 7 * 30 - 1])
@@ -247,15 +248,6 @@ def test_a_slow_or_senseless_handshake_holds_up_nobody(certificates: Certificate
         assert broker.counts()["thread_count"] < 64
         with SecureClient(address_of(broker, "SASL_PLAINTEXT")) as client:  # it never logs in
             assert not client.handshake("PLAIN").error_code and client.is_closed_by_broker
-
-
-def first_bytes_of_a_handshake(certificates: Certificates) -> bytes:
-    """Give what a client sends first."""
-    sent = ssl.MemoryBIO()
-    tls = client_context(certificates).wrap_bio(ssl.MemoryBIO(), sent, server_hostname="localhost")
-    with contextlib.suppress(ssl.SSLWantReadError):
-        tls.do_handshake()
-    return sent.read()
 
 
 def is_ended(sock: socket.socket) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -145,3 +145,12 @@ class SecureClient(KafkaClient):
         if not answer.error_code:
             scram.set_server_final(bytes(answer.auth_bytes).decode())
         return answer
+
+
+def first_flight() -> bytes:
+    """Give what a client of TLS sends first."""
+    sent = ssl.MemoryBIO()
+    tls = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), sent, server_hostname="localhost")
+    with suppress(ssl.SSLWantReadError):
+        tls.do_handshake()
+    return sent.read()
