@@ -12,7 +12,7 @@ MAKEFLAGS += --no-print-directory
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: broker-clients fuzz fuzz-broker kafka-parity kill-broker fuzz-batches fuzz-frames kafka-damage kafka-interop help demo demo-broker demo-cluster bench-broker test tests-together tests-alone quick lint format bench-peers bench-move bench-kafka bench-history bench-gate bench-layouts kill kill-moves soak soak-moves media crash faults startup-model io-errors interrupts exhaustion hanging-start small-files build tools clean
+.PHONY: secure-broker broker-clients fuzz fuzz-broker kafka-parity kill-broker fuzz-batches fuzz-frames kafka-damage kafka-interop help demo demo-broker demo-cluster bench-broker test tests-together tests-alone quick lint format bench-peers bench-move bench-kafka bench-history bench-gate bench-layouts kill kill-moves soak soak-moves media crash faults startup-model io-errors interrupts exhaustion hanging-start small-files build tools clean
 SPARK_KILL_RUN := LOGSTORE_SPARK_KILLS=20 LOGSTORE_SPARK_CUT_STEP=1
 .PHONY: bench-cluster cluster-sim kill-cluster jepsen operate-cluster bench-compaction bench-spark bench-kafka-spark spark-kill spark-cluster spark-fuzz
 
@@ -125,6 +125,10 @@ kill-broker: $(VENV)/stamp-test ## 1,000 times kill -9 of a broker under produce
 fuzz-broker: $(VENV)/stamp-test ## 1,000,000 mutated requests on the sockets of a broker
 	@LOGSTORE_FUZZ_FRAMES=1000000 $(PYTEST) --timeout=20000 tests/broker/test_broker_fuzz.py -s
 
+secure-broker: $(VENV)/stamp-test $(VENV)/sslyze ## 2,000 idle TLS connections; the TLS set-up graded by sslyze; 200,000 mutated logins
+	@LOGSTORE_SSLYZE=$(VENV)/sslyze/bin/python $(PYTEST) -s tests/broker/secure_load.py
+	@LOGSTORE_FUZZ_FRAMES=800000 $(PYTEST) --timeout=20000 tests/broker/test_broker_fuzz.py -k logins -s
+
 crash: $(VENV)/stamp-test ## power cuts: 60 histories, 1,000,000 in moves, 3,000 on ext4 and on XFS
 	@LOGSTORE_HISTORIES=60 LOGSTORE_MOVE_STATES=1000000 LOGSTORE_COMPACTION_CUTS=40 \
 	  LOGSTORE_HISTORY_CUTS=10000 LOGSTORE_REAL_CUTS=3000 LOGSTORE_BROKER_CUTS=1000 \
@@ -194,6 +198,12 @@ $(VENV)/stamp-pip: scripts/find-python.sh
 	$(BIN)/python -m ensurepip --upgrade --default-pip >/dev/null || \
 	  { df -h . $${TMPDIR:-/tmp} >&2; sleep 5; $(BIN)/python -m ensurepip --upgrade --default-pip; }
 	$(BIN)/python -m pip install -q --disable-pip-version-check --upgrade 'pip>=25.1'
+	@touch $@
+
+# It does not fit beside the libraries of the tests, so it has a place of its own.
+$(VENV)/sslyze: $(VENV)/stamp-pip
+	$(BIN)/python -m venv $@
+	$@/bin/python -m pip install -q --disable-pip-version-check 'sslyze>=6.3,<7'
 	@touch $@
 
 $(VENV)/stamp-demo: $(VENV)/stamp-pip pyproject.toml
