@@ -51,6 +51,7 @@ LAYERS = [
         "broker.secret_files",
         "broker.security",
         "broker.groups",
+        "broker.quotas",
         "broker.coordination",
     },
     {"broker.net"},

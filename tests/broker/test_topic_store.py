@@ -295,7 +295,7 @@ def test_documents_outlive_the_broker_and_a_disk(dirs: list[Path]) -> None:
         catalog.close()
         with pytest.raises(CoordinationError, match="no broker serves the store"):
             catalog.documents.change("quotas", lambda now: {"alice": b"2"})
-    for kept, lost in (dirs, dirs[::-1]):
+    for _, lost in (dirs, dirs[::-1]):
         lost.rename(lost.with_suffix(".away"))
         lost.write_text("not a directory")
         with LogStore.open(dirs, config=QUIET) as store:

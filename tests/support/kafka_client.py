@@ -30,6 +30,7 @@ NEWEST = {
     "AlterPartitionReassignments": 1, "ListPartitionReassignments": 0, "ListConfigResources": 1,
     "SaslHandshake": 1, "SaslAuthenticate": 2, "AlterUserScramCredentials": 0,
     "DescribeUserScramCredentials": 0,
+    "DescribeClientQuotas": 1, "AlterClientQuotas": 1,
 }  # fmt: skip
 
 

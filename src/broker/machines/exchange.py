@@ -37,6 +37,9 @@ class Client:
         endpoint: the address at which this client reaches the broker.
         address: the client's own address.
         software: the name and version of the client's software; "" if the client gave no name.
+        begun_at: when a thread began to execute the request, or continued after a wait.
+        muted_until: before this time of `time.monotonic`, no further request of the client is read;
+            0.0 if the client exceeds no quota.
         principal: the user that the client is, as Kafka writes it, such as "User:alice".
         login: the state of the client's login; None if its listener has no SASL.
         ended: why the connection is closed after the next answer; "" if it is not.
@@ -44,13 +47,15 @@ class Client:
     """
 
     __slots__ = (
-        "address", "ended", "endpoint", "login", "principal", "refused", "software",
+        "address", "begun_at", "ended", "endpoint", "login", "muted_until", "principal", "refused",
+        "software",
     )  # fmt: skip
 
     def __init__(self, endpoint: Endpoint, address: str) -> None:
         self.endpoint = endpoint
         self.address = address
         self.software = ""
+        self.begun_at = self.muted_until = 0.0
         self.principal = ANONYMOUS
         self.login: Authentication | None = None
         self.ended = ""

@@ -42,6 +42,7 @@ class Phase(enum.Enum):
     INPUT = "it is parked until bytes arrive"
     OUTPUT = "it is parked until the client takes more of an answer"
     WAITING = "its request is pending"
+    MUTED = "its client exceeded a quota, so its next request waits"
     MEMORY = "its request is too large for the memory that is free"
     CLOSED = "it is closed"
 

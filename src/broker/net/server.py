@@ -144,6 +144,8 @@ class Server:
             self._wake(connection)
         elif connection.claim(Phase.INPUT, Phase.MEMORY) is not None:
             self._close(connection)
+        elif connection.claim(Phase.MUTED) is not None:
+            self._workers.submit(partial(self._run, connection))
 
     def _snapshot(self) -> Sequence[Connection]:
         with self._lock:
@@ -159,7 +161,7 @@ class Server:
         if polled.phase is Phase.WAITING and events & (HUNG_UP | GONE):
             polled.is_hung_up = True
             self._wake(polled)
-        elif polled.claim(Phase.INPUT, Phase.OUTPUT) is not None:
+        elif polled.claim(Phase.INPUT, Phase.OUTPUT, Phase.MUTED) is not None:
             if events & GONE and not events & READABLE:
                 self._close(polled)
             else:
@@ -179,8 +181,11 @@ class Server:
         if item.phase is Phase.WAITING:
             self._wake(item)
             return
-        phase = item.claim(Phase.INPUT, Phase.OUTPUT, at=now)
+        phase = item.claim(Phase.INPUT, Phase.OUTPUT, Phase.MUTED, at=now)
         if phase is None:
+            return
+        if phase is Phase.MUTED:
+            self._workers.submit(partial(self._run, item))
             return
         if phase is Phase.OUTPUT:
             self._complain("slow", f"{item.client.address} takes no more of its answer")
@@ -278,6 +283,8 @@ class Server:
             return self._send(connection)
         if connection.login_deadline != math.inf or connection.client.ended:
             self._logins.follow(connection)
+        if connection.client.muted_until and self._mute(connection):
+            return False
         if connection.frames:
             self._handle(connection, connection.frames.popleft())
             return True
@@ -285,11 +292,21 @@ class Server:
             raise EndOfStreamError
         return self._receive(connection)
 
+    def _mute(self, connection: Connection) -> bool:
+        """Park a connection whose client exceeds a quota (KIP-219); return False if it need not."""
+        until, connection.client.muted_until = connection.client.muted_until, 0.0
+        if until <= time.monotonic() or self._is_stopping:
+            return False
+        self._set_deadline(connection, until)
+        connection.phase = Phase.MUTED
+        self._poller.arm(connection, 0)  # only the end of the connection is an event
+        return True
+
     def _handle(self, connection: Connection, frame: memoryview) -> None:
         now = time.monotonic()
         key = int.from_bytes(frame[:2])
         clock = connection.clock = RequestClock(key, connection.received_at, now)
-        connection.busy_since = now
+        connection.busy_since = connection.client.begun_at = now
         try:
             answer = self._handler(frame, connection.client)
         finally:
@@ -311,7 +328,7 @@ class Server:
         """Check the request that waits: put its answer into `outgoing`, or continue to wait."""
         now = time.monotonic()
         is_last = now >= pending.deadline or connection.is_hung_up or self._is_stopping
-        connection.busy_since = now
+        connection.busy_since = connection.client.begun_at = now
         try:
             answer = pending.look(is_last=is_last)
         finally:

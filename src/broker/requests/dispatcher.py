@@ -19,7 +19,7 @@ from broker.requests import (
     producer_ids,
     topic_changes,
 )
-from broker.requests.admin import config_changes, log_dirs, partitions, reassignments
+from broker.requests.admin import config_changes, log_dirs, partitions, quotas, reassignments
 from broker.requests.security import logins, peers, scram_users
 from broker.requests.services import Call, Services
 from broker.wire.frames import parse_request
@@ -57,6 +57,8 @@ HANDLERS: dict[int, Callable[[Call], Answer | Pending]] = {
     45: reassignments.answer_alter,
     46: reassignments.answer_list,
     47: group_offsets.answer_delete,
+    48: quotas.answer_describe,
+    49: quotas.answer_alter,
     50: scram_users.answer_describe,
     51: scram_users.answer_alter,
     60: metadata.answer_cluster,
@@ -85,4 +87,8 @@ class Dispatcher:
             if not self.services.peers.accepts(client.principal):
                 return peers.refused(request)
             return self.services.peer_handlers[request.key](request)
-        return HANDLERS[request.key](Call(self.services, request, client))
+        call = Call(self.services, request, client)
+        answer = HANDLERS[request.key](call)
+        if isinstance(answer, Pending):
+            call.charge_time()
+        return answer

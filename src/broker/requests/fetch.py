@@ -20,6 +20,7 @@ from broker.catalog.client_appends import check_format
 from broker.catalog.leadership import NotServedError, Watch
 from broker.machines.exchange import Answer, Pending, Piece
 from broker.machines.fetch_sessions import Key, Opened, Result, Wanted, size_of
+from broker.quotas.quotas import FETCH
 from broker.requests.failures import code_of
 from broker.requests.services import Call
 from broker.wire.error_codes import ErrorCode
@@ -119,6 +120,10 @@ class _Fetch:
         """Read all partitions, and decide whether to answer."""
         services, asked = self._call.services, self._asked
         left = min(asked.max_bytes, services.config.fetch_max_bytes)
+        min_bytes, burst = asked.min_bytes, self._call.burst(FETCH)
+        if burst is not None:
+            # Whole batches fill at least half of what one answer may have.
+            left, min_bytes = min(left, burst), min(min_bytes, burst // 2)
         read_bytes, is_final, results = 0, False, []
         for key, wanted in self._opened.partitions:
             data = self._read_one(key, wanted, left, is_first=not read_bytes)
@@ -130,7 +135,7 @@ class _Fetch:
         self.results = results
         self.is_complete = (
             is_final
-            or read_bytes >= asked.min_bytes
+            or read_bytes >= min_bytes
             or asked.max_wait_ms <= 0
             or self._is_comparing
             or not self._opened.partitions
@@ -143,9 +148,12 @@ class _Fetch:
             session_id, results = services.sessions.answer(
                 self._opened, self.results, services.clock()
             )
+        sent_bytes = 0
         for _, data in results:
             if isinstance(data.records, FileRange):
                 services.traffic.read(data.records.file.topic, data.records.size_bytes)
+                sent_bytes += data.records.size_bytes
+        self._call.charge(FETCH, sent_bytes)
         is_by_id = request.version >= BY_ID
         Topic = FetchResponse.FetchableTopicResponse  # noqa: N806 - a class
         topics = []
@@ -160,7 +168,9 @@ class _Fetch:
             )
             if node.id in self._leaders
         ]
-        response = FetchResponse(0, ErrorCode.NONE, session_id, topics, node_endpoints=nodes)
+        response = FetchResponse(
+            self._call.throttle_ms(), ErrorCode.NONE, session_id, topics, node_endpoints=nodes
+        )
         pieces: Sequence[Piece] = split_response(request.version, request.correlation_id, response)
         return list(pieces)
 

@@ -24,6 +24,7 @@ from broker.machines.refused_batches import (
     Partition,
     Sent,
 )
+from broker.quotas.quotas import PRODUCE
 from broker.requests.failures import code_of
 from broker.requests.services import Call, Services
 from broker.wire.error_codes import ErrorCode
@@ -76,6 +77,7 @@ def answer(call: Call) -> Answer | Pending:
         name = services.topics.name_of(topic.topic_id) if version >= BY_ID else topic.name
         rows = [_append(call, name, topic, one, asked) for one in topic.partition_data]
         topics.append(_Topic(topic.name, topic.topic_id, name, rows))
+    call.charge(PRODUCE, _size_of(asked))
     if asked.acks == NO_ACKS:
         _check_all_written(topics)
         return []
@@ -83,6 +85,13 @@ def answer(call: Call) -> Answer | Pending:
         deadline = services.clock() + max(asked.timeout_ms, 0) / 1000
         return _WaitingProduce(call, topics, deadline)
     return _encode(call, topics)
+
+
+def _size_of(asked: Any) -> int:
+    """Return the bytes of all records of a request, also of those that are refused."""
+    return sum(
+        len(one.records or b"") for topic in asked.topic_data for one in topic.partition_data
+    )
 
 
 def _append(call: Call, name: str | None, topic: Any, data: Any, asked: Any) -> _Appended:

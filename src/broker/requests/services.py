@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from broker.catalog.admin.client_quotas import ClientQuotas
 from broker.catalog.admin.sole_topic_admin import SoleTopicAdmin
 from broker.catalog.admin.sole_users import SoleUsers
 from broker.catalog.admin.topic_admin import TopicAdmin
@@ -30,11 +32,13 @@ from broker.machines.fetch_sessions import FetchSessions
 from broker.machines.traffic import Gauge, Traffic
 from broker.security.peers import ANYBODY, PeerRule
 from broker.security.user_settings import UserCredentials
+from broker.quotas.entities import user_of
+from broker.quotas.quotas import REQUEST, Quotas
 from broker.wire.frames import Request, encode_response
 from broker.wire.versions import ApiVersions
 from logstore import LogStore
 
-MILESTONES = ("base", "groups", "admin", "logins")
+MILESTONES = ("base", "groups", "admin", "quotas", "logins")
 PEERS = "cluster"  # the APIs of requests between brokers
 MS = 1000
 
@@ -131,6 +135,8 @@ class Services:
         self.peer_handlers = parts.peer_handlers
         self.gauges = parts.gauges
         self.documents = parts.documents
+        self.quotas = Quotas()
+        self.client_quotas = ClientQuotas(self.documents, self.quotas)
         self.traffic = Traffic()
         self.settings = DynamicSettings(store, config.num_replica_alter_log_dirs_threads)
         self.groups = parts.groups
@@ -151,6 +157,7 @@ class Services:
         """Begin the work that needs no request, such as moves and the loading of groups."""
         self.topics.start()
         self.settings.start()
+        self.client_quotas.start()
         self.groups.start(scheduler)
         self.upkeep.start(scheduler)
 
@@ -168,7 +175,38 @@ class Call(NamedTuple):
     request: Request
     client: Client
 
+    def charge(self, quota: str, amount: float) -> None:
+        """Charge what the request took; the next request of the client may have to wait."""
+        quotas = self.services.quotas
+        if quotas.is_active:
+            now, user = self.services.clock(), user_of(self.client.principal)
+            seconds = quotas.charge(quota, user, self.request.client_id or "", amount, now)
+            if seconds:
+                self.client.muted_until = max(self.client.muted_until, now + seconds)
+
+    def charge_time(self) -> None:
+        """Charge the time for which a thread has executed the request since it began or waited."""
+        if self.services.quotas.is_active:
+            seconds = self.services.clock() - self.client.begun_at
+            self.charge(REQUEST, 100 * max(seconds, 0.0))
+
+    def burst(self, quota: str) -> int | None:
+        """Return how much the request should take at most; None if there is no quota."""
+        quotas = self.services.quotas
+        if not quotas.is_active:
+            return None
+        user = user_of(self.client.principal)
+        return quotas.burst_for(quota, user, self.request.client_id or "")
+
+    def throttle_ms(self) -> int:
+        """Charge the time of the request; return how long its client has to wait (KIP-219)."""
+        self.charge_time()
+        until = self.client.muted_until
+        return math.ceil(max(until - self.services.clock(), 0.0) * MS) if until else 0
+
     def answer(self, message: Any) -> Answer:
-        """Encode the response."""
+        """Encode the response, with the time that the client has to wait."""
         request = self.request
+        if self.services.quotas.is_active and hasattr(message, "throttle_time_ms"):
+            message = message._replace(throttle_time_ms=self.throttle_ms())
         return [encode_response(request.key, request.version, request.correlation_id, message)]

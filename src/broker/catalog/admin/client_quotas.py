@@ -1,0 +1,79 @@
+"""Keep the quotas of users and clients as shared documents, and give them to the broker.
+
+a client changes quotas -> shared documents -> each broker -> `Quotas.settings`
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from broker.coordination.shared_documents import Changes, Documents, SharedDocuments
+from broker.quotas.documents import BadQuotaError, checked_rate, encode, entity_of, name_of, parse
+from broker.quotas.entities import Entity
+from broker.quotas.quotas import Quotas, Settings
+
+LOG = logging.getLogger("broker")
+KIND = "quotas"
+
+
+class QuotaChange(NamedTuple):
+    """Set one quota of an entity, or remove it; to remove a quota that is not set is no error."""
+
+    key: str
+    rate: float | None
+
+
+class ClientQuotas:
+    """The quotas of a broker alone, or of a cluster.
+
+    Threads: any thread may call any method.
+    """
+
+    def __init__(self, documents: SharedDocuments, quotas: Quotas) -> None:
+        self._documents, self._quotas = documents, quotas
+
+    def start(self) -> None:
+        """Read the quotas, and follow their changes. Until they can be read, there are none."""
+        self._documents.follow(KIND, self._heard)
+
+    @property
+    def settings(self) -> Settings:
+        """The quotas by entity, as this broker knows them."""
+        return self._quotas.settings
+
+    def change(self, entity: Entity, changes: Iterable[QuotaChange], *, is_dry: bool) -> None:
+        """Change the quotas of one entity.
+
+        Raises:
+            BadQuotaError: a quota is unknown, or a rate is not a number above 0.
+            CoordinationError: the quotas cannot be changed now.
+        """
+        wanted = list(changes)
+        for change in wanted:
+            checked_rate(change.key, 1.0 if change.rate is None else change.rate)
+        if not is_dry:
+            self._documents.change(KIND, _changing(name_of(entity), wanted))
+
+    def _heard(self, documents: Documents) -> None:
+        settings: dict[Entity, Mapping[str, float]] = {}
+        for name, data in documents.items():
+            try:
+                settings[entity_of(name)] = parse(data)
+            except BadQuotaError as error:
+                LOG.warning("the quotas of %s are not used: %s", name, error)
+        self._quotas.settings = settings
+
+
+def _changing(name: str, changes: Iterable[QuotaChange]) -> Callable[[Documents], Changes]:
+    def decide(now: Documents) -> Changes:
+        rates = parse(now[name]) if name in now else {}
+        for change in changes:
+            if change.rate is None:
+                rates.pop(change.key, None)
+            else:
+                rates[change.key] = change.rate
+        return {name: encode(rates) if rates else None}
+
+    return decide

@@ -1,0 +1,51 @@
+"""Measure how far a rate is exceeded: one bucket of tokens for all requests that share a rate.
+
+A bucket fills at the rate, up to what `BURST_SECONDS` bring. A request takes its amount after it
+was executed, even if the bucket becomes negative: then the client has to wait until the bucket is
+at zero again. So over any time T, the client gets at most rate * (T + BURST_SECONDS), and the
+amount of the last request.
+"""
+
+from __future__ import annotations
+
+BURST_SECONDS = 0.25
+# One answer delays a client at most this long; the next request of the client waits for the rest.
+# Clients give up a request after 30 s or more, so a longer wait would look like a dead broker.
+THROTTLE_SECONDS_MAX = 20.0
+
+
+class Bucket:
+    """The tokens of one rate. The caller must hold a lock, and its clock must not go back.
+
+    Invariant: `_tokens <= rate * BURST_SECONDS`.
+    """
+
+    __slots__ = ("_at", "_tokens", "rate")
+
+    def __init__(self, rate: float, now: float) -> None:
+        self.rate = rate
+        self._tokens = rate * BURST_SECONDS
+        self._at = now
+
+    def take(self, amount: float, now: float) -> float:
+        """Take an amount; return for how many seconds the client has to wait."""
+        assert amount >= 0
+        self._fill(now)
+        self._tokens -= amount
+        return min(max(-self._tokens / self.rate, 0.0), THROTTLE_SECONDS_MAX)
+
+    def change_rate(self, rate: float, now: float) -> None:
+        """Use another rate from now on; what the client owes takes as many seconds as before."""
+        self._fill(now)
+        self._tokens *= rate / self.rate
+        self.rate = rate
+
+    def is_full(self, now: float) -> bool:
+        """Report whether the bucket is as good as a new one."""
+        self._fill(now)
+        return self._tokens >= self.rate * BURST_SECONDS
+
+    def _fill(self, now: float) -> None:
+        assert now >= self._at, (now, self._at)
+        self._tokens = min(self._tokens + (now - self._at) * self.rate, self.rate * BURST_SECONDS)
+        self._at = now

@@ -1,0 +1,75 @@
+"""Write the quotas of an entity as a document, and read it, checked.
+
+    name      user=alice or client-id=app or user=,client-id=app
+    document  {"version":1,"quotas":{"producer_byte_rate":1048576.0}}
+
+The name of a user or client is quoted as in an address of the web. `user=` means the default of all
+users, and `client-id=` the default of all client ids.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from urllib.parse import quote, unquote
+
+from broker.quotas.entities import DEFAULT, Entity, Name
+from broker.quotas.quotas import KEYS
+
+VERSION = 1
+USER, CLIENT = "user", "client-id"
+
+
+class BadQuotaError(ValueError):
+    """Report a quota that cannot be used; the text says why."""
+
+
+def checked_rate(key: str, rate: float) -> float:
+    """Check a rate; raises BadQuotaError."""
+    if key not in KEYS:
+        raise BadQuotaError(f"{key!r} is not a quota that this broker has: {', '.join(KEYS)}")
+    if not (math.isfinite(rate) and rate > 0):
+        raise BadQuotaError(f"{key} is {rate}; a quota is a number above 0")
+    return rate
+
+
+def name_of(entity: Entity) -> str:
+    """Return the name of the document for an entity."""
+    parts = ((USER, entity.user), (CLIENT, entity.client_id))
+    return ",".join(f"{kind}={_quoted(name)}" for kind, name in parts if name is not None)
+
+
+def entity_of(name: str) -> Entity:
+    """Read the name of a document; raises BadQuotaError."""
+    found: dict[str, Name] = {}
+    for part in name.split(","):
+        kind, mark, text = part.partition("=")
+        if not mark or kind not in (USER, CLIENT) or kind in found:
+            raise BadQuotaError(f"{name!r} names neither a user nor a client id")
+        found[kind] = unquote(text) if text else DEFAULT
+    return Entity(found.get(USER), found.get(CLIENT))
+
+
+def encode(rates: Mapping[str, float]) -> bytes:
+    """Write the quotas of one entity."""
+    document = {"version": VERSION, "quotas": dict(rates)}
+    return json.dumps(document, separators=(",", ":"), sort_keys=True).encode()
+
+
+def parse(data: bytes) -> dict[str, float]:
+    """Read the quotas of one entity; raises BadQuotaError."""
+    try:
+        document = json.loads(data)
+        version, rates = document["version"], document["quotas"]
+        if version != VERSION:
+            raise BadQuotaError(f"it has version {version!r}, which this version cannot read")
+        return {key: checked_rate(key, float(rate)) for key, rate in rates.items()}
+    except BadQuotaError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise BadQuotaError(f"it is not the JSON of quotas: {error!r}") from error
+
+
+def _quoted(name: Name) -> str:
+    return quote(name, safe="") if isinstance(name, str) else ""

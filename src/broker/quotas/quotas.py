@@ -1,0 +1,115 @@
+"""Hold the quotas, and charge requests to them.
+
+    quotas.settings = {Entity("alice", None): {"producer_byte_rate": 1e6}}
+    quotas.charge("producer_byte_rate", "alice", "app-1", 65_536, now) -> 0.04 seconds
+
+The settings are replaced as a whole. A bucket is made when the first request is charged to it, and
+is dropped when it is full again. So the memory grows with the number of clients that were active in
+the last moments, and `BUCKETS_MAX` bounds it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from broker.quotas.buckets import BURST_SECONDS, Bucket
+from broker.quotas.entities import Entity, Sharer, candidates_of
+
+PRODUCE, FETCH, REQUEST = "producer_byte_rate", "consumer_byte_rate", "request_percentage"
+KEYS = (PRODUCE, FETCH, REQUEST)
+BUCKETS_MAX = 100_000  # a bucket and its key take about 500 bytes
+
+Settings = Mapping[Entity, Mapping[str, float]]
+
+
+class _BucketKey(NamedTuple):
+    """Which bucket counts: the key of the quota, and those who share it."""
+
+    quota: str
+    sharer: Sharer
+
+
+class Quotas:
+    """The quotas of one broker.
+
+    Threads: any thread may call any method. `_lock` guards the buckets; it is held only briefly.
+    """
+
+    def __init__(self) -> None:
+        self._settings: Settings = {}
+        self._lock = threading.Lock()
+        self._buckets: OrderedDict[_BucketKey, Bucket] = OrderedDict()  # the last used one last
+
+    @property
+    def settings(self) -> Settings:
+        """The quotas as they were set last."""
+        return self._settings
+
+    @settings.setter
+    def settings(self, settings: Settings) -> None:
+        self._settings = settings
+
+    @property
+    def is_active(self) -> bool:
+        """Whether there is any quota."""
+        return bool(self._settings)
+
+    @property
+    def bucket_count(self) -> int:
+        """How many rates are counted now."""
+        return len(self._buckets)
+
+    def rate_for(self, quota: str, user: str, client_id: str) -> float | None:
+        """Return the rate that counts for a client; None if it has no limit."""
+        found = self._find(quota, user, client_id)
+        return None if found is None else found[1]
+
+    def charge(self, quota: str, user: str, client_id: str, amount: float, now: float) -> float:
+        """Charge an amount to the rate of a client; return how many seconds the client must wait.
+
+        Args:
+            now: seconds of a clock that never goes back.
+        """
+        found = self._find(quota, user, client_id)
+        if found is None:
+            return 0.0
+        key, rate = _BucketKey(quota, found[0]), found[1]
+        with self._lock:
+            bucket = self._buckets.get(key)
+            if bucket is None:
+                bucket = self._buckets[key] = Bucket(rate, now)
+                self._drop_full(now)
+            elif bucket.rate != rate:
+                bucket.change_rate(rate, now)
+            self._buckets.move_to_end(key)
+            return bucket.take(amount, now)
+
+    def burst_for(self, quota: str, user: str, client_id: str) -> int | None:
+        """Return what one request should take at most; None if the client has no limit."""
+        rate = self.rate_for(quota, user, client_id)
+        return None if rate is None else max(int(rate * BURST_SECONDS), 1)
+
+    def _find(self, quota: str, user: str, client_id: str) -> tuple[Sharer, float] | None:
+        settings = self._settings
+        if not settings:
+            return None
+        for sharer in candidates_of(user, client_id):
+            rate = settings.get(sharer.entity, {}).get(quota)
+            if rate is not None:
+                return sharer, rate
+        return None
+
+    def _drop_full(self, now: float) -> None:
+        """Drop the buckets that were used longest ago, while they are full or too many.
+
+        A new bucket drops at most two others, so that no request has to wait for a long search.
+        """
+        for _ in range(2):
+            key, bucket = next(iter(self._buckets.items()))
+            if not bucket.is_full(now) and len(self._buckets) <= BUCKETS_MAX:
+                return
+            if len(self._buckets) > 1:
+                del self._buckets[key]

@@ -1,0 +1,130 @@
+"""Quotas: the most specific one counts, and over any time no client gets more than its rate."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from typing import Any
+
+import pytest
+
+from broker.quotas import quotas as quotas_module
+from broker.quotas.buckets import BURST_SECONDS, THROTTLE_SECONDS_MAX, Bucket
+from broker.quotas.entities import DEFAULT, Entity, Name
+from broker.quotas.quotas import FETCH, KEYS, PRODUCE, Quotas
+
+NAMES: tuple[Name | None, ...] = (None, DEFAULT, "a", "b")
+
+
+def naive_entity(settings: dict[Entity, Any], user: str, client_id: str) -> Entity | None:
+    """Find the entity that counts, by Kafka's list of eight, written down one by one."""
+    order: list[tuple[Name | None, Name | None]] = [
+        (user, client_id), (user, DEFAULT), (user, None),
+        (DEFAULT, client_id), (DEFAULT, DEFAULT), (DEFAULT, None),
+        (None, client_id), (None, DEFAULT),
+    ]  # fmt: skip
+    return next((Entity(*one) for one in order if Entity(*one) in settings), None)
+
+
+def test_the_most_specific_quota_counts() -> None:
+    """For all sets of up to three quotas, the rate is that of Kafka's order."""
+    entities = [Entity(*pair) for pair in itertools.product(NAMES, NAMES) if pair != (None, None)]
+    checked = 0
+    for count in (1, 2, 3):
+        for chosen in itertools.combinations(entities, count):
+            settings = {one: {PRODUCE: 1.0 + entities.index(one)} for one in chosen}
+            quotas = Quotas()
+            quotas.settings = settings
+            for user, client_id in itertools.product(("a", "c"), ("b", "d")):
+                found = naive_entity(settings, user, client_id)
+                rate = None if found is None else settings[found][PRODUCE]
+                assert quotas.rate_for(PRODUCE, user, client_id) == rate, (chosen, user, client_id)
+                assert quotas.rate_for(FETCH, user, client_id) is None
+                checked += 1
+    assert checked > 2_000
+
+
+def test_a_less_specific_quota_counts_for_the_keys_that_the_other_lacks() -> None:
+    """A quota is looked up by its key: an entity may have one rate only."""
+    quotas = Quotas()
+    quotas.settings = {Entity("a", "b"): {PRODUCE: 1.0}, Entity("a", None): {FETCH: 2.0}}
+    assert quotas.rate_for(PRODUCE, "a", "b") == 1.0
+    assert quotas.rate_for(FETCH, "a", "b") == 2.0
+
+
+@pytest.mark.parametrize(
+    ("entity", "first", "second", "is_shared"),
+    [
+        (Entity("u", None), ("u", "c"), ("u", "d"), True),
+        (Entity("u", DEFAULT), ("u", "c"), ("u", "d"), False),
+        (Entity(DEFAULT, None), ("u", "c"), ("v", "c"), False),
+        (Entity(DEFAULT, "c"), ("u", "c"), ("v", "c"), False),
+        (Entity(None, "c"), ("u", "c"), ("v", "c"), True),
+        (Entity(None, DEFAULT), ("u", "c"), ("v", "c"), True),
+        (Entity(None, DEFAULT), ("u", "c"), ("u", "d"), False),
+    ],
+)
+def test_who_shares_a_rate(
+    entity: Entity, first: tuple[str, str], second: tuple[str, str], *, is_shared: bool
+) -> None:
+    """A client waits for what another one took only if both share the rate."""
+    quotas = Quotas()
+    quotas.settings = {entity: {PRODUCE: 100.0}}
+    assert quotas.charge(PRODUCE, *first, 125.0, 0.0) == pytest.approx(1.0)
+    expected = pytest.approx(1.01) if is_shared else 0.0
+    assert quotas.charge(PRODUCE, *second, 1.0, 0.0) == expected
+
+
+def test_no_client_gets_more_than_its_rate() -> None:
+    """Clients that wait as told get at most the rate, and at least 95 % of it."""
+    seed = random.randrange(2**32)
+    print("seed", seed)
+    draw = random.Random(seed)
+    for _ in range(200):
+        rate = draw.uniform(10, 1e8)
+        bucket, now, taken, largest = Bucket(rate, 0.0), 0.0, 0.0, 0.0
+        while now < 60:
+            amount = draw.uniform(0, rate / draw.choice((0.5, 5, 50)))
+            seconds = bucket.take(amount, now)
+            taken, largest = taken + amount, max(largest, amount)
+            now += seconds + draw.uniform(0, 1e-4)
+        assert taken <= rate * (now + BURST_SECONDS) + largest
+        assert taken >= 0.95 * rate * now
+
+
+def test_a_long_wait_is_cut_into_pieces() -> None:
+    """A huge request delays its client by at most 20 s, and the next request waits for the rest."""
+    bucket = Bucket(1.0, 0.0)
+    assert bucket.take(100.25, 0.0) == THROTTLE_SECONDS_MAX
+    assert bucket.take(0.0, 90.0) == pytest.approx(10.0)
+
+
+def test_a_changed_rate_counts_at_once() -> None:
+    """What a client owes takes as many seconds as before; from then on the new rate counts."""
+    quotas = Quotas()
+    quotas.settings = {Entity("u", None): {PRODUCE: 100.0}}
+    assert quotas.charge(PRODUCE, "u", "", 525.0, 0.0) == pytest.approx(5.0)
+    quotas.settings = {Entity("u", None): {PRODUCE: 1000.0}}
+    assert quotas.charge(PRODUCE, "u", "", 0.0, 1.0) == pytest.approx(4.0)
+    assert quotas.charge(PRODUCE, "u", "", 1000.0, 1.0) == pytest.approx(5.0)
+    quotas.settings = {}
+    assert quotas.charge(PRODUCE, "u", "", 1e9, 1.0) == 0.0
+
+
+def test_the_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients that are gone take no memory for long, and very many clients only so much."""
+    monkeypatch.setattr(quotas_module, "BUCKETS_MAX", 100)
+    quotas = Quotas()
+    quotas.settings = {Entity(None, DEFAULT): {PRODUCE: 10.0}}
+    for number in range(1_000):
+        quotas.charge(PRODUCE, "u", f"c{number}", 1e6, 0.0)
+    assert quotas.bucket_count <= 101
+    assert quotas.charge(PRODUCE, "u", "c999", 0.0, 0.0) > 0, "the last client is remembered"
+    for number in range(1_000):
+        quotas.charge(PRODUCE, "u", f"d{number}", 0.0, 1e6 + number)
+    assert quotas.bucket_count <= 3, "full buckets are dropped"
+
+
+def test_the_keys_are_those_of_kafka() -> None:
+    """Kafka's tools set quotas by these names."""
+    assert KEYS == ("producer_byte_rate", "consumer_byte_rate", "request_percentage")
