@@ -74,6 +74,9 @@ def parse_endpoints(text: str, key: str) -> tuple[Endpoint, ...]:
     return tuple(found)
 
 
+RACK_AWARE = "RackAwareReplicaSelector"  # Kafka's name of the class, without its package
+
+
 @dataclass(frozen=True, kw_only=True)
 class BrokerConfig:
     """Configure a broker by Kafka's keys.
@@ -129,6 +132,8 @@ class BrokerConfig:
             creates. This needs credentials, and the same ones at all brokers.
         reserved_broker_max_id: ids that ZooKeeper gives to new brokers are larger than this.
         broker_rack: the rack of this broker. The replicas of a partition are spread over the racks.
+        replica_selector_class: in a cluster, `RackAwareReplicaSelector` lets consumers read from a
+            replica in their own rack (KIP-392). "" means that they read from the leader.
         unclean_leader_election_enable: in a cluster, whether a new topic may elect a leader that
             lost records, unless its creator says so.
         replica_lag_time_max_ms: in a cluster, a follower that is behind its leader for this long
@@ -208,6 +213,7 @@ class BrokerConfig:
     zookeeper_set_acl: bool = False
     reserved_broker_max_id: int = 1_000
     broker_rack: str = ""
+    replica_selector_class: str = ""
     unclean_leader_election_enable: bool = False
     replica_lag_time_max_ms: int = 30_000
     auto_create_topics_enable: bool = True
@@ -252,6 +258,11 @@ class BrokerConfig:
                 raise ValueError(f"advertised_listeners: there is no listener {endpoint.name!r}")
             if not endpoint.port or endpoint.host in ("", "0.0.0.0", "::"):
                 raise ValueError(f"advertised_listeners: no client can connect to {endpoint}")
+        selector = self.replica_selector_class
+        if selector and selector.rpartition(".")[2] != RACK_AWARE:
+            raise ValueError(
+                f"replica_selector_class={selector!r} is not supported; use {RACK_AWARE}, or none"
+            )
         if self.queued_max_request_bytes < self.socket_request_max_bytes:
             raise ValueError(
                 f"queued_max_request_bytes={self.queued_max_request_bytes} must not be less than "

@@ -61,6 +61,19 @@ class PartitionFacts(NamedTuple):
     offline: tuple[int, ...] = ()
 
 
+class Reading(NamedTuple):
+    """The log from which a client reads.
+
+    Attributes:
+        is_following: whether the log is that of a follower, which may lack the newest records.
+        preferred: the broker from which the client should read instead; -1 for this one.
+    """
+
+    log: Log
+    is_following: bool = False
+    preferred: int = NO_LEADER
+
+
 class Watch(Protocol):
     """A callback that was registered."""
 
@@ -103,6 +116,12 @@ class Leadership(Protocol):
             LogStoreError: there is no such partition, or no log dir that serves has it.
         """
 
+    def log_for_rack(self, name: str, partition: int, epoch: int, rack: str) -> Reading:
+        """Find the log from which a client of a rack reads (KIP-392); see `log`.
+
+        A follower in the rack of the client serves, too, up to the high watermark that it knows.
+        """
+
     def replica_log(self, name: str, partition: int) -> Log:
         """Find the log of this broker's replica, also if it follows, for a tool that compares.
 
@@ -115,7 +134,7 @@ class Leadership(Protocol):
         """Return an error if a new leader does not know yet how far the log is replicated."""
 
     def watch(self, name: str, partition: int, wake: Callable[[], None]) -> Watch:
-        """Call `wake` after each change of a log, and when this broker no longer leads it.
+        """Call `wake` after each change of a log, and when this broker's role for it changes.
 
         Raises:
             LogStoreError: the log does not serve.
@@ -159,6 +178,10 @@ class SoleBroker:
         if epoch != NO_EPOCH:
             check_epoch(epoch, log.leader_epoch)
         return log
+
+    def log_for_rack(self, name: str, partition: int, epoch: int, rack: str) -> Reading:
+        """Find a log: there is no broker in another rack."""
+        return Reading(self.log(name, partition, epoch))
 
     def replica_log(self, name: str, partition: int) -> Log:
         """Find a log: this broker has the only replica."""

@@ -17,7 +17,7 @@ from itertools import groupby
 from typing import Any
 
 from broker.catalog.client_appends import check_format
-from broker.catalog.leadership import NotServedError, Watch
+from broker.catalog.leadership import NotServedError, Reading, Watch
 from broker.machines.exchange import Answer, Pending, Piece
 from broker.machines.fetch_sessions import Key, Opened, Result, Wanted, size_of
 from broker.quotas.quotas import FETCH
@@ -131,6 +131,7 @@ class _Fetch:
             left -= size
             read_bytes += size
             is_final = is_final or bool(data.error_code) or data.diverging_epoch.epoch >= 0
+            is_final = is_final or data.preferred_read_replica >= 0
             results.append((key, data))
         self.results = results
         self.is_complete = (
@@ -191,9 +192,9 @@ class _Fetch:
             return _failed(key, ErrorCode.UNKNOWN_TOPIC_ID)
         services = self._call.services
         try:
-            log = self._log_of(name, wanted)
-            check_format(log)
-            return self._read_log(log, wanted, left, is_first=is_first)
+            reading = self._reading_of(name, wanted)
+            check_format(reading.log)
+            return self._read_log(reading, wanted, left, is_first=is_first)
         except NotServedError as error:
             return self._not_served(key, name, error)
         except LogStoreError as error:
@@ -204,11 +205,13 @@ class _Fetch:
                 code = ErrorCode.NOT_LEADER_OR_FOLLOWER
             return _failed(key, code)
 
-    def _log_of(self, name: str, wanted: Any) -> Log:
+    def _reading_of(self, name: str, wanted: Any) -> Reading:
         leadership = self._call.services.leadership
         if self._is_comparing:
-            return leadership.replica_log(name, wanted.partition)
-        return leadership.log(name, wanted.partition, wanted.current_leader_epoch)
+            return Reading(leadership.replica_log(name, wanted.partition))
+        rack = self._asked.rack_id  # "" before version 11
+        epoch = wanted.current_leader_epoch
+        return leadership.log_for_rack(name, wanted.partition, epoch, rack)
 
     def _not_served(self, key: Key, name: str, error: NotServedError) -> Any:
         """Refuse a partition; the client learns who leads it, if another broker does (KIP-951)."""
@@ -219,8 +222,8 @@ class _Fetch:
         self._leaders.add(leader.id)
         return data._replace(current_leader=Leader(*leader))
 
-    def _read_log(self, log: Log, wanted: Any, left: int, *, is_first: bool) -> Any:
-        number = wanted.partition
+    def _read_log(self, reading: Reading, wanted: Any, left: int, *, is_first: bool) -> Any:
+        log, number = reading.log, wanted.partition
         diverging = _diverging_epoch(log, wanted)
         is_committed = self._asked.isolation_level == READ_COMMITTED
         data = Data(
@@ -230,6 +233,11 @@ class _Fetch:
         )  # fmt: skip
         if diverging is not None:
             return data._replace(diverging_epoch=diverging)
+        start, end = log.log_start_offset, log.log_end_offset
+        if reading.preferred >= 0 and start <= wanted.fetch_offset <= end:
+            return data._replace(preferred_read_replica=reading.preferred)
+        if reading.is_following and wanted.fetch_offset > end:  # it will have these records soon
+            return _failed((None, number), ErrorCode.OFFSET_NOT_AVAILABLE)
         limit = min(wanted.partition_max_bytes, left)
         # If there is no room for any byte, the read only checks whether the offset exists.
         level = LEVELS.get(self._asked.isolation_level, LEVELS[0])

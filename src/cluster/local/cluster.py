@@ -53,6 +53,7 @@ class Cluster:
         directory: str | PathLike[str] | None = None,
         config: Mapping[str, Any] | None = None,
         session_seconds: float = SESSION_SECONDS,
+        racks: Sequence[str] = (),
     ) -> Self:
         """Start a cluster; when this returns, clients can create topics with all its brokers.
 
@@ -63,6 +64,7 @@ class Cluster:
             config: settings of `BrokerConfig` for each broker.
             session_seconds: the coordination store ends the session of a broker that is cut off
                 after this time.
+            racks: the rack of each broker, in the order of their ids.
 
         Raises:
             ImportError: the extra `broker` is not installed.
@@ -71,14 +73,17 @@ class Cluster:
         for name, number in (("brokers", brokers), ("log_dirs", log_dirs)):
             if type(number) is not int or number < 1:
                 raise ValueError(f"{name} must be a positive integer, not {number!r}")
+        if racks and len(racks) != brokers:
+            raise ValueError(f"racks names {len(racks)} racks for {brokers} brokers")
         temporary = None
         if directory is None:
             temporary = tempfile.TemporaryDirectory(prefix="cluster-", ignore_cleanup_errors=True)
         root = temporary.name if temporary is not None else os.fspath(directory or "")
         coordination = EmbeddedStore([tempfile.mkdtemp(prefix="coordination-", dir=root)])
         settings = NodeSettings(
-            root, log_dirs, coordination.connect, session_seconds, dict(config or {})
-        )
+            root, log_dirs, coordination.connect, session_seconds, dict(config or {}),
+            dict(enumerate(racks, 1)),
+        )  # fmt: skip
         made = cls(root, {one: Node(settings, one) for one in range(1, brokers + 1)}, coordination)
         made._temporary = temporary
         try:

@@ -28,6 +28,7 @@ class NodeSettings(NamedTuple):
     Attributes:
         connect: begins a session of the embedded store.
         session_seconds: a session that is cut off ends after this time.
+        racks: the rack of each broker, by its id; a broker without one is in no rack.
     """
 
     root: str
@@ -35,6 +36,7 @@ class NodeSettings(NamedTuple):
     connect: Callable[[], Session]
     session_seconds: float
     config: Mapping[str, Any]
+    racks: Mapping[int, str]
 
 
 class Node:
@@ -84,6 +86,7 @@ class Node:
             self._session = LastingSession(self._connect, RETRY_SECONDS)
             settings = MemberSettings(
                 self.id, os.path.join(shared.root, f"records-{self.id}"),
+                shared.racks.get(self.id, ""),
                 lag_seconds_max=LAG_SECONDS_MAX, look_seconds=LOOK_SECONDS,
                 session_seconds=shared.session_seconds,
                 security=PeerSecurity.of(config),

@@ -82,7 +82,9 @@ class ClusterBroker:
         self.member = ClusterMember(settings, store, session, self._settings.config_of)
         self._documents = documents_of(session)
         self._admin = TopicChanges(session, self.member.metadata, self.config)
-        self.leadership = ClusterLeadership(self.member, cluster_id)
+        self.leadership = ClusterLeadership(
+            self.member, cluster_id, is_rack_aware=bool(self.config.replica_selector_class)
+        )
         logs = ClusterGroupLogs(
             self.leadership, self.member.metadata, self._admin, self.config,
             lambda: self.member.lease.is_held,

@@ -17,6 +17,7 @@ from broker.catalog.leadership import (
     Node,
     NotServedError,
     PartitionFacts,
+    Reading,
     Watch,
     check_epoch,
 )
@@ -48,7 +49,15 @@ class ClusterLeadership:
     broker_id: int
     cluster_id: str
 
-    def __init__(self, member: ClusterMember, cluster_id: str) -> None:
+    def __init__(
+        self, member: ClusterMember, cluster_id: str, *, is_rack_aware: bool = False
+    ) -> None:
+        """Describe the cluster of a member.
+
+        Args:
+            is_rack_aware: whether clients are sent to a replica in their own rack (KIP-392).
+        """
+        self._is_rack_aware = is_rack_aware
         self.broker_id, self.cluster_id = member.settings.broker, cluster_id
         self._rack = member.settings.rack
         self._host, self._replicas, self._metadata = member.host, member.replicas, member.metadata
@@ -155,6 +164,31 @@ class ClusterLeadership:
         """Find the log of a partition that this broker leads; see `leading`."""
         return self.leading(name, partition, epoch).log
 
+    def log_for_rack(self, name: str, partition: int, epoch: int, rack: str) -> Reading:
+        """Find a log for a client of a rack, or the broker from which it should read."""
+        if rack and rack == self._rack:
+            replica = self._replicas.at(name, partition)
+            if replica is not None and replica.role is Role.FOLLOWER:
+                log = replica.log
+                if log is not None and self._is_present(name, log):
+                    check_epoch(epoch, replica.leader_epoch)
+                    return Reading(log, is_following=True)
+        log = self.log(name, partition, epoch)
+        return Reading(log, preferred=self._preferred(name, partition, rack))
+
+    def _preferred(self, name: str, partition: int, rack: str) -> int:
+        """Find an in-sync replica in a rack, if this broker is in another one."""
+        found = self._view_of(name, partition)
+        if not self._is_rack_aware or not rack or rack == self._rack or found is None:
+            return NO_LEADER
+        brokers = self._metadata.view.brokers
+        near = (
+            one
+            for one in found.replicas
+            if one in found.isr and one in brokers and brokers[one].rack == rack
+        )
+        return next(near, NO_LEADER)
+
     def replica_log(self, name: str, partition: int) -> Log:
         """Find the log of this broker's replica, whatever its role is."""
         replica = self._replicas.at(name, partition)
@@ -171,7 +205,7 @@ class ClusterLeadership:
 
     def watch(self, name: str, partition: int, wake: Callable[[], None]) -> Watch:
         """Call `wake` after each change of a log, and when this broker's role changes."""
-        log = self.log(name, partition)
+        log = self.replica_log(name, partition)
         return self.watches.add((name, partition), wake, log.subscribe(lambda _: wake()))
 
     def _on_role(self, replica: HostedReplica) -> None:
