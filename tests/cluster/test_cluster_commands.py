@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from cluster import Cluster
+from cluster.tools.asking import Asked, parse_servers
+from cluster.tools.reassignment_file import parse_reassignment
 from logstore.cli.app import app
 from support.replica_nodes import wait_until
 from support.zookeeper_process import free_port
@@ -185,8 +188,8 @@ def test_a_reassignment_is_proposed(three: Cluster, tmp_path: Path) -> None:
         ('{"partitions": [{"topic": "t", "partition": 0}]}', "must have a topic"),
         ('{"partitions": [{"topic": "t", "partition": 0, "replicas": ["1"]}]}', "must have"),
         (
-            '{"partitions": [{"topic": "t", "partition": 0, "replicas": [1], "log_dirs": ["/a"]}]}',
-            "t-0: log dirs are changed by `logstore reassign`",
+            '{"partitions": [{"topic": "t", "partition": 0, "replicas": [1], "log_dirs": ["a"]}]}',
+            "t-0: 'a' is neither an absolute path",
         ),
         (
             '{"partitions": [{"topic": "t", "partition": 0, "replicas": [1]},'
@@ -216,3 +219,78 @@ def test_no_broker_answers() -> None:
     where = f"127.0.0.1:{free_port()}"
     done = CliRunner().invoke(app, ["cluster", "status", "--bootstrap-servers", where])
     assert done.exit_code == 1 and f"the broker at {where}: it refuses" in done.output
+
+
+def describe(cluster: Cluster, broker: int) -> Sequence[Any]:
+    """Ask a broker for its log dirs."""
+    with Asked(parse_servers(cluster.bootstrap_servers)) as asked:
+        metadata = asked.metadata()
+        (node,) = (one for one in metadata.brokers if one.node_id == broker)
+        return asked.log_dirs(node)
+
+
+def replicas_in(cluster: Cluster, broker: int, path: str) -> set[tuple[str, int]]:
+    """List the replicas in a log dir, without copies that a move makes."""
+    return {
+        (topic.name, one.partition_index)
+        for row in describe(cluster, broker)
+        if row.log_dir == path
+        for topic in row.topics
+        for one in topic.partitions
+        if not one.is_future_key
+    }
+
+
+def test_replicas_are_moved_between_log_dirs(tmp_path: Path) -> None:
+    """One replica stays on its broker and changes its log dir; a new one is created in another."""
+    with Cluster.start(brokers=3, log_dirs=2) as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+        topic = NewTopic("t", 2, replica_assignment=[[1, 2], [1, 2]])
+        admin.create_topics([topic])["t"].result(SECONDS)
+        producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
+        for number in range(200):
+            producer.produce("t", b"%d" % number, partition=number % 2)
+        assert producer.flush(SECONDS) == 0
+        (other,) = (
+            path for path in cluster.log_dirs(1) if ("t", 0) not in replicas_in(cluster, 1, path)
+        )
+        new = cluster.log_dirs(3)[1]
+        file = tmp_path / "plan.json"
+
+        def reassign(action: str, **entry: object) -> Result:
+            document = {"partitions": [{"topic": "t", "partition": 0, **entry}]}
+            file.write_text(json.dumps(document))
+            return run(cluster, "reassign", "--file", file, action, "--format", "json")
+
+        wish: dict[str, Any] = {"replicas": [1, 3], "log_dirs": [other, new]}
+        assert rows_of(reassign("--verify", **wish), code=1)[0]["state"] == "different"
+        assert rows_of(reassign("--execute", **wish))[0]["state"] == "begun"
+        wait_until(lambda: reassign("--verify", **wish).exit_code == 0, SECONDS)
+        assert ("t", 0) in replicas_in(cluster, 1, other)
+        assert ("t", 0) in replicas_in(cluster, 3, new)
+        assert rows_of(reassign("--cancel", **wish))[0]["state"].startswith("NO_REASSIGNMENT")
+        stay = {"replicas": [1, 3], "log_dirs": ["any", cluster.log_dirs(3)[0]]}
+        assert rows_of(reassign("--execute", **stay))[0]["state"] == "begun", "no broker changes"
+        wait_until(lambda: reassign("--verify", **stay).exit_code == 0, SECONDS)
+        for wrong, state in (
+            ({"replicas": [1, 3], "log_dirs": ["/nowhere", "any"]}, "LOG_DIR_NOT_FOUND"),
+            ({"replicas": [1, 9], "log_dirs": ["any", "/nowhere"]}, "BROKER_NOT_AVAILABLE"),
+        ):
+            assert rows_of(reassign("--execute", **wrong), code=1)[0]["state"].startswith(state)
+        assert rows_of(reassign("--verify", **stay))[0]["replicas"] == [1, 3], "nothing was changed"
+
+
+@pytest.mark.parametrize(
+    ("dirs", "reason"),
+    [
+        (["any"], 'a path or "any" for each replica'),
+        ("any", 'a path or "any" for each replica'),
+        (["any", 5], 'a path or "any" for each replica'),
+        (["any", "disk1"], "neither an absolute path"),
+    ],
+)
+def test_log_dirs_that_cannot_be_meant_are_refused(dirs: object, reason: str) -> None:
+    """There is one for each replica."""
+    entry = {"topic": "t", "partition": 0, "replicas": [1, 2], "log_dirs": dirs}
+    with pytest.raises(ValueError, match=reason):
+        parse_reassignment(json.dumps({"partitions": [entry]}))

@@ -16,7 +16,7 @@ from cluster.errors import PeerError
 from cluster.run.peer_connection import PeerConnection
 
 METADATA, CONFIGS, ELECT, REASSIGN, REASSIGNMENTS = (3, 12), (32, 4), (43, 2), (45, 0), (46, 0)
-LOG_DIRS, FETCH = (35, 4), (1, 12)
+LOG_DIRS, MOVE, FETCH = (35, 4), (34, 1), (1, 12)
 TOPIC = 2  # the type of a resource
 CLIENT = "logstore-cluster"
 SECONDS = 30.0
@@ -147,6 +147,26 @@ class Asked:
         self._check(answer, f"broker {broker.node_id}")
         rows: Sequence[Any] = answer.results
         return rows
+
+    def move_replicas(self, broker: Any, paths: Mapping[Place, str]) -> dict[Place, ErrorCode]:
+        """Ask a broker of the metadata to hold its replicas in these log dirs."""
+        request = m.AlterReplicaLogDirsRequest
+        places: dict[str, list[Place]] = {}
+        for place, path in paths.items():
+            places.setdefault(path, []).append(place)
+        asked = request([
+            request.AlterReplicaLogDir(
+                path,
+                [request.AlterReplicaLogDirTopic(*one) for one in _by_topic(some).items()],
+            )
+            for path, some in places.items()
+        ])  # fmt: skip
+        answer = self._ask((broker.host, broker.port), MOVE, asked)
+        return {
+            (topic.topic_name, row.partition_index): ErrorCode(row.error_code)
+            for topic in answer.results
+            for row in topic.partitions
+        }
 
     def fetch(self, broker: Any, request: Any) -> Any:
         """Fetch from a broker of the metadata, as a tool that reads any replica."""

@@ -10,13 +10,21 @@ import click
 
 from broker.wire.error_codes import ErrorCode
 from cluster.tools import proposal
-from cluster.tools.asking import Place, Refusal
+from cluster.tools.asking import Asked, Place, Refusal
 from cluster.tools.drain_command import drain
 from cluster.tools.grow_command import grow
 from cluster.tools.parts import EXIT_PROBLEM, connected, ids_text, place_text, servers_option
-from cluster.tools.reassignment_file import parse_reassignment
+from cluster.tools.reassignment_file import Wanted, parse_reassignment
 from cluster.tools.status import GOOD, MIN_ISR, broker_rows, partition_rows
 from cluster.tools.verify_command import verify
+from cluster.tools.wanted_dirs import (
+    Copy,
+    ask_for_dirs,
+    cancel_moves,
+    copies_on,
+    state_of_dirs,
+    wishes_of,
+)
 from logstore.cli.options import format_option, wrong_usage
 from logstore.cli.output import Column, optional_text, print_rows, to_json
 
@@ -134,7 +142,7 @@ def reassign(
     brokers: str | None,
     output_format: str,
 ) -> None:
-    """Move replicas between brokers, in the JSON of kafka-reassign-partitions.
+    """Move replicas between brokers and log dirs, in the JSON of kafka-reassign-partitions.
 
     The exit code is 1 if a partition was refused, or with --verify, if one is not where it shall
     be. Throttles are neither set nor removed.
@@ -144,7 +152,8 @@ def reassign(
 
     \b
     Examples of FILE, and for --generate:
-      {"partitions": [{"topic": "orders", "partition": 0, "replicas": [1, 2, 4]}]}
+      {"partitions": [{"topic": "orders", "partition": 0, "replicas": [1, 2, 4],
+                       "log_dirs": ["any", "/disk2/logs", "any"]}]}
       {"topics": [{"topic": "orders"}]}
     """
     if action is None:
@@ -159,13 +168,35 @@ def reassign(
     with connected(bootstrap_servers) as asked:
         metadata = asked.metadata()
         if action == "verify":
-            rows = verified(metadata, wanted, asked.reassignments(metadata))
+            copies = copies_on(asked, metadata, wishes_of(wanted))
+            rows = verified(metadata, wanted, asked.reassignments(metadata), copies)
             print_rows(rows, VERIFY_COLUMNS, output_format)
             is_done = all(row["state"] == "complete" for row in rows)
             click.get_current_context().exit(0 if is_done else EXIT_PROBLEM)
-        asks = wanted if action == "execute" else dict.fromkeys(wanted)
-        found = asked.reassign(metadata, asks)
+        found = (_begin if action == "execute" else _cancel)(asked, metadata, wanted)
     _print_outcomes(found, "begun" if action == "execute" else "cancelled", output_format)
+
+
+def _begin(asked: Asked, metadata: Any, wanted: Mapping[Place, Wanted]) -> dict[Place, Refusal]:
+    """Ask for the log dirs, then for the brokers of those partitions that no log dir refused."""
+    refused = ask_for_dirs(asked, metadata, wishes_of(wanted))
+    present = replicas_of(metadata)
+    found = {place: refused.get(place, Refusal(ErrorCode.NONE, None)) for place in wanted}
+    asks = {
+        place: one.replicas
+        for place, one in wanted.items()
+        if place not in refused and not (one.dirs and present.get(place) == one.replicas)
+    }
+    return found | (asked.reassign(metadata, asks) if asks else {})
+
+
+def _cancel(asked: Asked, metadata: Any, wanted: Mapping[Place, Wanted]) -> dict[Place, Refusal]:
+    """Cancel reassignments, and moves to the wanted log dirs."""
+    found = asked.reassign(metadata, dict.fromkeys(wanted))
+    for place, answer in cancel_moves(asked, metadata, wanted).items():
+        if answer.code or found[place].code in NOTHING_TO_DO:
+            found[place] = answer
+    return found
 
 
 def _generate(bootstrap_servers: str, file: IO[str], brokers: str, output_format: str) -> None:
@@ -185,25 +216,33 @@ def _generate(bootstrap_servers: str, file: IO[str], brokers: str, output_format
         click.echo(to_json({"current": now, "proposed": found}))
 
 
-def verified(
-    metadata: Any, wanted: Mapping[Place, Sequence[int]], running: Collection[Place]
-) -> list[dict[str, Any]]:
-    """Say for each partition whether its replicas are where they shall be."""
-    present = {
+def replicas_of(metadata: Any) -> dict[Place, list[int]]:
+    """Give the brokers of each partition."""
+    return {
         (topic.name, one.partition_index): list(one.replica_nodes)
         for topic in metadata.topics
         for one in topic.partitions
     }
+
+
+def verified(
+    metadata: Any,
+    wanted: Mapping[Place, Wanted],
+    running: Collection[Place],
+    copies: Sequence[Copy],
+) -> list[dict[str, Any]]:
+    """Say for each partition whether its replicas are where they shall be."""
+    present = replicas_of(metadata)
     rows = []
-    for place, replicas in wanted.items():
+    for place, one in wanted.items():
         found = present.get(place)
         state = "in progress" if place in running else "different"
         if found is None:
             state = "no such partition"
-        elif place not in running and found == list(replicas):
-            state = "complete"
+        elif place not in running and found == one.replicas:
+            state = state_of_dirs(place, one, copies)
         rows.append(
-            {"name": place_text(place), "wanted": replicas, "replicas": found, "state": state}
+            {"name": place_text(place), "wanted": one.replicas, "replicas": found, "state": state}
         )
     return rows
 

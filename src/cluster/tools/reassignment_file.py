@@ -1,22 +1,29 @@
-"""Read the file of kafka-reassign-partitions: which brokers shall have each partition."""
+"""Read the file of kafka-reassign-partitions: the brokers and the log dirs of each partition."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, NamedTuple
 
 from cluster.tools.asking import Place
 
 ANY = "any"
-ELSEWHERE = "log dirs are changed by `logstore reassign`, or by kafka-reassign-partitions"
 
 
-def parse_reassignment(text: str) -> dict[Place, list[int]]:
-    """Read the brokers of each partition.
+class Wanted(NamedTuple):
+    """Where the replicas of a partition shall be.
 
-    Raises:
-        ValueError: the text is not such a file, or asks for log dirs.
+    Attributes:
+        replicas: the brokers, the preferred leader first.
+        dirs: by broker, the path of a log dir; a broker that is not named chooses one.
     """
+
+    replicas: list[int]
+    dirs: dict[int, str]
+
+
+def parse_reassignment(text: str) -> dict[Place, Wanted]:
+    """Read the brokers and log dirs of each partition; raises ValueError."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -24,23 +31,29 @@ def parse_reassignment(text: str) -> dict[Place, list[int]]:
     entries = document.get("partitions") if isinstance(document, dict) else None
     if not isinstance(entries, list) or not entries:
         raise ValueError('the file has no list "partitions"')
-    found: dict[Place, list[int]] = {}
+    found: dict[Place, Wanted] = {}
     for entry in entries:
-        place, replicas = _entry(entry)
+        place, wanted = _entry(entry)
         if place in found:
             raise ValueError(f"{place[0]}-{place[1]} is listed twice")
-        found[place] = replicas
+        found[place] = wanted
     return found
 
 
-def _entry(entry: Any) -> tuple[Place, list[int]]:
+def _entry(entry: Any) -> tuple[Place, Wanted]:
     if not isinstance(entry, dict):
         raise ValueError(f"{entry!r} is no partition")
     name, number, replicas = (entry.get(key) for key in ("topic", "partition", "replicas"))
     is_list = isinstance(replicas, list) and replicas and all(type(one) is int for one in replicas)
     if not isinstance(name, str) or not name or type(number) is not int or not is_list:
         raise ValueError(f"{json.dumps(entry)} must have a topic, a partition and replicas")
-    if any(one != ANY for one in entry.get("log_dirs") or ()):
-        raise ValueError(f"{name}-{number}: {ELSEWHERE}")
     assert isinstance(replicas, list)
-    return (name, number), replicas
+    paths = entry.get("log_dirs") or [ANY] * len(replicas)
+    is_list = isinstance(paths, list) and len(paths) == len(replicas)
+    if not is_list or not all(isinstance(one, str) and one for one in paths):
+        raise ValueError(f'{name}-{number}: "log_dirs" must have a path or "any" for each replica')
+    for path in paths:
+        if path != ANY and not path.startswith("/"):
+            raise ValueError(f'{name}-{number}: {path!r} is neither an absolute path nor "any"')
+    dirs = {broker: path for broker, path in zip(replicas, paths, strict=True) if path != ANY}
+    return (name, number), Wanted(replicas, dirs)
