@@ -23,7 +23,7 @@ from cluster.wire.follower_fetches import FetchLimits, encode_fetches
 from logstore import OffsetOutOfRangeError
 from support.places import fast_directory
 from support.replica_group import TOPIC, Group
-from support.replica_nodes import SocketGroup, wait_until
+from support.replica_nodes import UNLIMITED, SocketGroup, wait_until
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ def test_a_leader_that_refuses_is_not_asked_in_a_loop(group: SocketGroup) -> Non
 class RefusedReplica:
     """A follower that knows of a leader epoch of which its leader has not heard."""
 
-    log = None
+    log, name, number = None, "t", 0
 
     def next_fetch(self) -> tuple[int, FollowerFetch]:
         return 1, fetch_of(2)
@@ -177,7 +177,7 @@ def test_a_leader_that_has_not_heard_of_its_role_is_asked_again_soon(
     """Twice after each new role, then after the backoff; after other errors only then."""
     leader, replica = RefusingConnection(error), cast(HostedReplica, RefusedReplica())
     connection = cast(PeerConnection, leader)
-    fetcher = Fetcher(1, "1-d", connection, FetchLimits(), time.monotonic)
+    fetcher = Fetcher(1, "1-d", connection, FetchLimits(), time.monotonic, UNLIMITED)
     pause = sum(RETRY_SECONDS) + (BACKOFF_SECONDS - sum(RETRY_SECONDS)) / 2
     for round_number in (1, 2):
         began = time.monotonic()
@@ -218,7 +218,7 @@ def test_a_bad_fetch_is_refused(group: SocketGroup) -> None:
     message = encode_fetches([fetch_of(1)], FetchLimits())
     bad = message._replace(replica_state=FetchRequest.ReplicaState(-1, 5))
     with pytest.raises(BadRequestError):
-        answer(Asked(bad, 15, 1), group.socket_nodes[1].find, 0.0, 1 << 20)
+        answer(Asked(bad, 15, 1), group.socket_nodes[1].find, 0.0, 1 << 20, UNLIMITED)
 
 
 def test_a_deletion_during_a_fetch_is_no_answer_for_ever(group: SocketGroup) -> None:

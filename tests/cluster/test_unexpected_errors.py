@@ -27,7 +27,7 @@ from cluster.wire.roles import Controlling
 from cluster.wire.topic_ids import text_of
 from support.members import Members
 from support.places import fast_directory
-from support.replica_nodes import wait_until
+from support.replica_nodes import UNLIMITED, wait_until
 
 TOPIC = TopicIdentity(text_of(b"0123456789abcdef"), 50)
 REASON = "nobody expected this"
@@ -116,6 +116,7 @@ class Asking:
     """A replica that always wants to fetch from broker 1."""
 
     role = log = None
+    name, number = "t", 0
 
     def next_fetch(self) -> tuple[int, FollowerFetch]:
         return 1, FollowerFetch(TOPIC, 0, 2, 5, 1, 0, -1)
@@ -123,7 +124,7 @@ class Asking:
 
 def test_regression_a_fetcher_goes_on(connection: Faulty, caplog: pytest.LogCaptureFixture) -> None:
     """It fetches again after its backoff, not in a loop."""
-    made = Fetcher(1, "1-dir", peer(connection), FetchLimits(), time.monotonic)
+    made = Fetcher(1, "1-dir", peer(connection), FetchLimits(), time.monotonic, UNLIMITED)
     made.add(cast("HostedReplica", Asking()))
     wait_until(lambda: connection.calls > 1 and traces(caplog) > 1)
     made.end()

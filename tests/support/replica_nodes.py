@@ -19,11 +19,14 @@ from cluster.run.fetchers import Fetchers
 from cluster.run.follower_reads import Asked, answer
 from cluster.run.hosted_replica import HostedReplica
 from cluster.run.peer_connection import PeerConnection
+from cluster.throttle.replication_throttle import ReplicationThrottle
 from cluster.wire.follower_fetches import FetchLimits, PartitionId
 from support.replica_group import Group, Node, Produce
 
 APIS = ApiVersions(("base", "cluster"))
 SECONDS = 20.0
+
+UNLIMITED = ReplicationThrottle(0, lambda *_: True, time.monotonic)
 
 
 class SocketNode(Node):
@@ -40,6 +43,7 @@ class SocketNode(Node):
             ),
             FetchLimits(partition_bytes_max=16 << 10),
             time.monotonic,
+            UNLIMITED,
         )
         super().__init__(group, broker, paths, epoch)
         self.server.start()
@@ -49,7 +53,7 @@ class SocketNode(Node):
         request = parse_request(frame, APIS)
         message = decode_fetch(request.body, request.version)
         asked = Asked(message, request.version, request.correlation_id)
-        return answer(asked, self.find, time.monotonic(), 1 << 20)
+        return answer(asked, self.find, time.monotonic(), 1 << 20, UNLIMITED)
 
     def find(self, partition: PartitionId) -> HostedReplica | None:
         is_mine = partition == (self.replica.topic.topic_id, self.replica.number)

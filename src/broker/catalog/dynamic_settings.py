@@ -2,16 +2,18 @@
 
     replica.alter.log.dirs.io.max.bytes.per.second   the rate of all moves (KIP-113)
     cordoned.log.dirs                                log dirs that take no new partitions
+    leader.replication.throttled.rate                what a leader sends to throttled followers
+    follower.replication.throttled.rate              what a throttled follower fetches (KIP-73)
 
-Both settings are stored durably. Every log dir stores the rate. A cordoned log dir stores its own
-cordon.
+All settings are stored durably. Every log dir stores the rates. A cordoned log dir stores its own
+cordon. A broker without a cluster has no followers: it accepts the last two, and ignores them.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from broker.catalog import dir_facts
 from broker.catalog.setting_changes import Change, Operation
@@ -21,13 +23,20 @@ from mover import ReplicaMover
 
 RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 CORDONED = "cordoned.log.dirs"
-# These settings limit the replication between brokers, which a single broker does not have. Kafka's
-# tool for reassignments sets both settings with every throttle.
-IGNORED = frozenset({"leader.replication.throttled.rate", "follower.replication.throttled.rate"})
-FACT = "broker.alter_log_dirs_rate"  # the time of the change, and the rate; 0 means no limit
+LEADER_RATE = "leader.replication.throttled.rate"
+FOLLOWER_RATE = "follower.replication.throttled.rate"
+# Each fact has the time of the change, and the rate; 0 means no limit.
+FACTS = {
+    RATE: "broker.alter_log_dirs_rate",
+    LEADER_RATE: "broker.leader_replication_rate",
+    FOLLOWER_RATE: "broker.follower_replication_rate",
+}
 UNLIMITED = 2**63 - 1
-DYNAMIC_DEFAULTS = {RATE: str(UNLIMITED), CORDONED: ""}  # in Kafka's form
+DYNAMIC_DEFAULTS = {CORDONED: "", **dict.fromkeys(FACTS, str(UNLIMITED))}  # in Kafka's form
 DIGITS_MAX = 100  # enough for any rate; Python refuses to read thousands of digits
+
+
+SetRate = Callable[[str, int | None], object]  # a key of `FACTS`, and bytes per second
 
 
 class FixedSettingError(InvalidSettingError):
@@ -40,23 +49,33 @@ class DynamicSettings:
     Threads: `_changing` is held during a change.
     """
 
-    def __init__(self, store: LogStore, move_threads: int) -> None:
+    def __init__(self, store: LogStore, move_threads: int, set_rate: SetRate | None = None) -> None:
+        """Apply nothing until `start`.
+
+        Args:
+            set_rate: takes the rates of replication; None if there is no replication.
+        """
         self._store = store
         self._move_threads = move_threads
+        self._set_rate = set_rate
         self._changing = threading.Lock()
-        self._rate = 0
+        self._rates = dict.fromkeys(FACTS if set_rate is not None else (RATE,), 0)
 
     def start(self) -> None:
-        """Apply the rate that was set last, and resume unfinished moves of an earlier process."""
-        _, self._rate = dir_facts.newest(self._store, FACT)
+        """Apply the rates that were set last, and resume unfinished moves of an earlier process."""
         mover = ReplicaMover.of(self._store, self._move_threads)
-        if self._rate:
-            mover.set_throttled_rate(self._rate)
+        for key in self._rates:
+            _, self._rates[key] = dir_facts.newest(self._store, FACTS[key])
+        if self._rates[RATE]:
+            mover.set_throttled_rate(self._rates[RATE])
+        for key, rate in self._rates.items():
+            if rate and key != RATE and self._set_rate is not None:
+                self._set_rate(key, rate)
 
     def values(self) -> dict[str, str]:
         """Return the settings in Kafka's form."""
-        rate = self._rate or UNLIMITED
-        return {RATE: str(rate), CORDONED: ",".join(self.cordoned)}
+        rates = {key: str(rate or UNLIMITED) for key, rate in self._rates.items()}
+        return {**rates, CORDONED: ",".join(self.cordoned)}
 
     @property
     def cordoned(self) -> list[str]:
@@ -73,27 +92,32 @@ class DynamicSettings:
             LogStoreError: no log dir could store the rate.
         """
         with self._changing:
-            rate, cordoned = self._wanted(changes)
+            rates, cordoned = self._wanted(changes)
             if not is_dry:
-                self._apply(rate, cordoned)
+                self._apply(rates, cordoned)
 
-    def _wanted(self, changes: Iterable[Change]) -> tuple[int, set[str]]:
-        """Return the rate and the cordoned log dirs as they would be after some changes."""
-        rate, cordoned = self._rate, set(self.cordoned)
+    def _wanted(self, changes: Iterable[Change]) -> tuple[dict[str, int], set[str]]:
+        """Return the rates and the cordoned log dirs as they would be after some changes."""
+        rates, cordoned = dict(self._rates), set(self.cordoned)
         for change in changes:
-            if change.key == RATE:
-                rate = _rate_of(change)
+            if change.key in rates:
+                rates[change.key] = _rate_of(change)
             elif change.key == CORDONED:
                 cordoned = self._paths_of(change, cordoned)
-            elif change.key not in IGNORED:
+            elif change.key not in FACTS:
                 raise FixedSettingError(f"{change.key} cannot be changed while the broker runs")
-        return rate, cordoned
+        return rates, cordoned
 
-    def _apply(self, rate: int, cordoned: set[str]) -> None:
-        if rate != self._rate:
-            dir_facts.remember(self._store, FACT, [time.time_ns(), rate])
-            ReplicaMover.of(self._store).set_throttled_rate(rate or None)
-            self._rate = rate
+    def _apply(self, rates: dict[str, int], cordoned: set[str]) -> None:
+        for key, rate in rates.items():
+            if rate == self._rates[key]:
+                continue
+            dir_facts.remember(self._store, FACTS[key], [time.time_ns(), rate])
+            if key == RATE:
+                ReplicaMover.of(self._store).set_throttled_rate(rate or None)
+            elif self._set_rate is not None:
+                self._set_rate(key, rate or None)
+            self._rates[key] = rate
         before = set(self.cordoned)
         for path in sorted(cordoned - before):
             self._store.cordon(path)
@@ -120,12 +144,14 @@ def _rate_of(change: Change) -> int:
     if change.operation == Operation.DELETE:
         return 0
     if change.operation != Operation.SET:
-        raise InvalidSettingError(f"{RATE} is not a list, so elements cannot be added or removed")
+        raise InvalidSettingError(
+            f"{change.key} is not a list, so elements cannot be added or removed"
+        )
     text = (change.text or "").strip()
     if not (text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX):
         reason = f"{text[:DIGITS_MAX]!r} is not a valid number of bytes per second"
-        raise InvalidSettingError(f"{RATE}: {reason}")
+        raise InvalidSettingError(f"{change.key}: {reason}")
     rate = int(text)
     if not rate:
-        raise InvalidSettingError(f"{RATE}: at a rate of 0, moves would never end")
+        raise InvalidSettingError(f"{change.key}: at a rate of 0, the copying would never end")
     return 0 if rate >= UNLIMITED else rate

@@ -79,15 +79,19 @@ def check_known(key: str, defaults: LogConfig, text: str | None = None) -> None:
     config_of([(key, text)], defaults)
 
 
-def joined(key: str, operation: int, old: str, text: str) -> str:
-    """Return the value of a list setting after elements were added or removed."""
-    if key not in KEYS or KEYS[key].type != LIST:
+def joined(key: str, operation: int, old: str, text: str, *, is_list: bool = False) -> str:
+    """Return the value of a list setting after elements were added or removed.
+
+    Args:
+        is_list: whether the setting is a list that may be empty, although no log has it.
+    """
+    if not is_list and (key not in KEYS or KEYS[key].type != LIST):
         raise InvalidSettingError(f"{key} is not a list, so elements cannot be added or removed")
     given = [part.strip() for part in text.split(",")]
     parts = [part for part in old.split(",") if part and part not in given]
     if operation == Operation.APPEND:
         parts += given
-    if not parts:
+    if not parts and not is_list:
         raise InvalidSettingError(f"{key} must not be empty")
     return ",".join(parts)
 

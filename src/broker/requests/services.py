@@ -14,7 +14,7 @@ from broker.catalog.admin.sole_topic_admin import SoleTopicAdmin
 from broker.catalog.admin.sole_users import SoleUsers
 from broker.catalog.admin.topic_admin import TopicAdmin
 from broker.catalog.client_appends import Appends, LogAppends
-from broker.catalog.dynamic_settings import DynamicSettings
+from broker.catalog.dynamic_settings import DynamicSettings, SetRate
 from broker.catalog.leadership import Leadership, SoleBroker
 from broker.catalog.producer_ids import ProducerIds
 from broker.catalog.replica_changes import ReplicaChanges, SoleReplicas
@@ -52,6 +52,7 @@ class Parts(NamedTuple):
         peer_handlers: answer the requests that only brokers send. Clients do not learn of them.
         users: the SCRAM credentials.
         peers: the clients that are brokers of this cluster.
+        set_replication_rate: takes the rates of replication; None without a cluster.
         gauges: gives the present values that Prometheus reads, besides those of any broker.
     """
 
@@ -68,6 +69,7 @@ class Parts(NamedTuple):
     peer_handlers: Mapping[int, Callable[[Request], Answer | Pending]] = {}
     gauges: Callable[[], Iterable[Gauge]] = tuple
     peers: PeerRule = ANYBODY
+    set_replication_rate: SetRate | None = None
 
 
 def coordinator_of(
@@ -138,7 +140,9 @@ class Services:
         self.quotas = Quotas()
         self.client_quotas = ClientQuotas(self.documents, self.quotas)
         self.traffic = Traffic()
-        self.settings = DynamicSettings(store, config.num_replica_alter_log_dirs_threads)
+        self.settings = DynamicSettings(
+            store, config.num_replica_alter_log_dirs_threads, parts.set_replication_rate
+        )
         self.groups = parts.groups
         self.users = parts.users
         self.peers = parts.peers

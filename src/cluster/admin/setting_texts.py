@@ -1,7 +1,8 @@
 """Read, check and change the settings of a topic, as the coordination store has them: as texts.
 
-The store has only what was set for the topic. The rest are the defaults of each broker. Three keys
-have no meaning for a log: the rules of the cluster use them (`cluster/control/topic_rules`).
+The store has only what was set for the topic. The rest are the defaults of each broker. Five keys
+have no meaning for a log: the rules of the cluster use three (`cluster/control/topic_rules`), and
+two list the replicas whose copying is throttled.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from broker.catalog.settings import (
     BOOLEAN,
     DEFAULT_SOURCE,
     FIXED,
-    IGNORED,
     INT,
     KEYS,
+    LIST,
     STATIC_SOURCE,
     TOPIC_SOURCE,
     InvalidSettingError,
@@ -28,9 +29,11 @@ from broker.catalog.settings import (
 )
 from broker.config import BrokerConfig
 from cluster.control.topic_rules import FLUSH_BEFORE_ACK, MIN_ISR, UNCLEAN, default_min_isr
+from cluster.throttle.throttled_replicas import FOLLOWER_REPLICAS, LEADER_REPLICAS, parse
 from logstore import LogConfig
 
-RULE_KEYS = {MIN_ISR: INT, UNCLEAN: BOOLEAN, FLUSH_BEFORE_ACK: BOOLEAN}
+LIST_KEYS = {LEADER_REPLICAS: LIST, FOLLOWER_REPLICAS: LIST}
+RULE_KEYS = {MIN_ISR: INT, UNCLEAN: BOOLEAN, FLUSH_BEFORE_ACK: BOOLEAN, **LIST_KEYS}
 MIN_ISR_MAX = 2**31 - 1
 DIGITS_MAX = 10
 
@@ -93,8 +96,6 @@ def changed(texts: Texts, changes: Iterable[Change], defaults: LogConfig) -> dic
     for key, operation, text in changes:
         if operation not in Operation.__members__.values():
             raise InvalidSettingError(f"{key}: there is no operation {operation}")
-        if key in IGNORED:
-            continue
         touched.add(key)
         if operation == Operation.DELETE:
             _check(key, None, defaults)
@@ -104,7 +105,7 @@ def changed(texts: Texts, changes: Iterable[Change], defaults: LogConfig) -> dic
             raise InvalidSettingError(f"{key} has no value")
         if operation != Operation.SET:
             usual = text_of(key, defaults) if key in KEYS else ""
-            text = joined(key, operation, result.get(key, usual), text)
+            text = joined(key, operation, result.get(key, usual), text, is_list=key in LIST_KEYS)
         _check(key, text, defaults)
         if key in KEYS or key in RULE_KEYS:
             result[key] = text.strip()
@@ -127,6 +128,12 @@ def _check(key: str, text: str | None, defaults: LogConfig) -> None:
 
 def _fault_of_rule(key: str, text: str) -> str:
     """Say what is wrong with a setting that the rules of the cluster use; "" if nothing is."""
+    if RULE_KEYS[key] == LIST:
+        try:
+            parse(text)
+        except ValueError as error:
+            return f"{key}: {error}"
+        return ""
     if RULE_KEYS[key] == BOOLEAN:
         is_good = text.lower() in ("true", "false")
         return "" if is_good else f"{key}={text[:40]!r} is neither true nor false"
@@ -159,6 +166,7 @@ def rows_of(texts: Texts, config: BrokerConfig, factor: int) -> list[SettingRow]
         if key not in RULE_KEYS:
             rows.append(SettingRow(key, text, kind, synonyms_of(key, own, defaults), True))
     usual = {MIN_ISR: str(default_min_isr(factor)), UNCLEAN: "false", FLUSH_BEFORE_ACK: "false"}
+    usual |= dict.fromkeys(LIST_KEYS, "")
     for key, kind in RULE_KEYS.items():
         synonyms = [Synonym(key, usual[key], DEFAULT_SOURCE)]
         if key == MIN_ISR and config.min_insync_replicas:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -49,11 +49,19 @@ def drop_old_notices(session: Session) -> None:
             session.delete(f"{znodes.SETTING_NOTICES}/{name}")
 
 
+OnTexts = Callable[[str, Mapping[str, str]], object]
+
+
 class SettingsSync:
     """Watches the settings of topics for the logs of one broker.
 
     Threads: any thread may call any method. One thread reads the store. A thread for each log dir
     changes its logs, so that a disk that hangs delays only its own.
+
+    Attributes:
+        on_texts: hears of the settings of a topic, as texts, when they are read. Set it before
+            `start`.
+        on_all_read: hears that the settings of all topics have been read.
     """
 
     def __init__(self, session: Session, store: LogStore, defaults: LogConfig) -> None:
@@ -62,6 +70,8 @@ class SettingsSync:
         Args:
             defaults: this broker's values of the settings that a topic does not set.
         """
+        self.on_texts: OnTexts = lambda name, texts: None
+        self.on_all_read: Callable[[], object] = lambda: None
         self._session, self._store, self._defaults = session, store, defaults
         self._workers = DirWorkers()
         self._bell = threading.Event()
@@ -115,6 +125,7 @@ class SettingsSync:
         except BadZnodeError as error:
             LOG.warning("topic %s keeps the settings that it has: %s", name, error)
             return None
+        self.on_texts(name, texts)
         found = usable(texts, self._defaults)
         for fault in found.faults.values():
             LOG.warning("topic %s: a setting is not used: %s", name, fault)
@@ -221,6 +232,8 @@ class SettingsSync:
         finally:
             with self._lock:
                 self._due |= left
+        if is_all:
+            self.on_all_read()
 
     def _apply(self, name: str, numbers: list[int]) -> None:
         """Give the logs of a topic its settings.

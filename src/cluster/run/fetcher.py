@@ -22,6 +22,7 @@ from cluster.errors import BadRequestError, PeerError
 from cluster.requests import FetchAnswer, FollowerFetch
 from cluster.run.hosted_replica import HostedReplica
 from cluster.run.peer_connection import PeerConnection
+from cluster.throttle.replication_throttle import ReplicationThrottle, Side
 from cluster.wire import follower_fetches
 from cluster.wire.follower_fetches import FetchLimits, FetchRefused, PartitionId, key_of
 
@@ -51,6 +52,7 @@ class Fetcher:
         connection: PeerConnection,
         limits: FetchLimits,
         clock: Callable[[], float],
+        throttle: ReplicationThrottle,
         on_error: Callable[[PeerError], object] = lambda error: None,
     ) -> None:
         """Start the thread.
@@ -63,6 +65,7 @@ class Fetcher:
         self._connection = connection
         self._limits = limits
         self._clock = clock
+        self._throttle = throttle
         self._on_error = on_error
         self._changed = threading.Condition()  # guards the fields that follow
         self._replicas: dict[HostedReplica, float] = {}  # with the time of the next fetch
@@ -179,6 +182,8 @@ class Fetcher:
         """Let the rules of each replica word its fetch; a replica may not want one now."""
         asked = {}
         for replica in due:
+            if self._put_off(replica):
+                continue
             found = replica.next_fetch()
             if found is not None and found[0] == self._leader:
                 asked[key_of(found[1])] = _Asked(replica, found[1])
@@ -187,6 +192,18 @@ class Fetcher:
             return asked
         newest = max(epochs)  # the broker was just registered again
         return {key: one for key, one in asked.items() if one.fetch.registration_epoch == newest}
+
+    def _is_throttled(self, replica: HostedReplica) -> bool:
+        return self._throttle.fetches(replica.name, replica.number)
+
+    def _put_off(self, replica: HostedReplica) -> bool:
+        """Let a throttled replica wait until its next records fit into the rate (KIP-73)."""
+        if not self._is_throttled(replica):
+            return False
+        seconds = self._throttle.wait_of(Side.FOLLOWER)
+        if seconds:
+            self._make_due(replica, min(seconds, BACKOFF_SECONDS))
+        return bool(seconds)
 
     def _fetch(self, asked: dict[PartitionId, _Asked]) -> None:
         """Send one fetch, and give each replica its part of the answer."""
@@ -206,6 +223,8 @@ class Fetcher:
                 if result.error in ORDINARY:
                     self._make_due_soon(replica)
                 continue
+            if result.records and self._is_throttled(replica):
+                self._throttle.take(Side.FOLLOWER, len(result.records))
             replica.tell(result)
             if _is_progress(replica, result):
                 self._make_due(replica)

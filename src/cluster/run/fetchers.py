@@ -8,6 +8,7 @@ from collections.abc import Callable
 from cluster.run.fetcher import Fetcher
 from cluster.run.hosted_replica import HostedReplica
 from cluster.run.peer_connection import PeerConnection
+from cluster.throttle.replication_throttle import ReplicationThrottle
 from cluster.wire.follower_fetches import FetchLimits
 
 Pair = tuple[int, str]  # a leader broker, and a log dir of this broker
@@ -24,6 +25,7 @@ class Fetchers:
         connect: Callable[[int], PeerConnection],
         limits: FetchLimits,
         clock: Callable[[], float],
+        throttle: ReplicationThrottle,
     ) -> None:
         """Start with no fetcher.
 
@@ -33,6 +35,7 @@ class Fetchers:
         self._connect = connect
         self._limits = limits
         self._clock = clock
+        self._throttle = throttle
         self._lock = threading.Lock()  # guards the next three
         self._fetchers: dict[Pair, Fetcher] = {}
         self._pairs: dict[HostedReplica, Pair] = {}
@@ -56,7 +59,9 @@ class Fetchers:
             fetcher = self._fetchers.get(pair)
             if fetcher is None:
                 name, connection = f"{leader}-{log_dir}", self._connect(leader)
-                fetcher = Fetcher(leader, name, connection, self._limits, self._clock)
+                fetcher = Fetcher(
+                    leader, name, connection, self._limits, self._clock, self._throttle
+                )
                 self._fetchers[pair] = fetcher
             self._pairs[replica] = pair
             fetcher.add(replica, is_new_role=is_new_role)

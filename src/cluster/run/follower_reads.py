@@ -10,6 +10,7 @@ logs are only read again: the follower has not fetched again.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -23,6 +24,7 @@ from broker.wire.messages import FetchResponse
 from cluster.requests import FollowerFetch
 from cluster.run.hosted_replica import HostedReplica
 from cluster.run.replica_exchange import Served
+from cluster.throttle.replication_throttle import ReplicationThrottle, Side
 from cluster.wire.follower_fetches import PartitionId, decode_fetches
 from cluster.wire.topic_ids import bytes_of
 from logstore import FileRange as LogRange
@@ -42,7 +44,9 @@ class Asked(NamedTuple):
     correlation_id: int
 
 
-def answer(asked: Asked, find: Find, now: float, bytes_max: int) -> Answer | Pending:
+def answer(
+    asked: Asked, find: Find, now: float, bytes_max: int, throttle: ReplicationThrottle
+) -> Answer | Pending:
     """Answer a follower's Fetch, or let it wait for records.
 
     Args:
@@ -52,10 +56,11 @@ def answer(asked: Asked, find: Find, now: float, bytes_max: int) -> Answer | Pen
     Raises:
         BadRequestError: the request contradicts itself.
     """
-    read = _FollowerRead(asked, find, bytes_max)
+    read = _FollowerRead(asked, find, bytes_max, throttle)
     if read.read():
         return read.encode()
-    return _WaitingRead(read, now + asked.message.max_wait_ms / 1000)
+    seconds = min(asked.message.max_wait_ms / 1000, read.throttled_seconds or math.inf)
+    return _WaitingRead(read, now + seconds)
 
 
 class _Place(NamedTuple):
@@ -87,11 +92,19 @@ def read_from(log: Log, offset: int, bytes_max: int) -> LogRange:
 
 
 class _FollowerRead:
-    """One Fetch request of a follower, and the results of its last reading."""
+    """One Fetch request of a follower, and the results of its last reading.
 
-    def __init__(self, asked: Asked, find: Find, bytes_max: int) -> None:
+    Attributes:
+        throttled_seconds: after which time a throttled partition may have records; 0.0 if no
+            partition of the last reading is throttled.
+    """
+
+    def __init__(
+        self, asked: Asked, find: Find, bytes_max: int, throttle: ReplicationThrottle
+    ) -> None:
         """Count the positions of the follower."""
-        self._asked = asked
+        self._asked, self._throttle = asked, throttle
+        self.throttled_seconds = 0.0
         self._bytes_max = min(asked.message.max_bytes, bytes_max)
         limits = [
             one.partition_max_bytes for topic in asked.message.topics for one in topic.partitions
@@ -107,6 +120,7 @@ class _FollowerRead:
         """Read all partitions; return whether the request is to be answered now."""
         self.forget()
         left, found_bytes, is_final = self._bytes_max, 0, False
+        self.throttled_seconds = 0.0
         for place in self._places:
             row = self._row_of(place, left, is_first=not found_bytes)
             is_final = is_final or bool(row.error_code) or row.diverging_epoch.end_offset >= 0
@@ -135,6 +149,12 @@ class _FollowerRead:
                 diverging = FetchResponse.EpochEndOffset(epoch, end)
                 start = place.served.log_start
                 return row._replace(diverging_epoch=diverging, log_start_offset=start)
+            if self._is_throttled(place):
+                limit = min(limit, self._throttle.burst_bytes(Side.LEADER))
+                seconds = self._throttle.wait_of(Side.LEADER)
+                if seconds:
+                    self.throttled_seconds = seconds
+                    return row
             found = read_from(log, place.fetch.offset, max(limit, 1))
         except LogStoreError as error:
             return Data(number, code_of(error), -1, -1, -1, records=b"")
@@ -143,6 +163,10 @@ class _FollowerRead:
             return row
         sent = FileRange(SentRange(log, found), found.position, found.size_bytes)
         return row._replace(records=sent)
+
+    def _is_throttled(self, place: _Place) -> bool:
+        replica, follower = place.replica, place.fetch.follower
+        return replica is not None and self._throttle.sends(replica.name, replica.number, follower)
 
     def forget(self) -> None:
         """Release the files of the last reading."""
@@ -153,6 +177,9 @@ class _FollowerRead:
 
     def encode(self) -> Answer:
         """Encode the results of the last reading; the sender closes their files."""
+        for place, (_, row) in zip(self._places, self._rows, strict=True):
+            if isinstance(row.records, FileRange) and self._is_throttled(place):
+                self._throttle.take(Side.LEADER, row.records.size_bytes)
         topics = [
             FetchResponse.FetchableTopicResponse(
                 topic_id=bytes_of(topic_id), partitions=[row for _, row in rows]

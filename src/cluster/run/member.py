@@ -55,6 +55,7 @@ from cluster.run.orphans import UNKNOWN_SECONDS, Orphans
 from cluster.run.peer_connection import PeerConnection
 from cluster.sessions.lasting_session import LastingSession
 from cluster.sessions.lease import Lease
+from cluster.throttle.replication_throttle import ReplicationThrottle
 from cluster.wire import isr_changes, metadata_updates, roles, shutdowns, stops
 from cluster.wire.follower_fetches import FetchLimits
 from logstore import LogConfig, LogStore, StoreEvent, StoreEventKind
@@ -115,8 +116,11 @@ class ClusterMember:
         self.host = Host(settings.broker, tuple(store.log_dirs))
         self.replicas = HostedReplicas(self.host, self._make_replica, dir_choice(self.host, store))
         self.metadata = MetadataCache()
+        self.throttle = ReplicationThrottle(
+            settings.broker, self.metadata.is_in_sync, time.monotonic
+        )
         self._config_of = config_of
-        self._fetchers = Fetchers(self.connect, settings.limits, time.monotonic)
+        self._fetchers = Fetchers(self.connect, settings.limits, time.monotonic, self.throttle)
         self._link = ControllerLink(self._find_controller, self.connect, self._on_refusal)
         self._flusher = ThreadPoolExecutor(FLUSH_THREADS, "flush")
         self._registering = Registering(
@@ -235,7 +239,9 @@ class ClusterMember:
     def answer_follower(self, request: Request, message: Any) -> Answer | Pending:
         """Answer the Fetch of a follower, whose message is decoded; raises BadRequestError."""
         asked = follower_reads.Asked(message, request.version, request.correlation_id)
-        return follower_reads.answer(asked, self.replicas.find, time.monotonic(), FETCH_BYTES_MAX)
+        return follower_reads.answer(
+            asked, self.replicas.find, time.monotonic(), FETCH_BYTES_MAX, self.throttle
+        )
 
     def _answer_changes(self, message: Any) -> Any:
         controller = self._controller

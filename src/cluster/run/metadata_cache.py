@@ -56,6 +56,12 @@ class MetadataCache:
         self._listening = threading.Lock()  # guards the writes of the callbacks
         self._callbacks: tuple[ViewCallback, ...] = ()
 
+    def is_in_sync(self, name: str, partition: int, broker: int) -> bool:
+        """Tell whether a broker is in the ISR of a partition, as the controller said last."""
+        topic = self.view.topics.get(name)
+        found = None if topic is None else topic.partitions.get(partition)
+        return found is not None and broker in found.isr
+
     def on_change(self, callback: ViewCallback) -> Callable[[], None]:
         """Call back with each new view, in the order of the views.
 

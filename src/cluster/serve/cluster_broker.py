@@ -43,11 +43,13 @@ from cluster.serve.deleted_topics import DeletedTopics
 from cluster.serve.producer_blocks import ProducerBlocks
 from cluster.serve.replica_appends import ReplicaAppends
 from cluster.sessions.lasting_session import LastingSession
+from cluster.throttle.replication_throttle import Side
 from cluster.wire import isr_changes, metadata_updates, roles, shutdowns, stops
 from logstore import LogStore
 
 LOG = logging.getLogger("cluster")
 HEARD_SECONDS = 10.0  # how long a start waits for the first metadata
+SIDES = {side.rate_key: side for side in Side}
 PEER_APIS = (roles.API, stops.API, metadata_updates.API, isr_changes.API, shutdowns.API)
 
 
@@ -80,6 +82,8 @@ class ClusterBroker:
         cluster_id = found_cluster(session, store.cluster_id).cluster_id
         self._settings = SettingsSync(session, store, self.config.log_config)
         self.member = ClusterMember(settings, store, session, self._settings.config_of)
+        self._settings.on_texts = self.member.throttle.set_topic
+        self._settings.on_all_read = self.member.throttle.settings_are_known
         self._documents = documents_of(session)
         self._admin = TopicChanges(session, self.member.metadata, self.config)
         self.leadership = ClusterLeadership(
@@ -131,6 +135,7 @@ class ClusterBroker:
             dict.fromkeys(PEER_APIS, self._answer_peer),
             partial(gauges_of, self.member),
             self.member.settings.security.rule(self.config),
+            lambda key, rate: self.member.throttle.set_rate(SIDES[key], rate),
         )
 
     def __repr__(self) -> str:
