@@ -39,6 +39,10 @@ REGULAR = {
     "offsets of two bytes": batch_of(300, 10),
     "offsets of three bytes": batch_of(9_000, 10, b"k"),
     "times that rise": batch_of(60, 20, None, 1),
+    "times that become longer": batch_of(30, 20, None, 10),
+    "times that become longer twice, beside long offsets": kafka_batch(
+        b"".join(row(bytes(20), at // 130, at) for at in range(9_500)), 9_500, max_timestamp=78
+    ),
     "times of two bytes": batch_of(70, 20, None, 100),
     "sizes that differ": kafka_batch(
         b"".join(row(b"v" * (at * 7 % 90), 0, at) for at in range(25)), 25
@@ -108,6 +112,41 @@ def test_others_are_left_to_the_full_check(name: str) -> None:
     assert is_sound(UNKNOWN[name]) and not looks_regular(UNKNOWN[name])
 
 
+def test_no_change_of_a_long_head_makes_it_accept_what_is_not_sound() -> None:
+    """The head of a record has more bytes than a word; each bit of it is turned."""
+    data = batch_of(90, 2, bytes(64), 100)
+    assert looks_regular(data)
+    number = 75
+    record = regular.places_of(memoryview(data), 61, 0)
+    at = 61
+    for before in range(number):
+        record = regular.places_of(memoryview(data), at, before)
+        assert record is not None
+        at = record.stop
+    assert record is not None and record.head_end - record.start > regular.WORD_BYTES
+    head = range(at, at + record.head_end - record.start)
+    tail = range(at + record.value_at - record.start, at + record.stop - record.start)
+    accepted = []
+    for position in (*head, *tail):
+        for bit in range(8):
+            changed = bytearray(data)
+            changed[position] ^= 1 << bit
+            if looks_regular(bytes(changed)):
+                accepted.append(position)
+                assert is_sound(bytes(changed))
+    assert {position - at for position in accepted} == {2, 3, 4, *(one - at for one in tail[1:3])}
+
+
+def test_a_batch_of_many_short_runs_is_left_to_the_full_check() -> None:
+    """Each run that is looked for takes a step for all records that follow."""
+    times = [at // 5 % 2 * 100 for at in range(5 * 2 * regular.RUNS_MAX)]
+    data = kafka_batch(
+        b"".join(row(bytes(20), time, at) for at, time in enumerate(times)), len(times),
+        max_timestamp=105,
+    )  # fmt: skip
+    assert is_sound(data) and not looks_regular(data)
+
+
 def test_a_shape_is_remembered_and_read_again() -> None:
     """Another batch of the same shape is not walked; one of another shape is."""
     with pytest.MonkeyPatch.context() as patch:
@@ -126,7 +165,7 @@ def test_a_shape_is_remembered_and_read_again() -> None:
     "data",
     [
         batch_of(14, 3), batch_of(14, 3, b"k"), batch_of(66, 1), batch_of(10, 2, None, 1),
-        batch_of(10, 2, None, 100), batch_of(2, 2, b""),
+        batch_of(10, 2, None, 100), batch_of(2, 2, b""), batch_of(16, 2, None, 9),
         kafka_batch(b"".join(row(b"v" * at, 0, at) for at in range(7)), 7),
     ],
 )  # fmt: skip

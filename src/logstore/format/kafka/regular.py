@@ -27,6 +27,8 @@ from logstore.format.kafka.varints import varint
 RUN_RECORDS_MIN = 4
 # After this many records in a row that form no run, `decode.check_many` is faster.
 SINGLES_MAX = 32
+# After this many runs and single records, a run is recognised only if it ends the batch.
+RUNS_MAX = 64
 # Offset deltas below these limits have one, two and three bytes. The last limit is the size of the
 # table `_deltas`: deltas from this limit on are not looked up.
 DELTA_LIMITS = (1 << 6, 1 << 13, 1 << 15)
@@ -147,6 +149,10 @@ def times_of(data: memoryview, start: int, end: int, count: int, runs: list[Run]
             if rows >= RUN_RECORDS_MIN and data[stop] == data[position]:
                 rows = min(rows, _rows_alike(number))
                 times = _run_of(data, places, number, rows)
+                if times is None and len(runs) < RUNS_MAX:  # perhaps the first of them are a run
+                    rows = _run_rows(data, places, number, rows)
+                    if rows >= RUN_RECORDS_MIN:
+                        times = _run_of(data, places, number, rows)
                 if times is not None:
                     least, most = min(least, times[0]), max(most, times[1])
                     stop, number, singles = stop + rows * (stop - position), number + rows, 0
@@ -238,23 +244,63 @@ def _run_of(data: memoryview, places: Places, number: int, rows: int) -> Times |
     is_joined = places.value_at == head_end and places.value_end - start <= WORD_BYTES
     if is_joined:
         head_end = places.value_end
-    if stride < WORD_BYTES or head_end - start > WORD_BYTES or rows < 1:
+    word_at = _word_at(places, head_end)
+    if word_at is None or rows < 1:
         return None
     headers = np.ndarray((rows,), np.uint8, data, first + stride - 1, (stride,))
     if headers.tobytes() != bytes(rows):  # for small arrays, comparing bytes is the fastest test
         return None
     if not is_joined and not _same_sizes(data, places, rows):
         return None
-    shift, mask = 8 * (places.delta_at - start), (1 << 8 * (head_end - start)) - 1
-    words = np.ndarray((rows,), "<u8", data, first, (stride,))
+    if word_at > start and _lengths_alike(data, places, word_at, rows) < rows:
+        return None
+    shift, mask = 8 * (places.delta_at - word_at), (1 << 8 * (head_end - word_at)) - 1
+    words = np.ndarray((rows,), "<u8", data, first + word_at - start, (stride,))
     if mask < WORD_MAX:
         words = words & np.uint64(mask)
-    (word,) = _word(data, start)
+    (word,) = _word(data, word_at)
     deltas = _deltas(shift)
     expected = deltas[number : number + rows] | np.uint64((word & mask) ^ int(deltas[number - 1]))
     if expected.tobytes() == words.tobytes():
         return places.time, places.time
-    return _times_in(words, words ^ expected, places)
+    return _times_in(words, words ^ expected, places, word_at)
+
+
+def _word_at(places: Places, head_end: int) -> int | None:
+    """Find a word that has all that may differ in the head of a record; None if none has."""
+    word_at = max(places.start, head_end - WORD_BYTES)
+    is_fit = places.stop - places.start >= WORD_BYTES and word_at <= places.time_at
+    return word_at if is_fit else None
+
+
+def _lengths_alike(data: memoryview, places: Places, word_at: int, rows: int) -> int:
+    """Count how many of the next records have the same bytes before the word."""
+    start, stride = places.start, places.stop - places.start
+    found = np.ndarray((rows, word_at - start), np.uint8, data, places.stop, (stride, 1))
+    is_alike = (found == np.frombuffer(data[start:word_at], np.uint8)).all(axis=1)
+    return rows if is_alike.all() else int(is_alike.argmin())
+
+
+def _run_rows(data: memoryview, places: Places, number: int, rows: int) -> int:
+    """Count how many records at the start of the next `rows` are alike, as `_run_of` asks for.
+
+    A producer's timestamps rise. So the deltas in a batch become longer, and a run ends there.
+    """
+    start, first, stride = places.start, places.stop, places.stop - places.start
+    width, word_at = places.delta_at - places.time_at, _word_at(places, places.head_end)
+    if word_at is None or width > 2:
+        return 0
+    if word_at > start:
+        rows = _lengths_alike(data, places, word_at, rows)
+    times = (1 << 8 * width) - 1 << 8 * (places.time_at - word_at)
+    mask = (1 << 8 * (places.head_end - word_at)) - 1 & ~times
+    (word,) = _word(data, word_at)
+    deltas = _deltas(8 * (places.delta_at - word_at))
+    words = np.ndarray((rows,), "<u8", data, first + word_at - start, (stride,)) & np.uint64(mask)
+    expected = deltas[number : number + rows] | np.uint64((word ^ int(deltas[number - 1])) & mask)
+    is_alike = words == expected
+    is_alike &= np.ndarray((rows,), np.uint8, data, first + stride - 1, (stride,)) == 0
+    return rows if is_alike.all() else int(is_alike.argmin())
 
 
 def _same_sizes(data: memoryview, places: Places, rows: int) -> bool:
@@ -270,9 +316,9 @@ def _same_sizes(data: memoryview, places: Places, rows: int) -> bool:
     return bool((sizes == int.from_bytes(data[at : places.value_end], "little")).all())
 
 
-def _times_in(words: Words, differing: Words, places: Places) -> Times | None:
+def _times_in(words: Words, differing: Words, places: Places, word_at: int) -> Times | None:
     """Read timestamp deltas of one or two bytes; return None if any other field differs."""
-    width, shift = places.delta_at - places.time_at, 8 * (places.time_at - places.start)
+    width, shift = places.delta_at - places.time_at, 8 * (places.time_at - word_at)
     if width > 2:
         return None
     mask = (1 << 8 * width) - 1 << shift
