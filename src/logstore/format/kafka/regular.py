@@ -35,6 +35,8 @@ DELTA_LIMITS = (1 << 6, 1 << 13, 1 << 15)
 ONE_BYTE_MAX, RECORDS_MAX = DELTA_LIMITS[0], DELTA_LIMITS[-1]
 # Limits for remembered objects of `Shape`: their number, and the records and runs of each.
 SHAPES_MAX, SHAPE_RECORDS_MAX, SHAPE_RUNS_MAX = 64, 1 << 14, 4
+# The times are a part of a shape. If they differ in a batch of more records, none like it comes.
+SHAPE_TIMED_MAX = 1 << 9
 WORD_BYTES, WORD_MAX = 8, 2**64 - 1
 
 Times = tuple[int, int]
@@ -114,7 +116,7 @@ def is_regular(
         if (
             times is not None
             and start
-            and count <= SHAPE_RECORDS_MAX
+            and count <= (SHAPE_RECORDS_MAX if times[0] == times[1] else SHAPE_TIMED_MAX)
             and len(runs) <= SHAPE_RUNS_MAX
         ):
             _keep_shape(data, start, end, count, runs, times)
