@@ -138,6 +138,11 @@ class BrokerConfig:
             lost records, unless its creator says so.
         replica_lag_time_max_ms: in a cluster, a follower that is behind its leader for this long
             leaves the ISR.
+        replica_fetch_max_bytes: in a cluster, the largest number of bytes of records that a
+            follower gets for one partition in one answer, or one batch. A partition that is far
+            behind may get more.
+        replica_fetch_response_max_bytes: the largest number of bytes of records in one answer to a
+            follower. The partitions that are far behind share it.
         auto_create_topics_enable: whether a client that asks for an unknown topic creates it.
         delete_topic_enable: whether clients are allowed to delete topics.
         max_connections: the largest number of connections, at all listeners together.
@@ -216,6 +221,8 @@ class BrokerConfig:
     replica_selector_class: str = ""
     unclean_leader_election_enable: bool = False
     replica_lag_time_max_ms: int = 30_000
+    replica_fetch_max_bytes: int = 1 << 20
+    replica_fetch_response_max_bytes: int = 10 << 20
     auto_create_topics_enable: bool = True
     delete_topic_enable: bool = True
     max_connections: int = 20_000

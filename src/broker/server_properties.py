@@ -92,7 +92,8 @@ ZOOKEEPER = "zookeeper.connect"
 CLUSTER_KEYS = _dotted({
     "broker_rack", "default_replication_factor", "inter_broker_listener_name",
     "min_insync_replicas", "offsets_commit_timeout_ms", "offsets_topic_replication_factor",
-    "replica_lag_time_max_ms", "replica_selector_class", "reserved_broker_max_id",
+    "replica_fetch_max_bytes", "replica_fetch_response_max_bytes", "replica_lag_time_max_ms",
+    "replica_selector_class", "reserved_broker_max_id",
     "sasl_inter_broker_credentials_file", "sasl_mechanism_inter_broker_protocol",
     "security_inter_broker_protocol",
     "unclean_leader_election_enable", "zookeeper_connect", "zookeeper_credentials_file",

@@ -155,7 +155,7 @@ class RefusingConnection:
     def __init__(self, error: ErrorCode) -> None:
         self.count, self._error = 0, error
 
-    def ask(self, key: int, version: int, message: Any, seconds: float) -> Any:
+    def ask(self, key: int, version: int, message: Any, seconds: float, large: Any) -> Any:
         self.count += 1
         row = FetchResponse.PartitionData(0, self._error, records=b"")
         topic_id = message.topics[0].topic_id

@@ -16,7 +16,7 @@ from broker import Broker
 from broker.wire.frames import encode_response
 from broker.wire.messages import MetadataRequest, MetadataResponse
 from cluster.errors import BadZnodeError, PeerError, PeerGoneError
-from cluster.run.peer_connection import PeerConnection
+from cluster.run.peer_connection import LARGE_BYTES, PeerConnection, Read
 
 METADATA, VERSION = 3, 12
 
@@ -102,6 +102,39 @@ def test_an_answer_in_pieces_is_put_together() -> None:
 
     with peer(slowly) as address, closing(connect(*address)) as connection:
         assert ask(connection) == MetadataResponse()
+
+
+def test_a_large_answer_is_read_by_its_own_reader() -> None:
+    """It gets exactly the bytes it asks for, and must not leave one."""
+    sent = bytes(range(256)) * (LARGE_BYTES // 128)
+
+    def answer(accepted: socket.socket, frame: bytes) -> None:
+        accepted.sendall(struct.pack(">i", len(sent)) + sent)
+
+    with peer(answer) as address, closing(connect(*address)) as connection:
+
+        def in_parts(read: Read, size_bytes: int, number: int) -> bytes:
+            return b"".join((read(7), read(size_bytes - 8), read(1)))
+
+        large = connection.ask(METADATA, VERSION, MetadataRequest(), 5.0, in_parts)
+        assert large == sent
+
+
+def test_a_large_answer_that_stops_is_an_error() -> None:
+    """Each read waits for its bytes only; what was read before counts."""
+    heard: list[bytes] = []
+
+    def answer(accepted: socket.socket, frame: bytes) -> None:
+        accepted.sendall(struct.pack(">i", 2 * LARGE_BYTES) + bytes(LARGE_BYTES))
+
+    def in_parts(read: Read, size_bytes: int, number: int) -> None:
+        heard.append(read(LARGE_BYTES))
+        read(1)
+
+    with peer(answer) as address, closing(connect(*address)) as connection:
+        with pytest.raises(PeerError, match="in time"):
+            connection.ask(METADATA, VERSION, MetadataRequest(), 0.3, in_parts)
+        assert heard == [bytes(LARGE_BYTES)]
 
 
 def test_a_check_notices_that_the_broker_has_ended() -> None:
@@ -208,17 +241,17 @@ def test_regression_a_close_takes_no_descriptor_from_a_thread_that_reads() -> No
     with peer(lambda *_: None) as address:
         connection = connect(*address)
         used: list[socket.socket] = []
-        exchange = connection._exchange
+        send = connection._send
 
         def about_to_read(
             connected: socket.socket, frame: bytes | bytearray, deadline: float
-        ) -> memoryview:
+        ) -> int:
             used.append(connected)
             connection.close()
             assert connected.fileno() >= 0, "the descriptor was given back while it is in use"
-            return exchange(connected, frame, deadline)
+            return send(connected, frame, deadline)
 
-        connection._exchange = about_to_read  # type: ignore[method-assign]
+        connection._send = about_to_read  # type: ignore[method-assign]
         with pytest.raises(PeerError):
             ask(connection)
         assert used[0].fileno() == -1

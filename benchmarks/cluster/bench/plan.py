@@ -41,6 +41,7 @@ class Scale:
     paced_seconds: float
     kills: int
     many_partitions: int
+    catch_ups: int  # how often a session lets a follower catch up
     behind_records: int  # that a follower misses while it is away
     freezes: int
     client_timeout_ms: int | None
@@ -48,9 +49,11 @@ class Scale:
 
 
 SCALES = {
-    "small": Scale(1, 200_000, 2, (1,), 100_000, 400_000, 3, 1, 100, 1_000_000, 1, 5_000, 10_000),
+    "small": Scale(
+        1, 200_000, 2, (1,), 100_000, 400_000, 3, 1, 100, 3, 3_000_000, 1, 5_000, 10_000
+    ),
     "full": Scale(
-        3, 300_000, 2, (1, 6), 200_000, 1_000_000, 5, 1, 1_000, 3_000_000, 1, None, 100_000
+        3, 300_000, 2, (1, 6), 200_000, 1_000_000, 5, 1, 1_000, 3, 3_000_000, 1, None, 100_000
     ),
 }
 

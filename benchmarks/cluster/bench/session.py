@@ -11,7 +11,7 @@ from typing import Any
 from benchmarks.broker.bench import client_of
 from benchmarks.broker.cases import LARGE_BATCH_BYTES, RATE, SMALL_BATCH_BYTES
 from benchmarks.cluster.bench.clusters import Cluster
-from benchmarks.cluster.bench.copying import bare_copy, growth_rate, log_bytes
+from benchmarks.cluster.bench.copying import bare_copy, growth_rate, log_bytes, use_memory
 from benchmarks.cluster.bench.plan import Scale, rate_key
 from benchmarks.cluster.bench.watcher import Watcher
 from benchmarks.workload import RECORD_BYTES
@@ -84,22 +84,31 @@ def latency(session: Measured) -> None:
 
 
 def catch_up(session: Measured) -> None:
-    """Let a follower miss records, and measure how fast it gets them; then copy the same bytes."""
-    cluster = session.cluster
-    with cluster.topic("behind"):
-        leader, controller = cluster.leaders("behind")[0], cluster.controller()
-        away = next(one for one in cluster.servers if one not in (leader, controller))
-        cluster.kill(away)
-        produce(cluster, "behind", 1, "large", session.scale.behind_records)
-        directory = replica_of(cluster, leader, "behind")
-        size = log_bytes(directory)
-        cluster.servers[away].spawn()
-        follower = replica_of(cluster, away, "behind")
-        session.note(catch_up=growth_rate(lambda: log_bytes(follower), size))
-        cluster.wait_in_sync("behind")
-        segment = max(directory.glob("*.log"), key=lambda path: path.stat().st_size)
-        for _ in range(session.scale.rounds):
-            session.note(bare_copy=bare_copy(segment, cluster.place / "copy"))
+    """Let a follower miss records, and measure how fast it gets them, beside bare copies."""
+    for number in range(session.scale.catch_ups):
+        with session.cluster.topic(f"behind-{number}"):
+            _catch_up(session, f"behind-{number}")
+
+
+def _catch_up(session: Measured, topic: str) -> None:
+    cluster, spare = session.cluster, session.cluster.place / "copy"
+    leader, controller = cluster.leaders(topic)[0], cluster.controller()
+    away = next(one for one in cluster.servers if one not in (leader, controller))
+    cluster.kill(away)
+    produce(cluster, topic, 1, "large", session.scale.behind_records)
+    directory, follower = replica_of(cluster, leader, topic), replica_of(cluster, away, topic)
+    segment = max(directory.glob("*.log"), key=lambda path: path.stat().st_size)
+    size = log_bytes(directory)
+    rates = []
+    for turn in range(2):
+        use_memory(spare, size)
+        rates.append(bare_copy(segment, spare))
+        if not turn:
+            use_memory(spare, size)
+            cluster.servers[away].spawn()
+            session.note(catch_up=growth_rate(lambda: log_bytes(follower), size))
+            cluster.wait_in_sync(topic)
+    session.note(bare_copy=sum(rates) / len(rates))
 
 
 def replica_of(cluster: Cluster, broker: int, topic: str) -> Path:

@@ -32,6 +32,7 @@ from cluster.process.store_memory import StoreMemory
 from cluster.run.member import MemberSettings
 from cluster.serve.cluster_broker import ClusterBroker
 from cluster.sessions.lasting_session import LastingSession
+from cluster.wire.follower_fetches import FetchLimits
 from logstore import LogStore
 from logstore.store.start.identity import resolve
 from logstore.store.start.open_dirs import foresee
@@ -169,6 +170,10 @@ class Joined:
         settings = MemberSettings(
             self.broker, records, self._config.broker_rack,
             lag_seconds_max=self._config.replica_lag_time_max_ms / 1000,
+            limits=FetchLimits(
+                bytes_max=self._config.replica_fetch_response_max_bytes,
+                partition_bytes_max=self._config.replica_fetch_max_bytes,
+            ),
             session_seconds=self._session_seconds,
             security=PeerSecurity.of(self._config),
         )  # fmt: skip

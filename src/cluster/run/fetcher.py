@@ -15,13 +15,16 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from typing import Any
 
 from broker.wire.byte_cursor import WireError
 from broker.wire.error_codes import ErrorCode
 from cluster.errors import BadRequestError, PeerError
+from cluster.fetches.large_answers import LargeAnswer
+from cluster.fetches.shares import FetchShares
 from cluster.requests import FetchAnswer, FollowerFetch
 from cluster.run.hosted_replica import HostedReplica
-from cluster.run.peer_connection import PeerConnection
+from cluster.run.peer_connection import PeerConnection, Read
 from cluster.throttle.replication_throttle import ReplicationThrottle, Side
 from cluster.wire import follower_fetches
 from cluster.wire.follower_fetches import FetchLimits, FetchRefused, PartitionId, key_of
@@ -64,6 +67,7 @@ class Fetcher:
         self._leader = leader
         self._connection = connection
         self._limits = limits
+        self._shares = FetchShares(limits)  # only the thread uses it
         self._clock = clock
         self._throttle = throttle
         self._on_error = on_error
@@ -208,26 +212,44 @@ class Fetcher:
     def _fetch(self, asked: dict[PartitionId, _Asked]) -> None:
         """Send one fetch, and give each replica its part of the answer."""
         fetches = {key: one.fetch for key, one in asked.items()}
-        message = follower_fetches.encode_fetches(fetches.values(), self._limits)
+        shares = self._shares.divide(fetches)
+        message = follower_fetches.encode_fetches(fetches.values(), self._limits, shares)
         seconds = self._limits.wait_ms / 1000 + ANSWER_SECONDS
+        sizes: dict[PartitionId, int] = {}
+
+        def take(result: FetchAnswer | FetchRefused) -> None:
+            key = key_of(result.request)
+            if isinstance(result, FetchAnswer):
+                sizes[key] = sizes.get(key, 0) + len(result.records or b"")
+            self._take(asked[key], result)
+
+        def read_large(read: Read, size_bytes: int, number: int) -> Any:
+            return LargeAnswer(read, size_bytes, number, fetches, take).run()
+
         answer = self._connection.ask(
-            follower_fetches.API, follower_fetches.VERSION, message, seconds
+            follower_fetches.API, follower_fetches.VERSION, message, seconds, read_large
         )
         if answer.error_code:
             raise BadRequestError(reason=f"the whole fetch was refused: {answer.error_code}")
-        for result in follower_fetches.decode_fetch_answers(answer, fetches):
-            replica = asked[key_of(result.request)].replica
-            if isinstance(result, FetchRefused):
-                level = logging.DEBUG if result.error in ORDINARY else logging.WARNING
-                LOG.log(level, "%r: the leader answered %s", replica, result.error.name)
-                if result.error in ORDINARY:
-                    self._make_due_soon(replica)
-                continue
-            if result.records and self._is_throttled(replica):
-                self._throttle.take(Side.FOLLOWER, len(result.records))
-            replica.tell(result)
-            if _is_progress(replica, result):
-                self._make_due(replica)
+        left = {key: fetch for key, fetch in fetches.items() if key not in sizes}
+        for result in follower_fetches.decode_fetch_answers(answer, left):
+            take(result)
+        self._shares.note(shares, sizes)
+
+    def _take(self, asked: _Asked, result: FetchAnswer | FetchRefused) -> None:
+        """Give a replica what the leader answered, and let it fetch again."""
+        replica = asked.replica
+        if isinstance(result, FetchRefused):
+            level = logging.DEBUG if result.error in ORDINARY else logging.WARNING
+            LOG.log(level, "%r: the leader answered %s", replica, result.error.name)
+            if result.error in ORDINARY:
+                self._make_due_soon(replica)
+            return
+        if result.records and self._is_throttled(replica):
+            self._throttle.take(Side.FOLLOWER, len(result.records))
+        replica.tell(result)
+        if _is_progress(replica, result):
+            self._make_due(replica)
 
 
 def _is_progress(replica: HostedReplica, answer: FetchAnswer) -> bool:

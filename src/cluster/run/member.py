@@ -64,7 +64,6 @@ LOG = logging.getLogger("cluster")
 TICK_SECONDS = 0.5
 ANNOUNCE_TICKS = 10  # between two events: after each, all replicas of this broker are asked
 TICKS_PER_SESSION = 20  # so that the end of the lease is noticed long before the session's
-FETCH_BYTES_MAX = 10 << 20
 ALTER_SECONDS = 8.0
 FLUSH_THREADS = 4
 FOLLOWER_READS = 1
@@ -240,8 +239,9 @@ class ClusterMember:
         """Answer the Fetch of a follower, whose message is decoded; raises BadRequestError."""
         asked = follower_reads.Asked(message, request.version, request.correlation_id)
         return follower_reads.answer(
-            asked, self.replicas.find, time.monotonic(), FETCH_BYTES_MAX, self.throttle
-        )
+            asked, self.replicas.find, time.monotonic(), self.settings.limits.bytes_max,
+            self.throttle,
+        )  # fmt: skip
 
     def _answer_changes(self, message: Any) -> Any:
         controller = self._controller

@@ -12,23 +12,31 @@ from __future__ import annotations
 
 import errno
 import itertools
-import socket
-import ssl
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 
 from broker.security.errors import LoginFailedError
 from broker.wire.byte_cursor import WireError
-from broker.wire.frames import FRAME_BYTES_MAX, FrameSplitter, decode_response, encode_request
+from broker.wire.frames import FRAME_BYTES_MAX, SIZE, decode_response, encode_request
 from cluster.errors import PeerError, PeerGoneError
+from cluster.peers.byte_stream import ByteStream, stream_of
 from cluster.peers.peer_security import FOREVER, OPEN, Opened, PeerSecurity
 from logstore import LogStoreError
 
-RECEIVE_BYTES = 1 << 18
+LARGE_BYTES = 2 << 20
 CONNECT_SECONDS = 2.0
+
+Read = Callable[[int], bytes]
+
+
+class ReadLarge(Protocol):
+    """Read a large answer, whose bytes come from a function, and return what `ask` returns."""
+
+    def __call__(self, read: Read, size_bytes: int, number: int) -> Any:
+        """Read exactly `size_bytes`; the answer must name the correlation id `number`."""
 
 
 class PeerConnection:
@@ -62,7 +70,7 @@ class PeerConnection:
         self._security = security
         self._expires_at = FOREVER  # when the broker ends the session of the login
         self._numbers = itertools.count(1)
-        self._socket: socket.socket | None = None
+        self._stream: ByteStream | None = None
         self._lock = threading.Lock()  # guards socket and flags against `close` and `interrupt`
         self._is_closed = self._is_asking = self._is_interrupted = False
 
@@ -78,11 +86,20 @@ class PeerConnection:
             return f"an unknown address ({error})"
         return f"{host}:{port}"
 
-    def ask(self, key: int, version: int, message: Any, seconds: float) -> Any:
+    def ask(
+        self,
+        key: int,
+        version: int,
+        message: Any,
+        seconds: float,
+        large: ReadLarge | None = None,
+    ) -> Any:
         """Send a request, and return the answer.
 
         Args:
             seconds: how long to wait for the answer, after the connection is made.
+            large: reads an answer of more than `LARGE_BYTES`. Each of its reads may take as long
+                as `seconds`.
 
         Raises:
             PeerGoneError: the port refuses connections, so the broker's process is gone (P14).
@@ -94,11 +111,17 @@ class PeerConnection:
         with self._lock:
             self._is_asking = True
         try:
-            connected = self._connected()
-            answer = self._exchange(connected, frame, time.monotonic() + seconds)
-            answered, decoded = decode_response(key, version, answer)
-            if answered != number:
-                raise self._error(f"it answered request {answered}, not request {number}")
+            stream = self._connected()
+            size = self._send(stream, frame, time.monotonic() + seconds)
+            if large is None or size <= LARGE_BYTES:
+                answer = stream.read(size, time.monotonic() + seconds)
+                answered, decoded = decode_response(key, version, answer)
+                if answered != number:
+                    raise self._error(f"it answered request {answered}, not request {number}")
+            else:
+                decoded = self._read_large(stream, size, seconds, partial(large, number=number))
+            if stream.has_excess():
+                raise self._error("it sent bytes that answer no request")
         except BaseException as error:
             self._disconnect()
             if isinstance(error, (OSError, WireError, LoginFailedError)):
@@ -118,9 +141,9 @@ class PeerConnection:
             PeerError: the broker cannot be reached for another reason.
         """
         with self._lock:
-            known, is_interrupted = self._socket, self._is_interrupted
+            known, is_interrupted = self._stream, self._is_interrupted
         try:
-            if known is not None and not is_interrupted and _is_idle(known):
+            if known is not None and not is_interrupted and known.is_idle():
                 return
             self._disconnect()
             self._connected()
@@ -133,17 +156,15 @@ class PeerConnection:
         """Let the running call fail, or else the next one; the call after it connects again."""
         with self._lock:
             self._is_interrupted = True
-            if self._is_asking and self._socket is not None:
-                with suppress(OSError):
-                    _shut_down(self._socket)
+            if self._is_asking and self._stream is not None:
+                self._stream.shut_down()
 
     def close(self) -> None:
         """Close the connection for good; a running `ask` fails."""
         with self._lock:
             self._is_closed = True
-            if self._is_asking and self._socket is not None:
-                with suppress(OSError):  # wakes the thread that reads, which closes the socket
-                    _shut_down(self._socket)
+            if self._is_asking and self._stream is not None:
+                self._stream.shut_down()  # wakes the thread that reads, which closes the socket
             is_asking = self._is_asking
         if not is_asking:
             self._disconnect()
@@ -156,21 +177,22 @@ class PeerConnection:
         if is_over:
             self._disconnect()
 
-    def _connected(self) -> socket.socket:
+    def _connected(self) -> ByteStream:
         """Give the connection, or make one."""
         with self._lock:
             if self._is_closed:
                 raise self._error("the connection was closed by this broker")
             if self._is_interrupted:
                 raise self._error("the request was given up by this broker")
-            known = self._socket
+            known = self._stream
         if known is not None and time.monotonic() < self._expires_at:
             return known
         self._disconnect()
-        made, self._expires_at = self._opened()
+        opened = self._opened()
+        made, self._expires_at = stream_of(opened.socket), opened.expires_at
         with self._lock:
             if not self._is_closed and not self._is_interrupted:
-                self._socket = made
+                self._stream = made
                 return made
         made.close()
         raise self._error("the connection was given up by this broker")
@@ -182,32 +204,38 @@ class PeerConnection:
         except (LogStoreError, ValueError) as error:  # such as a host name with an empty label
             raise self._error(f"its address cannot be used: {error}") from error
 
-    def _exchange(
-        self, connected: socket.socket, frame: bytes | bytearray, deadline: float
-    ) -> memoryview:
-        """Send a frame, and read one."""
-        connected.settimeout(_left(deadline))
-        connected.sendall(frame)
-        splitter = FrameSplitter(self._frame_bytes_max)
-        while True:
-            connected.settimeout(_left(deadline))
-            data = connected.recv(RECEIVE_BYTES)
-            if not data:
-                raise self._error("it closed the connection")
-            frames = splitter.feed(data)
-            if frames and (len(frames) > 1 or not splitter.is_between_frames):
-                raise self._error("it sent bytes that answer no request")
-            if frames:
-                return frames[0]
+    def _send(self, stream: ByteStream, frame: bytes | bytearray, deadline: float) -> int:
+        """Send a frame; wait for the answer, and give its size."""
+        stream.send(frame, deadline)
+        (size,) = SIZE.unpack(stream.read(SIZE.size, deadline))
+        if not 0 <= size <= self._frame_bytes_max:
+            raise self._error(f"it sent a frame of {size} bytes")
+        return int(size)
+
+    def _read_large(
+        self, stream: ByteStream, size_bytes: int, seconds: float, large: Callable[..., Any]
+    ) -> Any:
+        """Let a reader read an answer; it must read all of it, and no more."""
+        left = size_bytes
+
+        def read(size: int) -> bytes:
+            nonlocal left
+            assert size <= left, "it reads more than the answer"
+            left -= size
+            return stream.read(size, time.monotonic() + seconds)
+
+        decoded = large(read, size_bytes)
+        assert not left, "it left a part of the answer"
+        return decoded
 
     def _disconnect(self) -> None:
         with self._lock:
-            known, self._socket = self._socket, None
+            known, self._stream = self._stream, None
         if known is not None:
             known.close()
 
     def _converted(self, error: OSError | WireError | LoginFailedError) -> PeerError:
-        if isinstance(error, TimeoutError):
+        if isinstance(error, TimeoutError | BlockingIOError):
             return self._error("it did not answer in time")
         if isinstance(error, OSError) and error.errno == errno.ECONNREFUSED:
             return PeerGoneError(address=self.address, reason="it refuses connections")
@@ -215,28 +243,3 @@ class PeerConnection:
 
     def _error(self, reason: str) -> PeerError:
         return PeerError(address=self.address, reason=reason)
-
-
-def _is_idle(connected: socket.socket) -> bool:
-    """Tell whether a connection is open, and has nothing to read."""
-    connected.settimeout(0.0)
-    try:
-        connected.recv(1)
-    except (BlockingIOError, ssl.SSLWantReadError):
-        return True
-    except OSError:
-        return False
-    return False  # it is closed, or has bytes that answer no request
-
-
-def _shut_down(connected: socket.socket) -> None:
-    """Shut down a socket; an SSLSocket must not forget TLS, for another thread may use it."""
-    socket.socket.shutdown(connected, socket.SHUT_RDWR)
-
-
-def _left(deadline: float) -> float:
-    """Give the seconds until a deadline; raise TimeoutError if none is left."""
-    left = deadline - time.monotonic()
-    if left <= 0:
-        raise TimeoutError
-    return left

@@ -25,7 +25,12 @@ PartitionId = tuple[str, int]  # topic id and partition
 
 
 class FetchLimits(NamedTuple):
-    """How long a leader waits for records, and how many bytes it sends."""
+    """How long a leader waits for records, and how many bytes it sends.
+
+    Attributes:
+        bytes_max: the most bytes of records in one answer.
+        partition_bytes_max: the most bytes for one partition, unless it is far behind.
+    """
 
     wait_ms: int = 500
     bytes_min: int = 1
@@ -45,11 +50,22 @@ def key_of(fetch: FollowerFetch) -> PartitionId:
     return fetch.topic.topic_id, fetch.partition
 
 
-def encode_fetches(fetches: Iterable[FollowerFetch], limits: FetchLimits) -> Any:
-    """Write the fetches of one follower as one message."""
-    ordered = sorted(fetches, key=key_of)
-    ((follower, epoch),) = {(one.follower, one.registration_epoch) for one in ordered}
-    if any(one.is_leaving for one in ordered):
+def encode_fetches(
+    fetches: Iterable[FollowerFetch],
+    limits: FetchLimits,
+    shares: Mapping[PartitionId, int] | None = None,
+) -> Any:
+    """Write the fetches of one follower as one message.
+
+    Args:
+        shares: how many bytes of records each partition may get, in the order of the request. By
+            default, each may get `partition_bytes_max`.
+    """
+    found = {key_of(one): one for one in fetches}
+    if shares is None:
+        shares = dict.fromkeys(sorted(found), limits.partition_bytes_max)
+    ((follower, epoch),) = {(one.follower, one.registration_epoch) for one in found.values()}
+    if any(one.is_leaving for one in found.values()):
         epoch = NO_EPOCH
     return FetchRequest(
         replica_state=FetchRequest.ReplicaState(follower, epoch),
@@ -60,20 +76,21 @@ def encode_fetches(fetches: Iterable[FollowerFetch], limits: FetchLimits) -> Any
         topics=[
             FetchRequest.FetchTopic(
                 topic_id=bytes_of(topic_id),
-                partitions=[
-                    FetchRequest.FetchPartition(
-                        partition=one.partition,
-                        current_leader_epoch=one.leader_epoch,
-                        fetch_offset=one.offset,
-                        last_fetched_epoch=one.last_epoch,
-                        log_start_offset=one.log_start,
-                        partition_max_bytes=limits.partition_bytes_max,
-                    )
-                    for one in group
-                ],
+                partitions=[_partition_of(found[key], shares[key]) for key in group],
             )
-            for topic_id, group in groupby(ordered, lambda one: one.topic.topic_id)
+            for topic_id, group in groupby(shares, lambda key: key[0])
         ],
+    )
+
+
+def _partition_of(fetch: FollowerFetch, bytes_max: int) -> Any:
+    return FetchRequest.FetchPartition(
+        partition=fetch.partition,
+        current_leader_epoch=fetch.leader_epoch,
+        fetch_offset=fetch.offset,
+        last_fetched_epoch=fetch.last_epoch,
+        log_start_offset=fetch.log_start,
+        partition_max_bytes=bytes_max,
     )
 
 

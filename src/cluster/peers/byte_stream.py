@@ -1,0 +1,143 @@
+"""Send and receive bytes of a connection to another broker, before a deadline; TLS or not.
+
+Without TLS, the system has the deadlines (SO_RCVTIMEO), so that one call reads a whole answer.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+import time
+from contextlib import suppress
+
+# A call reads at most this much. Memory for it is used only as far as bytes arrive.
+RECEIVE_BYTES_MAX = 16 << 20
+EXCESS_BYTES = 1 << 16
+TIMEVAL = struct.Struct("ll")  # seconds and microseconds; both 0 would mean no limit
+
+
+class ByteStream:
+    """A connection without TLS.
+
+    Threads: one thread reads and writes; any thread may call `shut_down`.
+    """
+
+    def __init__(self, connected: socket.socket) -> None:
+        """Take over a socket."""
+        self._socket = connected
+        connected.settimeout(None)
+
+    def send(self, data: bytes | bytearray, deadline: float) -> None:
+        """Send all bytes; raises OSError, also at the deadline."""
+        self._limit(socket.SO_SNDTIMEO, deadline)
+        self._socket.sendall(data)
+
+    def receive(self, size_bytes: int, deadline: float) -> bytes:
+        """Read at most so many bytes, as many as possible; b"" means the end.
+
+        Raises:
+            OSError: the connection is broken, or the deadline is over.
+        """
+        self._limit(socket.SO_RCVTIMEO, deadline)
+        return self._socket.recv(min(size_bytes, RECEIVE_BYTES_MAX), socket.MSG_WAITALL)
+
+    def read(self, size_bytes: int, deadline: float) -> bytes:
+        """Read exactly so many bytes; a large answer is copied only by the system.
+
+        Raises:
+            OSError: the connection is broken or closed, or the deadline is over.
+        """
+        pieces = []
+        while size_bytes:
+            data = self.receive(size_bytes, deadline)
+            if not data:
+                raise ConnectionError("it closed the connection")
+            pieces.append(data)
+            size_bytes -= len(data)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def has_excess(self) -> bool:
+        """Tell whether bytes have come that nobody asked for."""
+        with suppress(OSError):
+            return bool(self._socket.recv(EXCESS_BYTES, socket.MSG_DONTWAIT))
+        return False
+
+    def is_idle(self) -> bool:
+        """Tell whether the connection is open, and has nothing to read."""
+        try:
+            self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
+
+    def shut_down(self) -> None:
+        """Wake the thread that reads or writes; it gets an error."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()
+
+    def _limit(self, option: int, deadline: float) -> None:
+        """Let the system end the next calls, with BlockingIOError, at the deadline."""
+        seconds, micros = divmod(max(int(_left(deadline) * 1e6), 1), 1_000_000)
+        self._socket.setsockopt(socket.SOL_SOCKET, option, TIMEVAL.pack(seconds, micros))
+
+
+class TlsStream(ByteStream):
+    """A connection with TLS. The `ssl` module has the deadlines, and takes no flags."""
+
+    def send(self, data: bytes | bytearray, deadline: float) -> None:
+        """Send all bytes; raises OSError, also at the deadline."""
+        self._socket.settimeout(_left(deadline))
+        self._socket.sendall(data)
+
+    def receive(self, size_bytes: int, deadline: float) -> bytes:
+        """Read at most so many bytes; b"" means the end."""
+        self._socket.settimeout(_left(deadline))
+        return self._socket.recv(min(size_bytes, RECEIVE_BYTES_MAX))
+
+    def has_excess(self) -> bool:
+        """Tell whether bytes have come that nobody asked for."""
+        with suppress(OSError):
+            return bool(self._now())
+        return False
+
+    def is_idle(self) -> bool:
+        """Tell whether the connection is open, and has nothing to read."""
+        try:
+            self._now()
+        except (BlockingIOError, ssl.SSLWantReadError):
+            return True
+        except OSError:
+            return False
+        return False
+
+    def shut_down(self) -> None:
+        """Wake the thread that reads or writes; it gets an error.
+
+        The socket must not forget TLS, because that thread uses it.
+        """
+        with suppress(OSError):
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+
+    def _now(self) -> bytes:
+        self._socket.settimeout(0.0)
+        return self._socket.recv(1)
+
+
+def stream_of(connected: socket.socket) -> ByteStream:
+    """Take over a socket that is connected."""
+    return (TlsStream if isinstance(connected, ssl.SSLSocket) else ByteStream)(connected)
+
+
+def _left(deadline: float) -> float:
+    """Give the seconds until a deadline; raise TimeoutError if none is left."""
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left

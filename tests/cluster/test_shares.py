@@ -1,0 +1,62 @@
+"""Partitions that are far behind share an answer, and hold up no other partition."""
+
+from __future__ import annotations
+
+from cluster.fetches.shares import FetchShares
+from cluster.wire.follower_fetches import FetchLimits, PartitionId
+
+LIMITS = FetchLimits(bytes_max=1000, partition_bytes_max=100)
+A, B, C, D = [("a", 0), ("b", 0), ("b", 1), ("c", 0)]
+
+
+def answered(shares: FetchShares, *asked: PartitionId, **sizes: int) -> list[PartitionId]:
+    """Divide a fetch, and let an answer come with these sizes; give the order of the request."""
+    divided = shares.divide(asked)
+    shares.note(divided, {key: sizes.get(f"{key[0]}{key[1]}", 0) for key in asked})
+    return list(divided)
+
+
+def test_at_first_each_partition_gets_its_limit() -> None:
+    """In the order of their names."""
+    assert FetchShares(LIMITS).divide([C, A, B]) == {A: 100, B: 100, C: 100}
+
+
+def test_a_partition_that_is_far_behind_gets_the_whole_answer() -> None:
+    """After an answer with half of what was asked for, and until less comes."""
+    shares = FetchShares(LIMITS)
+    answered(shares, A, B, a0=50, b0=49)
+    assert shares.divide([A, B]) == {B: 100, A: 1000}
+    answered(shares, A, B, a0=500)
+    assert shares.divide([A, B]) == {B: 100, A: 1000}
+    answered(shares, A, B, a0=499)
+    assert shares.divide([A, B]) == {A: 100, B: 100}
+
+
+def test_many_partitions_that_are_far_behind_share_the_answer() -> None:
+    """None gets less than its ordinary limit."""
+    shares = FetchShares(LIMITS)
+    answered(shares, A, B, C, D, a0=100, b0=100, b1=100, c0=60)
+    assert shares.divide([A, B, C, D]) == {A: 250, B: 250, C: 250, D: 250}
+    many = [("m", number) for number in range(20)]
+    shares.note(shares.divide(many), dict.fromkeys(many, 100))
+    assert set(shares.divide(many).values()) == {100}
+
+
+def test_they_take_turns() -> None:
+    """A partition for which the answer had no room is the first of the next fetch."""
+    shares = FetchShares(FetchLimits(bytes_max=200, partition_bytes_max=100))
+    answered(shares, A, B, C, a0=100, b0=100, b1=100)
+    assert answered(shares, A, B, C, a0=100, b0=100) == [A, B, C]
+    assert answered(shares, A, B, C, D, b1=100, a0=100) == [D, C, A, B]
+    assert answered(shares, A, B, C, D, b0=100, b1=100) == [D, B, C, A]
+
+
+def test_a_partition_that_is_not_asked_for_is_forgotten() -> None:
+    """A replica that was moved, or leads now, is no longer far behind."""
+    shares = FetchShares(LIMITS)
+    answered(shares, A, B, a0=100)
+    shares.divide([B])
+    assert shares.divide([A, B]) == {A: 100, B: 100}
+    answered(shares, A, B, a0=100)
+    shares.note(shares.divide([A, B]), {})  # both were refused
+    assert shares.divide([A, B]) == {A: 100, B: 100}
