@@ -213,7 +213,7 @@ class BrokerConfig:
     default_replication_factor: int = 1
     min_insync_replicas: int = 0
     zookeeper_connect: str = ""
-    zookeeper_session_timeout_ms: int = 18_000
+    zookeeper_session_timeout_ms: int = 9_000
     zookeeper_credentials_file: str = ""
     zookeeper_set_acl: bool = False
     reserved_broker_max_id: int = 1_000

@@ -88,7 +88,7 @@ class ZooKeeperStore(Store):
         self,
         hosts: str,
         *,
-        session_timeout_ms: int = 18_000,
+        session_timeout_ms: int = 9_000,
         request_timeout_ms: int = 15_000,
         credentials: Credentials | None = None,
         is_private: bool = False,

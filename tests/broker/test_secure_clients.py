@@ -137,7 +137,7 @@ def test_aiokafka(broker: Broker, certificates: Certificates, mechanism: str) ->
         await producer.stop()
         consumer = aiokafka.AIOKafkaConsumer(topic, **good, auto_offset_reset="earliest")
         await consumer.start()
-        found = []
+        found: list[bytes] = []
         while len(found) < len(VALUES):
             found.append((await consumer.getone()).value)
         await consumer.stop()

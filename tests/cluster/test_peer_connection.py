@@ -16,6 +16,7 @@ from broker import Broker
 from broker.wire.frames import encode_response
 from broker.wire.messages import MetadataRequest, MetadataResponse
 from cluster.errors import BadZnodeError, PeerError, PeerGoneError
+from cluster.peers.byte_stream import ByteStream
 from cluster.run.peer_connection import LARGE_BYTES, PeerConnection, Read
 
 METADATA, VERSION = 3, 12
@@ -240,21 +241,19 @@ def test_regression_a_close_takes_no_descriptor_from_a_thread_that_reads() -> No
     """The thread was about to read, and its descriptor was already another connection's."""
     with peer(lambda *_: None) as address:
         connection = connect(*address)
-        used: list[socket.socket] = []
+        used: list[ByteStream] = []
         send = connection._send
 
-        def about_to_read(
-            connected: socket.socket, frame: bytes | bytearray, deadline: float
-        ) -> int:
-            used.append(connected)
+        def about_to_read(stream: ByteStream, frame: bytes | bytearray, deadline: float) -> int:
+            used.append(stream)
             connection.close()
-            assert connected.fileno() >= 0, "the descriptor was given back while it is in use"
-            return send(connected, frame, deadline)
+            assert stream.is_open, "the descriptor was given back while it is in use"
+            return send(stream, frame, deadline)
 
         connection._send = about_to_read  # type: ignore[method-assign]
         with pytest.raises(PeerError):
             ask(connection)
-        assert used[0].fileno() == -1
+        assert not used[0].is_open
 
 
 def test_a_close_ends_a_running_request() -> None:

@@ -30,10 +30,10 @@ from broker.groups.group import GroupSettings
 from broker.machines.exchange import Answer, Client, Pending, Scheduler
 from broker.machines.fetch_sessions import FetchSessions
 from broker.machines.traffic import Gauge, Traffic
-from broker.security.peers import ANYBODY, PeerRule
-from broker.security.user_settings import UserCredentials
 from broker.quotas.entities import user_of
 from broker.quotas.quotas import REQUEST, Quotas
+from broker.security.peers import ANYBODY, PeerRule
+from broker.security.user_settings import UserCredentials
 from broker.wire.frames import Request, encode_response
 from broker.wire.versions import ApiVersions
 from logstore import LogStore

@@ -28,6 +28,11 @@ class ByteStream:
         self._socket = connected
         connected.settimeout(None)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the socket has its descriptor."""
+        return self._socket.fileno() >= 0
+
     def send(self, data: bytes | bytearray, deadline: float) -> None:
         """Send all bytes; raises OSError, also at the deadline."""
         self._limit(socket.SO_SNDTIMEO, deadline)

@@ -28,8 +28,8 @@ from broker.machines.exchange import Answer, CloseConnectionError, Pending
 from broker.requests.services import Parts, Services, coordinator_of
 from broker.server import STOP_SECONDS, Broker
 from broker.wire.frames import Request
-from cluster.admin.documents import documents_of
 from cluster.admin.cluster_users import ClusterUsers
+from cluster.admin.documents import documents_of
 from cluster.admin.settings_sync import SettingsSync
 from cluster.admin.topic_changes import TopicChanges
 from cluster.errors import BadRequestError
