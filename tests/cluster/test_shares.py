@@ -24,11 +24,22 @@ def test_at_first_each_partition_gets_its_limit() -> None:
 def test_a_partition_that_is_far_behind_gets_the_whole_answer() -> None:
     """After an answer with half of what was asked for, and until less comes."""
     shares = FetchShares(LIMITS)
+    answered(shares, A, a0=50)
+    assert shares.divide([A]) == {A: 1000}
+    answered(shares, A, a0=500)
+    assert shares.divide([A]) == {A: 1000}
+    answered(shares, A, a0=499)
+    assert shares.divide([A]) == {A: 100}
+
+
+def test_a_partition_that_is_far_behind_lets_others_wait_less() -> None:
+    """It comes last, and gets a quarter of the answer."""
+    shares = FetchShares(LIMITS)
     answered(shares, A, B, a0=50, b0=49)
-    assert shares.divide([A, B]) == {B: 100, A: 1000}
-    answered(shares, A, B, a0=500)
-    assert shares.divide([A, B]) == {B: 100, A: 1000}
-    answered(shares, A, B, a0=499)
+    assert list(shares.divide([A, B]).items()) == [(B, 100), (A, 250)]
+    answered(shares, A, B, a0=125)
+    assert shares.divide([A, B]) == {B: 100, A: 250}
+    answered(shares, A, B, a0=124)
     assert shares.divide([A, B]) == {A: 100, B: 100}
 
 

@@ -145,7 +145,7 @@ class Server:
         elif connection.claim(Phase.INPUT, Phase.MEMORY) is not None:
             self._close(connection)
         elif connection.claim(Phase.MUTED) is not None:
-            self._workers.submit(partial(self._run, connection))
+            self._resume(connection)
 
     def _snapshot(self) -> Sequence[Connection]:
         with self._lock:
@@ -185,7 +185,7 @@ class Server:
         if phase is None:
             return
         if phase is Phase.MUTED:
-            self._workers.submit(partial(self._run, item))
+            self._resume(item)
             return
         if phase is Phase.OUTPUT:
             self._complain("slow", f"{item.client.address} takes no more of its answer")

@@ -3,7 +3,8 @@
 A partition is far behind if its last answer had at least half of what was asked for: then the
 leader has more. Such partitions share the whole answer, because many small answers are slow: each
 one costs a way to the leader and back. They come last in the request, and take turns. So they
-cannot keep records from the other partitions, whose producers may be waiting.
+cannot keep records from the other partitions, whose producers may be waiting. If there are such
+others, those that are far behind share only a part of the answer, so that the next fetch is soon.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from cluster.wire.follower_fetches import FetchLimits, PartitionId
+
+PART_BESIDE_OTHERS = 4
 
 
 class FetchShares:
@@ -30,7 +33,7 @@ class FetchShares:
         near = sorted(key for key in asked if key not in self._far)
         shares = dict.fromkeys(near, self._limits.partition_bytes_max)
         if self._far:
-            share = self._limits.bytes_max // len(self._far)
+            share = self._limits.bytes_max // (PART_BESIDE_OTHERS if near else 1) // len(self._far)
             shares.update(dict.fromkeys(self._far, max(share, self._limits.partition_bytes_max)))
         return shares
 
@@ -41,7 +44,8 @@ class FetchShares:
             shares: what `divide` gave.
             sizes: how many bytes of records came; a partition that was refused is left out.
         """
-        is_full = sum(sizes.values()) * 2 >= self._limits.bytes_max
+        room = min(self._limits.bytes_max, sum(shares[key] for key in self._far if key in shares))
+        is_full = sum(sizes.values()) * 2 >= room
         for key, share in shares.items():
             size = sizes.get(key, 0)
             if is_full and not size and key in self._far:

@@ -34,7 +34,7 @@ class FetchLimits(NamedTuple):
 
     wait_ms: int = 500
     bytes_min: int = 1
-    bytes_max: int = 10 << 20
+    bytes_max: int = 32 << 20
     partition_bytes_max: int = 1 << 20
 
 
