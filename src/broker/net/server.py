@@ -16,9 +16,7 @@ from __future__ import annotations
 import logging
 import math
 import socket
-import threading
 import time
-from collections.abc import Sequence
 from functools import partial
 
 from broker.config import BrokerConfig
@@ -36,6 +34,7 @@ from broker.net.connection import (
 )
 from broker.net.listener import Listener
 from broker.net.logins import FailureCounts, Logins, lateness_of
+from broker.net.open_connections import OpenConnections
 from broker.net.poller import GONE, HUNG_UP, ONCE, READABLE, WRITABLE, Polled, Poller
 from broker.net.request_memory import RequestMemory
 from broker.net.tasks import Tasks
@@ -50,18 +49,13 @@ ARRIVAL_BYTES_PER_SECOND = 64 << 10
 
 
 class Server:
-    """The listeners, connections and threads of a broker.
-
-    Threads: `_lock` guards the set of connections.
-    """
+    """The listeners, connections and threads of a broker."""
 
     def __init__(self, config: BrokerConfig, handler: Handler, known: Directory = NOBODY) -> None:
         """Bind the listeners; raise OSError if an address is taken, ValueError for bad files."""
         self.config = config
         self._handler = handler
-        self._lock = threading.Lock()
-        self._all_closed = threading.Condition(self._lock)
-        self._connections: set[Connection] = set()
+        self._connections = OpenConnections()
         self._memory = RequestMemory(config.queued_max_request_bytes, self._resume)
         self._logins = Logins(config, known)
         self._complain = ComplaintLog().warn
@@ -97,7 +91,7 @@ class Server:
     @property
     def running_count(self) -> int:
         """The number of connections that hold a thread."""
-        return sum(one.phase is Phase.RUNNING for one in self._snapshot())
+        return sum(one.phase is Phase.RUNNING for one in self._connections)
 
     def start(self) -> None:
         """Accept clients."""
@@ -118,22 +112,19 @@ class Server:
         self._is_stopping = True
         self._acceptor.close()
         deadline = time.monotonic() + timeout
-        for connection in self._snapshot():
+        for connection in self._connections:
             self._hurry(connection)
         while self._connections and (left := deadline - time.monotonic()) > 0:
-            with self._all_closed:
-                self._all_closed.wait(min(left, 0.1))
-            for connection in self._snapshot():
+            self._connections.wait_until_empty(min(left, 0.1))
+            for connection in self._connections:
                 self._hurry(connection)
         is_clean = not self._connections
-        for connection in self._snapshot():
+        for connection in self._connections:
             if connection.claim(Phase.OUTPUT) is not None:
                 self._close(connection)
             else:
                 self._cut(connection, "the broker stops")
-        if self._connections:  # give the threads the time to close these connections
-            with self._all_closed:
-                self._all_closed.wait(CUT_SECONDS)
+        self._connections.wait_until_empty(CUT_SECONDS)  # threads close the connections
         self._workers.end()
         self._poller.end()
         return is_clean
@@ -146,10 +137,6 @@ class Server:
             self._close(connection)
         elif connection.claim(Phase.MUTED) is not None:
             self._resume(connection)
-
-    def _snapshot(self) -> Sequence[Connection]:
-        with self._lock:
-            return list(self._connections)
 
     # --- events, in the poller's thread ---------------------------------------------------------
 
@@ -202,7 +189,7 @@ class Server:
     def cut_stuck(self, seconds: float, now: float | None = None) -> None:
         """Cut connections whose requests have run for `seconds`: such requests hang in a disk."""
         since = (time.monotonic() if now is None else now) - seconds
-        for connection in self._snapshot():
+        for connection in self._connections:
             if 0.0 < connection.busy_since < since:
                 connection.busy_since = 0.0
                 self._cut(connection, "a disk does not answer")
@@ -210,8 +197,7 @@ class Server:
     def _take(self, sock: socket.socket, client: Client) -> None:
         """Serve a new client; raise OSError if the client has hung up."""
         connection = self._logins.begin(sock, client)
-        with self._lock:
-            self._connections.add(connection)
+        self._connections.add(connection)
         self._poller.add(connection, ONCE)
         self._park(connection, Phase.INPUT)
 
@@ -403,12 +389,7 @@ class Server:
             pending.close()
         self._memory.release(connection)
         connection.close()
-        with self._lock:
-            is_first = connection in self._connections
-            self._connections.discard(connection)
-            if not self._connections:
-                self._all_closed.notify_all()
-        if is_first:
+        if self._connections.discard(connection):
             self._acceptor.forget(connection.client)
 
     def _cut(self, connection: Connection, reason: str) -> None:

@@ -238,10 +238,8 @@ class ClusterMember:
     def answer_follower(self, request: Request, message: Any) -> Answer | Pending:
         """Answer the Fetch of a follower, whose message is decoded; raises BadRequestError."""
         asked = follower_reads.Asked(message, request.version, request.correlation_id)
-        return follower_reads.answer(
-            asked, self.replicas.find, time.monotonic(), self.settings.limits.bytes_max,
-            self.throttle,
-        )  # fmt: skip
+        find, bytes_max, now = self.replicas.find, self.settings.limits.bytes_max, time.monotonic()
+        return follower_reads.answer(asked, find, now, bytes_max, self.throttle)
 
     def _answer_changes(self, message: Any) -> Any:
         controller = self._controller
