@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from support.room_layers import LAYERS
 from support.source_tree import (
     REPOSITORY,
     SOURCE,
@@ -25,45 +26,6 @@ from support.source_tree import (
     tree_of,
 )
 
-# Each room imports from itself and from rooms above it.
-LAYERS = [
-    {
-        "logstore.arguments",
-        "logstore.errors",
-        "logstore.units",
-        "logstore.config",
-        "logstore.config_keys",
-        "logstore.names",
-    },
-    {"logstore.format"},
-    {"logstore.disk"},
-    {"logstore.log"},
-    {"logstore.store"},
-    {"logstore.arrow", "logstore.aio", "logstore.metrics"},
-    {"logstore.spark"},
-    {"logstore.bench"},
-    {"logstore.cli"},
-    {"logstore"},  # the list of public names
-    {"mover"},
-    {"broker.config", "broker.properties", "broker.protocols", "broker.wire"},
-    {
-        "broker.machines",
-        "broker.secret_files",
-        "broker.security",
-        "broker.groups",
-        "broker.quotas",
-        "broker.coordination",
-    },
-    {"broker.net"},
-    {"broker.catalog"},
-    {"broker.coordinator", "broker.ignored_keys", "broker.server_properties"},
-    {"broker.requests"},
-    {"broker.forecast", "broker.server"},
-    {"broker"},  # the list of public names
-    {"broker.metrics"},
-    {"broker.cli", "broker.pytest_plugin", "broker.user_command"},
-    {"cluster"},
-]
 # An edge that rooms below may call, but only inside a function: it imports an extra.
 LAZY = {("logstore.log", "logstore.arrow")}
 

@@ -16,7 +16,8 @@ from os import PathLike
 from types import TracebackType
 from typing import Any, Self
 
-from broker.config import BrokerConfig, Endpoint
+from broker.config import BrokerConfig
+from broker.listener_config import Endpoint
 from broker.machines.request_times import ApiTimes
 from broker.machines.traffic import Gauge, TopicTraffic
 from broker.net.server import Server

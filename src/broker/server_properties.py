@@ -17,16 +17,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from broker.catalog.settings import INT, KEYS, LONG, field_of, value_of
-from broker.config import (
-    KAFKA_LOG_CONFIG,
-    PROTOCOL,
-    SIZES_MAX,
-    STORE_CONFIG,
-    BrokerConfig,
-    Endpoint,
-    parse_endpoints,
-)
+from broker.config import KAFKA_LOG_CONFIG, SIZES_MAX, STORE_CONFIG, BrokerConfig
 from broker.ignored_keys import IGNORED, advice_for, is_ignored
+from broker.listener_config import PROTOCOL, Endpoint, parse_endpoints
 from broker.protocols import parse_protocol_map
 from logstore import LogConfig, StoreConfig
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from broker.config import Endpoint
+from broker.listener_config import Endpoint
 from cluster.registration import NO_BROKER
 
 

@@ -25,7 +25,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from broker.config import Endpoint, parse_endpoints
+from broker.listener_config import Endpoint, parse_endpoints
 from cluster.errors import BadZnodeError
 from cluster.pure.control_exchange import Deletion
 from cluster.registration import Registration, TopicIdentity

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from broker import BrokerConfig
-from broker.config import Endpoint, parse_endpoints
+from broker.listener_config import Endpoint, parse_endpoints
 from logstore import LogConfig
 
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from broker.catalog.replica_changes import Outcome, Reassignment, SoleReplicas
-from broker.config import Endpoint
+from broker.listener_config import Endpoint
 from broker.machines.exchange import Client
 from broker.requests.admin import reassignments
 from broker.requests.services import Call, Services

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.config import Endpoint
+from broker.listener_config import Endpoint
 from broker.wire.error_codes import ErrorCode
 from cluster.control import announcements
 from cluster.control.announcements import NOTHING, Announced, Announcements, Heard

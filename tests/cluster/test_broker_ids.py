@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from broker.config import Endpoint
 from broker.coordination.continuity import ensure
 from broker.coordination.verbs import Session, SessionKey
+from broker.listener_config import Endpoint
 from cluster import znodes
 from cluster.errors import BadZnodeError, BrokerIdError
 from cluster.presence.broker_ids import HOSTS, SEQUENCE, claim, find_id, write_host

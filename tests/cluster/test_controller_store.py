@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from broker.config import Endpoint
 from broker.coordination.embedded import EmbeddedStore
 from broker.coordination.errors import OutcomeUnknownError
 from broker.coordination.verbs import Session
+from broker.listener_config import Endpoint
 from cluster import znodes
 from cluster.control.controller_store import ControllerStore, Reign, StateNode
 from cluster.errors import BadZnodeError

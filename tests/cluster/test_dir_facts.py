@@ -8,10 +8,10 @@ from unittest.mock import patch
 
 import pytest
 
-from broker.config import Endpoint
 from broker.coordination.embedded import EmbeddedStore
 from broker.coordination.errors import NodeExistsError
 from broker.coordination.verbs import Session
+from broker.listener_config import Endpoint
 from cluster import znodes
 from cluster.control.topic_rules import rules_of
 from cluster.presence import boots, dir_facts

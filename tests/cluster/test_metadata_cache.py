@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.config import Endpoint
+from broker.listener_config import Endpoint
 from broker.wire import codec
 from broker.wire.byte_cursor import WireError
 from broker.wire.error_codes import ErrorCode

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from broker.config import Endpoint
+from broker.listener_config import Endpoint
 from broker.wire.error_codes import ErrorCode
 from broker.wire.messages import UpdateMetadataResponse
 from cluster.control import metadata_sender

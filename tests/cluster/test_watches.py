@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import pytest
 
-from broker.config import Endpoint
 from broker.coordination.embedded import EmbeddedStore
 from broker.coordination.errors import NoNodeError
 from broker.coordination.verbs import Session, Znode
+from broker.listener_config import Endpoint
 from cluster import znodes
 from cluster.control.controller_host import ControllerHost
 from cluster.control.controller_store import ControllerStore

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.config import Endpoint
+from broker.listener_config import Endpoint
 from cluster import znodes
 from cluster.errors import BadZnodeError
 from cluster.registration import Registration, TopicIdentity

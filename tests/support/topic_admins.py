@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from broker.config import BrokerConfig, Endpoint
+from broker.config import BrokerConfig
 from broker.coordination.errors import LimitError, OutcomeUnknownError
 from broker.coordination.verbs import Operation, Session
+from broker.listener_config import Endpoint
 from cluster import znodes
 from cluster.admin import topic_deletion
 from cluster.admin.topic_changes import TopicChanges

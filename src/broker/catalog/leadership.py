@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from broker.catalog.served_topics import ServedTopics
-from broker.config import Endpoint
+from broker.listener_config import Endpoint
 from broker.wire.error_codes import ErrorCode
 from logstore import Log, LogStoreError
 

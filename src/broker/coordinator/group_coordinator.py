@@ -18,7 +18,6 @@ from typing import Any
 
 from broker.catalog.client_appends import Wait
 from broker.catalog.leadership import Node
-from broker.config import Endpoint
 from broker.coordinator.errors import CoordinatorError
 from broker.coordinator.group_logs import GroupLogs
 from broker.coordinator.hosted import Hosted
@@ -29,6 +28,7 @@ from broker.groups import assignment, joining, records, sessions
 from broker.groups.exchange import Joining, Now, Syncing
 from broker.groups.group import GroupSettings, State
 from broker.groups.offsets import Committed, Key
+from broker.listener_config import Endpoint
 from broker.machines.exchange import Scheduler
 from broker.wire.error_codes import ErrorCode
 from logstore import LogStoreError

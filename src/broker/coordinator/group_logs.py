@@ -11,7 +11,7 @@ from typing import Protocol
 
 from broker.catalog.client_appends import Wait
 from broker.catalog.leadership import Node
-from broker.config import Endpoint
+from broker.listener_config import Endpoint
 from logstore import Log
 
 

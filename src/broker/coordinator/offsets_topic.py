@@ -13,7 +13,7 @@ from typing import NamedTuple
 from broker.catalog import dir_facts
 from broker.catalog.served_topics import ServedTopics
 from broker.catalog.topics import Topic
-from broker.config import Endpoint
+from broker.listener_config import Endpoint
 from logstore import Log, LogClosedError, LogConfig, LogStoreError
 
 LOG = logging.getLogger("broker")

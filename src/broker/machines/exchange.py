@@ -12,7 +12,7 @@ import abc
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from broker.config import Endpoint
+from broker.listener_config import Endpoint
 from broker.machines.refused_batches import RefusedBatches
 from broker.machines.wakeup import Wakeup
 from broker.security.authentication import Authentication

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from broker.config import Endpoint
+from broker.listener_config import Endpoint
 
 BACKLOG = 1024
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ssl
 
-from broker.config import PEM_ADVICE, BrokerConfig
+from broker.config import BrokerConfig
+from broker.listener_config import PEM_ADVICE
 from broker.protocols import names_in
 from broker.secret_files import check_key_file, read_key_password
 

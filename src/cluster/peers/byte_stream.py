@@ -39,7 +39,7 @@ class ByteStream:
         self._socket.sendall(data)
 
     def receive(self, size_bytes: int, deadline: float) -> bytes:
-        """Read at most so many bytes, as many as possible; b"" means the end.
+        """Read at most this many bytes, as many as possible; b"" means the end.
 
         Raises:
             OSError: the connection is broken, or the deadline is over.
@@ -48,7 +48,7 @@ class ByteStream:
         return self._socket.recv(min(size_bytes, RECEIVE_BYTES_MAX), socket.MSG_WAITALL)
 
     def read(self, size_bytes: int, deadline: float) -> bytes:
-        """Read exactly so many bytes; a large answer is copied only by the system.
+        """Read exactly this many bytes; a large answer is copied only by the system.
 
         Raises:
             OSError: the connection is broken or closed, or the deadline is over.
@@ -102,7 +102,7 @@ class TlsStream(ByteStream):
         self._socket.sendall(data)
 
     def receive(self, size_bytes: int, deadline: float) -> bytes:
-        """Read at most so many bytes; b"" means the end."""
+        """Read at most this many bytes; b"" means the end."""
         self._socket.settimeout(_left(deadline))
         return self._socket.recv(min(size_bytes, RECEIVE_BYTES_MAX))
 

@@ -11,9 +11,9 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from broker.config import Endpoint
 from broker.coordination.errors import NodeExistsError, NoNodeError, OutcomeUnknownError
 from broker.coordination.verbs import Session, Znode
+from broker.listener_config import Endpoint
 from cluster import znodes
 from cluster.presence import dir_facts
 from cluster.presence.dir_facts import FailureRecords

@@ -19,9 +19,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 from weakref import WeakSet
 
-from broker.config import Endpoint
 from broker.coordination.errors import CoordinationError, NoNodeError
 from broker.coordination.verbs import Session, SessionState
+from broker.listener_config import Endpoint
 from broker.machines.exchange import Answer, Pending
 from broker.wire import codec
 from broker.wire.byte_cursor import Cursor

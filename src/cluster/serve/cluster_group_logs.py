@@ -15,9 +15,10 @@ from typing import NamedTuple
 from broker.catalog.admin.topic_admin import NewTopic, TopicAdmin, TopicRefusedError
 from broker.catalog.client_appends import ALL_ACKS, Wait
 from broker.catalog.leadership import Node, NotServedError
-from broker.config import BrokerConfig, Endpoint
+from broker.config import BrokerConfig
 from broker.coordinator.errors import CoordinatorError
 from broker.coordinator.offsets_topic import NAME, RECORD_BYTES_MAX
+from broker.listener_config import Endpoint
 from broker.machines.exchange import CloseConnectionError
 from broker.wire.error_codes import ErrorCode
 from cluster.pure import exchange as x

@@ -22,7 +22,7 @@ from broker.catalog.leadership import (
     check_epoch,
 )
 from broker.catalog.topics import NO_ID
-from broker.config import Endpoint
+from broker.listener_config import Endpoint
 from broker.wire.error_codes import ErrorCode
 from cluster.pure.replica import Role
 from cluster.run.hosted_replica import HostedReplica

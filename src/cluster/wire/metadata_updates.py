@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from broker.config import Endpoint
+from broker.listener_config import Endpoint
 from broker.wire.messages import UpdateMetadataRequest
 from cluster.errors import BadRequestError
 from cluster.registration import NO_BROKER

@@ -1,0 +1,49 @@
+"""List the rooms of the source in layers; `tests/test_tidy.py` checks their imports."""
+
+from __future__ import annotations
+
+# Each room imports from itself and from rooms above it.
+LAYERS = [
+    {
+        "logstore.arguments",
+        "logstore.errors",
+        "logstore.units",
+        "logstore.config",
+        "logstore.config_keys",
+        "logstore.names",
+    },
+    {"logstore.format"},
+    {"logstore.disk"},
+    {"logstore.log"},
+    {"logstore.store"},
+    {"logstore.arrow", "logstore.aio", "logstore.metrics"},
+    {"logstore.spark"},
+    {"logstore.bench"},
+    {"logstore.cli"},
+    {"logstore"},  # the list of public names
+    {"mover"},
+    {
+        "broker.config",
+        "broker.listener_config",
+        "broker.properties",
+        "broker.protocols",
+        "broker.wire",
+    },
+    {
+        "broker.machines",
+        "broker.secret_files",
+        "broker.security",
+        "broker.groups",
+        "broker.quotas",
+        "broker.coordination",
+    },
+    {"broker.net"},
+    {"broker.catalog"},
+    {"broker.coordinator", "broker.ignored_keys", "broker.server_properties"},
+    {"broker.requests"},
+    {"broker.forecast", "broker.server"},
+    {"broker"},  # the list of public names
+    {"broker.metrics"},
+    {"broker.cli", "broker.pytest_plugin", "broker.user_command"},
+    {"cluster"},
+]
