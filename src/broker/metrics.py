@@ -82,6 +82,12 @@ class Collector(Collecting):
             ("partition_count", "Partitions, also those that do not serve."),
         ):
             yield GaugeMetricFamily(f"logstore_broker_{name}", text, counts[name])
+        for name, text in (
+            ("handshake_failure", "TLS handshakes that failed, or were not complete in time."),
+            ("login_failure", "Logins that failed, or were not complete in time."),
+        ):
+            value = counts[f"{name}_count"]
+            yield CounterMetricFamily(f"logstore_broker_{name}s", text, value)
 
     def _partitions(self) -> Iterator[Metric]:
         """Yield the ends and the size of each log that serves."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -114,6 +115,8 @@ class SecureClient(KafkaClient):
         self, servers: str, context: ssl.SSLContext | None = None, timeout: float = 20.0
     ) -> None:
         super().__init__(servers, timeout)
+        # As all clients do: TLS sends a large request in several parts, which must not wait.
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if context is not None:
             try:
                 self.socket = context.wrap_socket(self.socket, server_hostname="127.0.0.1")
