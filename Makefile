@@ -12,7 +12,7 @@ MAKEFLAGS += --no-print-directory
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: secure-broker broker-clients fuzz fuzz-broker kafka-parity kill-broker fuzz-batches fuzz-frames kafka-damage kafka-interop help demo demo-broker demo-cluster bench-broker test tests-together tests-alone quick lint format bench-peers bench-move bench-kafka bench-history bench-gate bench-layouts kill kill-moves soak soak-moves media crash faults startup-model io-errors interrupts exhaustion hanging-start small-files build tools clean
+.PHONY: secure-broker secure-cluster broker-clients fuzz fuzz-broker kafka-parity kill-broker fuzz-batches fuzz-frames kafka-damage kafka-interop help demo demo-broker demo-cluster bench-broker test tests-together tests-alone quick lint format bench-peers bench-move bench-kafka bench-history bench-gate bench-layouts kill kill-moves soak soak-moves media crash faults startup-model io-errors interrupts exhaustion hanging-start small-files build tools clean
 SPARK_KILL_RUN := LOGSTORE_SPARK_KILLS=20 LOGSTORE_SPARK_CUT_STEP=1
 .PHONY: bench-cluster cluster-sim kill-cluster jepsen operate-cluster bench-compaction bench-spark bench-kafka-spark spark-kill spark-cluster spark-fuzz
 
@@ -128,6 +128,9 @@ fuzz-broker: $(VENV)/stamp-test ## 1,000,000 mutated requests on the sockets of 
 secure-broker: $(VENV)/stamp-test $(VENV)/sslyze ## 2,000 idle TLS connections; the TLS set-up graded by sslyze; 200,000 mutated logins
 	@LOGSTORE_SSLYZE=$(VENV)/sslyze/bin/python $(PYTEST) -s tests/broker/secure_load.py
 	@LOGSTORE_FUZZ_FRAMES=800000 $(PYTEST) --timeout=20000 tests/broker/test_broker_fuzz.py -k logins -s
+
+secure-cluster: $(VENV)/stamp-test ## three brokers with TLS and logins between them, over a real ZooKeeper; brokers die
+	@$(PYTEST) tests/cluster/secure_processes.py -s
 
 crash: $(VENV)/stamp-test ## power cuts: 60 histories, 1,000,000 in moves, 3,000 on ext4 and on XFS
 	@LOGSTORE_HISTORIES=60 LOGSTORE_MOVE_STATES=1000000 LOGSTORE_COMPACTION_CUTS=40 \

@@ -8,10 +8,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import confluent_kafka
@@ -46,13 +47,15 @@ min.insync.replicas=2
 class BrokerProcesses:
     """Processes `logstore broker`; each has two log dirs."""
 
-    def __init__(self, base: Path, hosts: str, brokers: Sequence[int], session_ms: int) -> None:
+    def __init__(
+        self, base: Path, hosts: str, brokers: Sequence[int], session_ms: int, extra: str = ""
+    ) -> None:
         self.base, self.brokers = base, tuple(brokers)
         self._ports = {broker: free_port() for broker in brokers}
         self._running: dict[int, subprocess.Popen[bytes]] = {}
         for broker in brokers:
             dirs = ",".join(map(str, self.dirs(broker)))
-            text = FILE.format(
+            text = (FILE + extra).format(
                 hosts=hosts, session_ms=session_ms, broker=broker, dirs=dirs,
                 port=self._ports[broker],
             )  # fmt: skip
@@ -118,10 +121,10 @@ class BrokerProcesses:
 
 @contextmanager
 def broker_processes(
-    base: Path, hosts: str, brokers: Sequence[int], session_ms: int
+    base: Path, hosts: str, brokers: Sequence[int], session_ms: int, extra: str = ""
 ) -> Iterator[BrokerProcesses]:
     """Start brokers, and kill them at the end, whatever happens."""
-    made = BrokerProcesses(base, hosts, brokers, session_ms)
+    made = BrokerProcesses(base, hosts, brokers, session_ms, extra)
     try:
         made.start(*brokers)
         yield made
@@ -132,12 +135,18 @@ def broker_processes(
 class Client:
     """An administrator and an idempotent producer of numbers, with `acks=all`."""
 
-    def __init__(self, servers: str, topic: str, partitions: int) -> None:
+    def __init__(
+        self,
+        servers: str,
+        topic: str,
+        partitions: int,
+        security: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.topic, self.partitions = topic, partitions
         self.sent = [0] * partitions
         self.acknowledged = [0] * partitions
         self.errors: list[str] = []
-        self._admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+        self._admin = AdminClient({"bootstrap.servers": servers, "log_level": 0, **security})
         self._producer = confluent_kafka.Producer(
             {
                 "bootstrap.servers": servers, "log_level": 0, "acks": "all",
@@ -145,6 +154,7 @@ class Client:
                 "linger.ms": 5, "message.timeout.ms": 300_000, "retry.backoff.ms": 20,
                 "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200,
                 "topic.metadata.refresh.interval.ms": 1_000,
+                **security,
             }
         )  # fmt: skip
         self._ended = threading.Event()
