@@ -14,7 +14,12 @@ import pytest
 import trustme
 
 from broker import Broker
+from broker.config import BrokerConfig
+from broker.machines.exchange import Client
+from broker.net.connection import ClientRefusedError
+from broker.net.logins import Logins
 from broker.protocols import Protocol
+from broker.security.mechanisms import NOBODY
 from support.kafka_client import KafkaClient, batch_of, values_in
 from support.secured import (
     USER,
@@ -126,8 +131,10 @@ def test_a_wrong_choice_of_mechanism_gets_the_list(broker: Broker) -> None:
 def test_a_large_request_before_the_login_is_not_read(broker: Broker) -> None:
     """After the login it is."""
     with SecureClient(address_of(broker, "SASL_PLAINTEXT")) as client:
+        began = time.monotonic()
         client.socket.sendall((600_000).to_bytes(4))
         assert client.is_closed_by_broker
+        assert time.monotonic() - began < 8.0  # earlier than a client that only waits
     with SecureClient(address_of(broker, "SASL_PLAINTEXT")) as client:
         assert not client.log_in("PLAIN").error_code
         client.create("large")
@@ -272,6 +279,24 @@ def test_a_client_that_trickles_bytes_is_closed_in_time(certificates: Certificat
                         assert client.recv(1) == b""
                         break
             assert 0.4 < time.monotonic() - began < 5.0
+
+
+def test_a_busy_client_has_a_deadline_too(certificates: Certificates) -> None:
+    """Each step asks for it, because a connection that has a thread has no timer."""
+    config = BrokerConfig.of(secure_config(certificates))
+    logins = Logins(config, NOBODY)
+    for protocol, text in (("SASL_PLAINTEXT", "not logged in"), ("SSL", "handshake is not comp")):
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            own = socket.create_connection(server.getsockname())
+        with own:
+            (endpoint,) = (one for one in config.endpoints if one.name == protocol)
+            connection = logins.begin(own, Client(endpoint, "127.0.0.1"))
+            logins.follow(connection)
+            connection.login_deadline = time.monotonic() - 0.1
+            with pytest.raises(ClientRefusedError, match=text):
+                logins.follow(connection)
+            logins.count(connection)
+    assert logins.failures == (1, 1)
 
 
 def test_wrong_files_are_named(certificates: Certificates, tmp_path: Path) -> None:

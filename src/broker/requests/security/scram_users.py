@@ -44,8 +44,8 @@ def answer_alter(call: Call) -> Answer:
         try:
             _check(user, own)
             wanted = {MECHANISMS[one.mechanism]: _credential(one) for one in own}
-            known = users.listed().get(user, {})
-            if any(one is None and name not in known for name, one in wanted.items()):
+            deleted = [name for name, one in wanted.items() if one is None]
+            if any(users.find(user, name) is None for name in deleted):
                 raise _RefusedError(ErrorCode.RESOURCE_NOT_FOUND, "the user has no such credential")
             users.change({user: wanted})
         except _RefusedError as refusal:
