@@ -165,7 +165,7 @@ def test_kafka_python(broker: Broker, certificates: Certificates, mechanism: str
     consumer = kafka.KafkaConsumer(
         topic, **config, auto_offset_reset="earliest", consumer_timeout_ms=10_000
     )
-    found = []
+    found: list[bytes] = []
     for message in consumer:
         found.append(message.value)
         if len(found) == len(VALUES):

@@ -83,6 +83,9 @@ class Connection:
         is_secured: whether requests can be read: false only during a TLS handshake.
     """
 
+    received_bytes_max = RECEIVED_BYTES_MAX
+    held_bytes_max = 0  # how much has left the socket, but is not yet in the splitter
+
     def __init__(
         self, sock: socket.socket, client: Client, frame_bytes_max: int, now: float
     ) -> None:
@@ -157,7 +160,7 @@ class Connection:
         missing = self.splitter.missing_bytes
         try:
             if missing > RECEIVED_BYTES:
-                size = min(missing, RECEIVED_BYTES_MAX)
+                size = min(missing - self.held_bytes_max, self.received_bytes_max)
                 return self.socket.recv(size, socket.MSG_WAITALL)
             flags = socket.MSG_DONTWAIT if is_hurried else 0
             return self.socket.recv(RECEIVED_BYTES, flags)

@@ -27,7 +27,9 @@ from broker.net.connection import (
 from broker.wire.fetch import FileRange
 from logstore.disk import files
 
-ENCRYPTED_BYTES = 256 << 10  # how much of an answer is encrypted at once
+# How much of an answer is encrypted at once, and how much of a request is decrypted at once. The
+# data should stay in the processor's cache: with 1 MiB, TLS took twice the CPU time.
+ENCRYPTED_BYTES = DECRYPTED_BYTES = 128 << 10
 RECORD_BYTES = 16 << 10  # the data of one TLS record
 
 
@@ -37,6 +39,11 @@ class TlsConnection(Connection):
     Attributes:
         is_secured: whether the handshake is complete.
     """
+
+    received_bytes_max = DECRYPTED_BYTES
+    # TLS holds the bytes of a record until it is complete. A call that waited for them, too, would
+    # end only after 50 ms.
+    held_bytes_max = RECORD_BYTES + 1024
 
     def __init__(
         self,
