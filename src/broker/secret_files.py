@@ -50,8 +50,17 @@ def check_key_file(path: str, key: str) -> None:
         raise ValueError(f"{key}: {path} cannot be read: {error.strerror or error}") from error
 
 
+def change_of(path: str) -> tuple[int, int, int] | None:
+    """Give a value that changes when a file is replaced or written; None if there is no file."""
+    try:
+        facts = files.stat(path)
+    except OSError:
+        return None
+    return facts.st_ino, facts.st_size, facts.st_mtime_ns
+
+
 def _read(path: str, forbidden: int) -> bytes:
-    fd = files.open_regular(path, files.READ)
+    fd = files.open_regular(files.real_path(path), files.READ)  # secrets are often behind links
     try:
         facts = files.fstat(fd)
         if facts.st_mode & forbidden:

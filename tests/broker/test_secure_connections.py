@@ -226,6 +226,33 @@ def test_both_versions_of_tls_serve(
         assert client.call("Metadata").brokers
 
 
+def test_a_new_certificate_is_used_without_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also behind a link; a file that cannot be used changes nothing, and is reported."""
+    monkeypatch.setattr("broker.net.logins.LOOK_SECONDS", 0.02)
+    found = Certificates.make(tmp_path)
+    link = tmp_path / "link.pem"
+    link.symlink_to(found.server)
+    with secure_broker(found, ssl_keystore_location=str(link)) as broker:
+        first = served_certificate(broker, found)
+        other = certificate(found.made, tmp_path / "other.pem", "127.0.0.1")
+        (tmp_path / "next").symlink_to(other)
+        (tmp_path / "next").rename(link)
+        wait_for(lambda: served_certificate(broker, found) != first)
+        second = served_certificate(broker, found)
+        Path(other).write_text("no certificate")
+        wait_for(lambda: "keeps its old certificate" in caplog.text)
+        assert served_certificate(broker, found) == second
+
+
+def served_certificate(broker: Broker, trusted: Certificates) -> bytes | None:
+    """Connect, and give the broker's certificate."""
+    with SecureClient(address_of(broker, "SSL"), client_context(trusted)) as client:
+        assert client.call("Metadata").brokers and isinstance(client.socket, ssl.SSLSocket)
+        return client.socket.getpeercert(binary_form=True)
+
+
 # --- clients that do harm -------------------------------------------------------------------------
 
 

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import socket
 import ssl
 import threading
 import time
+from functools import partial
 from typing import NamedTuple
 
 from broker.config import BrokerConfig
-from broker.machines.exchange import Client
+from broker.machines.exchange import Client, Scheduler
 from broker.net.connection import ClientRefusedError, Connection
-from broker.net.tls import listener_context
+from broker.net.tls import file_state, listener_context
 from broker.net.tls_connection import TlsConnection
 from broker.security.authentication import Authentication, State
 from broker.security.mechanisms import Directory
 from broker.security.principals import parse_rules, principal_of_certificate
+
+LOG = logging.getLogger("broker")
+LOOK_SECONDS = 30.0  # how soon a new certificate is used
 
 
 class FailureCounts(NamedTuple):
@@ -40,11 +45,33 @@ class Logins:
         self._protocols = {one.name: config.protocol_of(one.name) for one in config.endpoints}
         is_sasl = any(one.is_sasl for one in self._protocols.values())
         self._mechanisms = config.mechanisms if is_sasl else ()
+        self._seen: object = None  # the state of the files that were loaded
+        # Only `_look` replaces it, when all files of the new one are loaded.
         self._context: ssl.SSLContext | None = None
         if any(one.is_tls for one in self._protocols.values()):
             self._context = listener_context(config)
         self._lock = threading.Lock()
         self._failed_handshakes = self._failed_logins = 0
+
+    def watch_files(self, scheduler: Scheduler) -> None:
+        """Look now and then whether the certificates have changed, and use the new ones."""
+        if self._context is not None:
+            self._seen = file_state(self._config)
+            scheduler.call_at(time.monotonic() + LOOK_SECONDS, partial(self._look, scheduler))
+
+    def _look(self, scheduler: Scheduler) -> None:
+        """Load changed files; if they cannot be used, keep what was loaded, and warn once."""
+        try:
+            seen = file_state(self._config)
+            if seen != self._seen:
+                self._seen = seen
+                self._context = listener_context(self._config)
+                LOG.info("the certificate of the broker was loaded again")
+        except ValueError as error:
+            LOG.warning("the broker keeps its old certificate: %s", error)
+        except Exception:  # new clients still get the old certificate
+            LOG.exception("the certificate could not be looked at")
+        scheduler.call_at(time.monotonic() + LOOK_SECONDS, partial(self._look, scheduler))
 
     @property
     def failures(self) -> FailureCounts:

@@ -63,7 +63,6 @@ class Server:
         self._workers = Workers(config.max_worker_threads, self._poller.call_later)
         self.tasks = Tasks(self._poller, self._workers)
         self.request_times = RequestTimes()
-        self._slow_seconds = config.slow_request_ms / 1000
         self._is_stopping = False
         self._acceptor = Acceptor(config, self._poller, self._take, self._complain)
         self.listeners = self._acceptor.listeners
@@ -97,6 +96,7 @@ class Server:
         """Accept clients."""
         self._poller.start()
         self._acceptor.start()
+        self._logins.watch_files(self.tasks)
 
     def stop(self, timeout: float) -> bool:
         """Stop accepting, answer the requests that are under way, and close everything.
@@ -105,7 +105,7 @@ class Server:
             timeout: seconds after which the remaining connections are cut.
 
         Returns:
-            Whether all requests that were under way were answered. A second call does nothing.
+            Whether all requests under way were answered. A second call does nothing.
         """
         if self._is_stopping:
             return not self._connections
@@ -355,7 +355,7 @@ class Server:
         clock, connection.clock = connection.clock, None
         if clock is not None:
             self.request_times.note(clock.key, phases := clock.phases(now))
-            if slowness := slowness_of(phases, self._slow_seconds):
+            if slowness := slowness_of(phases, self.config.slow_request_ms / 1000):
                 name = api_names().get(clock.key, str(clock.key))
                 self._complain("slow request", f"{name} of {connection.client.address}: {slowness}")
 

@@ -7,7 +7,7 @@ import ssl
 from broker.config import BrokerConfig
 from broker.listener_config import PEM_ADVICE
 from broker.protocols import names_in
-from broker.secret_files import check_key_file, read_key_password
+from broker.secret_files import change_of, check_key_file, read_key_password
 
 VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 # For TLS 1.2: only forward secrecy, and only ciphers that also authenticate the data.
@@ -38,6 +38,12 @@ def peer_context(config: BrokerConfig) -> ssl.SSLContext:
     if config.ssl_keystore_location:
         _load_own(context, config)
     return context
+
+
+def file_state(config: BrokerConfig) -> object:
+    """Give a value that changes when a file of the certificates is replaced or written."""
+    paths = config.ssl_keystore_location, config.ssl_truststore_location
+    return tuple(change_of(path) for path in paths if path)
 
 
 def _limit(context: ssl.SSLContext, config: BrokerConfig) -> None:

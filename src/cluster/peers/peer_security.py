@@ -6,9 +6,12 @@ is, or, with SCRAM, not at all.
 
 from __future__ import annotations
 
+import logging
 import socket
 import ssl
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from broker.config import BrokerConfig
@@ -22,6 +25,7 @@ from broker.security.peers import ANYBODY, PeerRule
 from broker.wire.frames import FrameSplitter, decode_response, encode_request
 from broker.wire.messages import SaslAuthenticateRequest, SaslHandshakeRequest
 
+LOG = logging.getLogger("cluster")
 HANDSHAKE, HANDSHAKE_VERSION = 17, 1
 AUTHENTICATE, AUTHENTICATE_VERSION = 36, 2
 ANSWER_BYTES_MAX = 64 << 10
@@ -48,12 +52,18 @@ class PeerSecurity:
     def __init__(
         self,
         listener: str = "",
-        context: ssl.SSLContext | None = None,
+        make_context: Callable[[], ssl.SSLContext] | None = None,
         mechanism: str = "",
         own: Password | None = None,
     ) -> None:
-        """Connect without TLS and without a login, unless they are given."""
-        self.listener, self._context = listener, context
+        """Connect without TLS and without a login, unless they are given.
+
+        Args:
+            make_context: loads the certificates. It is called for each connection, so new
+                certificates count at once. If they cannot be used, the last good ones are used.
+        """
+        self.listener, self._make_context = listener, make_context
+        self._context = None if make_context is None else make_context()
         self._mechanism, self._own = mechanism, own
 
     @classmethod
@@ -68,7 +78,7 @@ class PeerSecurity:
             own = read_own_password(config.sasl_inter_broker_credentials_file, key)
         return cls(
             name,
-            peer_context(config) if protocol.is_tls else None,
+            partial(peer_context, config) if protocol.is_tls else None,
             config.sasl_mechanism_inter_broker_protocol,
             own,
         )
@@ -96,8 +106,8 @@ class PeerSecurity:
         made = socket.create_connection(address, seconds)
         try:
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if self._context is not None:
-                made = self._context.wrap_socket(made, server_hostname=address[0])
+            if (context := self._present_context()) is not None:
+                made = context.wrap_socket(made, server_hostname=address[0])
             lifetime = 0.0
             if self._own is not None:
                 asking = _Asking(made, client_id, time.monotonic() + seconds)
@@ -107,6 +117,14 @@ class PeerSecurity:
             raise
         expires_at = time.monotonic() + lifetime * SESSION_PART if lifetime else FOREVER
         return Opened(made, expires_at)
+
+    def _present_context(self) -> ssl.SSLContext | None:
+        if self._make_context is not None:
+            try:
+                self._context = self._make_context()
+            except ValueError as error:
+                LOG.warning("connections to brokers keep the old certificates: %s", error)
+        return self._context
 
     def _log_in(self, asking: _Asking, own: Password) -> float:
         """Log in; returns the seconds after which the session ends, or 0."""
