@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any, cast
@@ -14,8 +15,8 @@ from broker.wire.messages import FetchRequest, FetchResponse
 from cluster.errors import BadRequestError
 from cluster.pure.replica import Role
 from cluster.registration import TopicIdentity
-from cluster.requests import FollowerFetch
-from cluster.run.fetcher import BACKOFF_SECONDS, RETRY_SECONDS, Fetcher
+from cluster.requests import FetchAnswer, FollowerFetch
+from cluster.run.fetcher import BACKOFF_SECONDS, RETRY_SECONDS, TELL_AGAIN_SECONDS, Fetcher
 from cluster.run.follower_reads import Asked, answer, fault_of, read_from
 from cluster.run.hosted_replica import HostedReplica
 from cluster.run.peer_connection import PeerConnection
@@ -185,6 +186,76 @@ def test_a_leader_that_has_not_heard_of_its_role_is_asked_again_soon(
         wait_until(lambda at=began + pause: time.monotonic() > at)  # type: ignore[misc]
         assert leader.count == round_number * count
     fetcher.end()
+    fetcher.join()
+
+
+class IdleReplica:
+    """A follower whose leader has nothing new; it notes what it is told."""
+
+    log = cast(Any, object())
+    log_start = 0
+
+    def __init__(self) -> None:
+        self.fetch_count, self.told = 0, list[FetchAnswer]()
+        self.offset = 0
+
+    def next_fetch(self) -> tuple[int, FollowerFetch] | None:
+        self.fetch_count += 1
+        return 1, fetch_of(1, offset=self.offset)
+
+    def tell(self, answer: FetchAnswer) -> None:
+        self.told.append(answer)
+
+
+class IdleConnection(RefusingConnection):
+    """A leader that answers each fetch with its high watermark, when the test lets it."""
+
+    def __init__(self) -> None:
+        super().__init__(ErrorCode.NONE)
+        self.high_watermark, self.allowed = 0, threading.Semaphore(0)
+
+    def ask(self, key: int, version: int, message: Any, seconds: float, large: Any) -> Any:
+        self.allowed.acquire()
+        answer = super().ask(key, version, message, seconds, large)
+        row = (
+            answer.responses[0]
+            .partitions[0]
+            ._replace(high_watermark=self.high_watermark, log_start_offset=0)
+        )
+        topic = answer.responses[0]._replace(partitions=[row])
+        return answer._replace(responses=[topic])
+
+
+def test_the_rules_see_an_answer_without_news_once() -> None:
+    """Again after a while, in a new role, and if the fetch or the answer differs."""
+    leader, replica, now = IdleConnection(), IdleReplica(), [0.0]
+    hosted = cast(HostedReplica, replica)
+    fetcher = Fetcher(1, "1-d", cast(PeerConnection, leader), FetchLimits(), lambda: now[0])
+
+    def told_by(count: int) -> list[FetchAnswer]:
+        """Let some fetches be answered; give what the replica was told."""
+        before = replica.fetch_count
+        for _ in range(count):
+            leader.allowed.release()
+        wait_until(lambda: replica.fetch_count == before + count)
+        told, replica.told = replica.told, []
+        return told
+
+    fetcher.add(hosted, is_new_role=True)
+    wait_until(lambda: replica.fetch_count == 1)
+    assert [one.high_watermark for one in told_by(5)] == [0]
+    leader.high_watermark = 7
+    assert [one.high_watermark for one in told_by(5)] == [7]
+    replica.offset = 9
+    told_by(1)  # the fetch that was under way
+    assert [one.request.offset for one in told_by(3)] == [9]
+    now[0] += TELL_AGAIN_SECONDS
+    assert len(told_by(3)) == 1
+    fetcher.add(hosted, is_new_role=True)
+    assert len(told_by(3)) == 1
+    leader.allowed.release(10)
+    fetcher.end()
+    leader.allowed.release(10)
     fetcher.join()
 
 

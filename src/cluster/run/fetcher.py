@@ -33,6 +33,7 @@ LOG = logging.getLogger("cluster")
 BACKOFF_SECONDS = 1.0  # replica.fetch.backoff.ms
 ANSWER_SECONDS = 30.0  # how long a leader may take beside the wait for records
 CUT_SECONDS = 0.005  # between a fetch that was cut and the next one
+TELL_AGAIN_SECONDS = 5.0  # an answer without news is told to the rules only after this time
 RETRY_SECONDS = (0.03, 0.15)  # the first backoffs after a new role
 # A leader that lost its role, or does not have it yet: this is part of every election.
 ORDINARY = {
@@ -74,6 +75,7 @@ class Fetcher:
         self._changed = threading.Condition()  # guards the fields that follow
         self._replicas: dict[HostedReplica, float] = {}  # with the time of the next fetch
         self._refusals: dict[HostedReplica, int] = {}  # since the replica's last new role
+        self._told: dict[HostedReplica, tuple[FetchAnswer, float]] = {}  # without records, and when
         self._is_fetching = self._is_cut = False  # a fetch is under way; it was cut
         self._is_closed = False
         self._thread = threading.Thread(target=self._run, name=f"fetch-{name}", daemon=True)
@@ -90,6 +92,7 @@ class Fetcher:
             self._replicas[replica] = self._clock()
             if is_new_role:
                 self._refusals.pop(replica, None)
+                self._told.pop(replica, None)
                 if self._is_fetching:
                     self._is_fetching, self._is_cut = False, True
                     self._connection.interrupt()
@@ -100,6 +103,7 @@ class Fetcher:
         with self._changed:
             self._replicas.pop(replica, None)
             self._refusals.pop(replica, None)
+            self._told.pop(replica, None)
 
     @property
     def count(self) -> int:
@@ -247,9 +251,27 @@ class Fetcher:
             return
         if result.records and self._is_throttled(replica):
             self._throttle.take(Side.FOLLOWER, len(result.records))
-        replica.tell(result)
+        if self._is_news(replica, result):
+            replica.tell(result)
         if _is_progress(replica, result):
             self._make_due(replica)
+
+    def _is_news(self, replica: HostedReplica, answer: FetchAnswer) -> bool:
+        """Tell whether the rules have to see an answer; most answers say that nothing changed.
+
+        The rules have seen an equal answer to an equal fetch, in the same role.
+        """
+        with self._changed:
+            known = self._told.pop(replica, None)
+            if answer.records or answer.diverging is not None or replica not in self._replicas:
+                return True
+            now, plain = self._clock(), answer._replace(records=None)
+            is_known = known is not None and known[0] == plain
+            if known is not None and is_known and now - known[1] < TELL_AGAIN_SECONDS:
+                self._told[replica] = known
+                return False
+            self._told[replica] = plain, now
+            return True
 
 
 def _is_progress(replica: HostedReplica, answer: FetchAnswer) -> bool:
