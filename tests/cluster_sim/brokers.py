@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from cluster.pure import exchange as x
@@ -278,7 +280,8 @@ class SimBroker:
             if start >= stored.first:  # else OFFSET_OUT_OF_RANGE: the follower fetches again later
                 records = tuple(stored.records[start : start + FETCHED_MAX])
                 answer = result._replace(records=records, log_start=stored.start)
-                self.world.send(self.id, follower, number, answer)
+                for part in parts_of(answer) if self.world.cuts_answers else [answer]:
+                    self.world.send(self.id, follower, number, part)
         else:
             self.tell(number, result)
 
@@ -350,3 +353,12 @@ class SimBroker:
             end = len(stored.records)
             spans = ((epoch, end),)
         self._report(number, x.Appended(log, spans, waiter, end, epoch))
+
+
+def parts_of(answer: FetchAnswer) -> Iterator[FetchAnswer]:
+    """Cut an answer after each record; a part answers the fetch that the parts before lead to."""
+    request = answer.request
+    yield answer._replace(records=answer.records[:1])
+    for before, record in pairwise(answer.records):
+        request = request._replace(offset=request.offset + 1, last_epoch=before[0])
+        yield answer._replace(request=request, records=(record,))

@@ -79,10 +79,23 @@ def choose(rng: random.Random, steps: Steps, weights: dict[str, float]) -> Step:
         del left[name]
 
 
-def run(seed: int, brokers: int = 3, focus: Iterable[str] = (), steps_max: int = STEPS) -> History:
-    """Run the history of a seed."""
+def run(
+    seed: int,
+    brokers: int = 3,
+    focus: Iterable[str] = (),
+    steps_max: int = STEPS,
+    *,
+    cuts_answers: bool = False,
+) -> History:
+    """Run the history of a seed.
+
+    Args:
+        cuts_answers: whether a follower takes the records of an answer one by one (ADR 43).
+    """
     rng = random.Random(seed)
     settings = settings_of(rng, brokers, focus)
+    if cuts_answers:
+        settings = settings._replace(cluster={**settings.cluster, "cuts_answers": True})
     done: list[Step] = []
     world = begin(settings)
     steps = Steps(world, settings.faults)

@@ -61,8 +61,10 @@ class World:
         flushes: bool = False,
         is_apart: bool = True,
         is_unclean_allowed: bool = False,
+        cuts_answers: bool = False,
     ) -> None:
         self.now, self.zxid = 0.0, 10
+        self.cuts_answers = cuts_answers
         self.min_isr = self.min_isr_smallest = min_isr
         self.set_min_isr(min_isr)
         self.flushes, self.is_unclean_allowed = flushes, is_unclean_allowed
