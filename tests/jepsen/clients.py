@@ -7,7 +7,7 @@ import threading
 import time
 from collections import defaultdict
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import confluent_kafka
 from confluent_kafka import KafkaError, TopicPartition
@@ -223,6 +223,14 @@ def read_all(servers: str, topic: str, partitions: int, history: History) -> Non
         history.add("last", "read", "ok", partition, records=found[partition])
 
 
+class Placed(NamedTuple):
+    """Where a partition is: its leader, the ISR and all replicas; lists rise."""
+
+    leader: int
+    isr: list[int]
+    replicas: list[int]
+
+
 class Admin:
     """Creates the topic, and asks for leaders and ISRs."""
 
@@ -251,19 +259,24 @@ class Admin:
                 assert time.monotonic() < deadline, error
                 pause.wait(0.2)
 
-    def partitions(self, topic: str) -> dict[int, tuple[int, list[int]]]:
-        """Ask for the leader and the ISR of each partition; empty if nobody answers."""
+    def partitions(self, topic: str) -> dict[int, Placed]:
+        """Ask where each partition is; empty if nobody answers."""
         with suppress(confluent_kafka.KafkaException):
             found = self._admin.list_topics(topic, timeout=5.0).topics[topic]
-            return {one: (it.leader, sorted(it.isrs)) for one, it in found.partitions.items()}
+            return {
+                number: Placed(one.leader, sorted(one.isrs), sorted(one.replicas))
+                for number, one in found.partitions.items()
+            }
         return {}
 
     def wait_in_sync(self, topic: str, partitions: int, seconds: float = SECONDS) -> None:
-        """Wait until all three replicas of each partition are in sync, and one of them leads."""
+        """Wait until each partition has three replicas, all are in sync, and one of them leads."""
         deadline, pause = time.monotonic() + seconds, threading.Event()
         while True:
             found = self.partitions(topic)
-            good = [leader >= 0 and len(isr) == 3 for leader, isr in found.values()]
+            good = [
+                one.leader >= 0 and len(one.isr) == len(one.replicas) == 3 for one in found.values()
+            ]
             if len(good) == partitions and all(good):
                 return
             assert time.monotonic() < deadline, f"not all replicas are in sync: {found}"

@@ -23,28 +23,17 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from kazoo.client import KazooClient
 
-from jepsen import history as histories
 from jepsen.brokers import Process, node_of
 from jepsen.checker import Anomaly, check, lost_values
-from jepsen.clients import Admin, Writer, read_all
-from jepsen.faults import Scene
-from jepsen.history import History
-from jepsen.random_run import (
-    SETTLE_SECONDS,
-    TOPIC,
-    Plan,
-    cluster_of,
-    keep_files,
-    keep_output,
-    mend,
-    read_replicas,
-)
+from jepsen.clients import Admin, Writer
+from jepsen.plan import TOPIC, Plan
+from jepsen.scene import SETTLE_SECONDS, Scene, act, finish, mend
 from support.network import both_ways
 from support.places import environment
 
@@ -80,6 +69,11 @@ class Outcome:
     kept: int = 0
     unavailable_seconds: float = 0.0
     faults: list[str] = field(default_factory=list)
+
+    @property
+    def is_good(self) -> bool:
+        """Whether nothing was found."""
+        return not self.faults
 
     def demand(self, truth: bool, text: str) -> None:
         """Note a fault if something is not true."""
@@ -150,20 +144,14 @@ def play(case: Case, ending: Ending, writes: int, results: Path, lag_ms: int = 3
     Args:
         lag_ms: after which time a follower that does not fetch leaves the ISR.
     """
-    outcome, history = Outcome(case, ending, writes), History()
-    results.mkdir(parents=True, exist_ok=True)
+    outcome = Outcome(case, ending, writes)
     plan = Plan(0, 0.0, min_isr=2 if case == "min 2" else 1, partitions=1, lag_ms=lag_ms)
-    with cluster_of(plan, history) as scene, _zookeeper(scene) as zookeeper:
-        stage = Stage(scene, zookeeper, outcome)
-        try:
-            _steps(stage, plan)
-        except (AssertionError, OSError) as error:
-            outcome.faults.append(f"{error}"[:2000])
-        histories.write(history.events, results / "history.jsonl.gz")
-        keep_output(scene, results)
-        if outcome.faults:
-            keep_files(scene, results)
-    (results / "result.json").write_text(json.dumps(asdict(outcome), indent=1) + "\n")
+
+    def body(scene: Scene) -> None:
+        with _zookeeper(scene) as zookeeper:
+            _steps(Stage(scene, zookeeper, outcome), plan)
+
+    act(plan, results, outcome, outcome.faults, body)
     return outcome
 
 
@@ -194,12 +182,8 @@ def _steps(stage: Stage, plan: Plan) -> None:
     mend(scene)
     admin.wait_in_sync(TOPIC, 1, SETTLE_SECONDS)
     stage.wait(lambda: alone.in_flight + after.in_flight == 0, "all writes end")
-    admin.wait_in_sync(TOPIC, 1, SETTLE_SECONDS)
     outcome.acknowledged = sum(writer.acknowledged for writer in stage.writers)
-    read_all(scene.cluster.servers, TOPIC, 1, scene.history)
-    for process in scene.cluster.processes.values():
-        process.stop()
-    read_replicas(scene, 1)
+    finish(scene, admin, 1)
     _judge(stage)
 
 

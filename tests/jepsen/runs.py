@@ -6,7 +6,7 @@ random/SEED/          one random run
 isr/CASE-ENDING-N/    one run of the scenario with an ISR of one
 result.json         what was found; a run without it is not finished
 history.jsonl.gz    what all clients did and saw
-1.out 2.out 3.out   what the brokers printed
+1.out ... tools.out what the brokers and the tools of operators printed
 1-a ...             if something was found: the log dirs
 """
 
@@ -104,6 +104,7 @@ def table_of_faults(results: Sequence[dict[str, Any]]) -> str:
         bad.update(found.keys() if faults_of(result) else ())
     rows = ["| fault | times | runs | runs that found something |", "|---|---|---|---|"]
     rows += [f"| {name} | {counts[name]} | {runs[name]} | {bad[name]} |" for name in sorted(counts)]
+    rows += ["", *_rows_of_effects(results)]
     acknowledged = sum(result.get("acknowledged", 0) for result in results)
     wrong = [result for result in results if faults_of(result)]
     rows.append(
@@ -113,6 +114,18 @@ def table_of_faults(results: Sequence[dict[str, Any]]) -> str:
         seed = result.get("plan", {}).get("seed", "?")
         rows.append(f"seed {seed}: {'; '.join(faults_of(result)[:3])}")
     return "\n".join(rows)
+
+
+def _rows_of_effects(results: Sequence[dict[str, Any]]) -> list[str]:
+    """Say how often faults did what to the cluster: a fault that does nothing proves nothing."""
+    times: Counter[str] = Counter()
+    runs: Counter[str] = Counter()
+    for result in results:
+        found = {name: count for name, count in result.get("effects", {}).items() if count}
+        times.update(found)
+        runs.update(found.keys())
+    rows = [f"| {name} | {times[name]} | {runs[name]} |" for name in sorted(times)]
+    return ["| what the faults did | times | runs |", "|---|---|---|", *rows]
 
 
 def table_of_isr(results: Sequence[dict[str, Any]]) -> str:

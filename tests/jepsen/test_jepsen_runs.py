@@ -12,7 +12,8 @@ import pytest
 
 from jepsen.history import read
 from jepsen.isr_of_one import play
-from jepsen.random_run import Plan, run
+from jepsen.plan import Plan
+from jepsen.random_run import run
 from jepsen.runs import faults_of, finished, table_of_faults, table_of_isr
 from support.layers import demand
 from support.network import why_not

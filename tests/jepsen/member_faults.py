@@ -1,0 +1,124 @@
+"""Let brokers come and go while clients write.
+
+Replicas are reassigned to a broker that joins, and drained off a broker before it leaves.
+
+At most one broker is away at a time. A broker leaves only if no partition has a replica on it.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+from jepsen.brokers import Process
+from jepsen.clients import Admin
+from jepsen.plan import TOPIC
+from jepsen.scene import Fault, Scene
+from support.places import environment
+
+SERVE_SECONDS, TOOL_SECONDS, LOOK_SECONDS = 15.0, 25.0, 0.1
+LOST = -1
+
+
+def come_and_go(scene: Scene, rng: random.Random) -> Iterator[str]:
+    """Let the broker that is away join; if none is away, drain one, and let it leave."""
+    away = [one for one in scene.cluster.processes.values() if one.is_away]
+    yield _join(scene, rng, away[0]) if away else _leave(scene, rng)
+
+
+def _join(scene: Scene, rng: random.Random, process: Process) -> str:
+    is_new = not process.said()
+    is_empty = not is_new and process.broker != scene.sick and rng.random() < 0.5
+    process.come(with_empty_disks=is_empty)
+    how = "new" if is_new else "with empty disks" if is_empty else "with its old disks"
+    deadline = time.monotonic() + SERVE_SECONDS
+    while not process.is_serving and time.monotonic() < deadline:
+        threading.Event().wait(LOOK_SECONDS)
+    if not process.is_serving:
+        return f"{process.broker} comes {how}, and does not serve yet"
+    scene.count(f"a broker joined, {how}")
+    return f"{process.broker} joins {how}, and gets replicas: {_reassign(scene, rng, process)}"
+
+
+def _reassign(scene: Scene, rng: random.Random, process: Process) -> str:
+    """Let a broker have replicas of some partitions."""
+    found = Admin(scene.cluster.servers).partitions(TOPIC)
+    present = [one.broker for one in scene.cluster.present if one is not process]
+    rows = []
+    for partition, placed in found.items():
+        if rng.random() < 0.3:
+            continue
+        others = [broker for broker in placed.replicas if broker != process.broker]
+        kept = rng.sample(others, 2) if rng.random() < 0.7 else rng.sample(present, 2)
+        wanted = rng.sample([*kept, process.broker], 3)
+        rows.append({"topic": TOPIC, "partition": partition, "replicas": wanted})
+    if not rows:
+        return "none"
+    path = scene.cluster.base / "plan.json"
+    path.write_text(json.dumps({"partitions": rows}))
+    code = _tool(scene, "reassign", "--execute", "--file", str(path))
+    scene.count("partitions were reassigned" if code == 0 else "a reassignment was refused")
+    return f"{rows}, exit code {code}"
+
+
+def _leave(scene: Scene, rng: random.Random) -> str:
+    """Drain a broker while it, or another one, may be killed; it leaves if the drain ended."""
+    process, other = rng.sample(scene.cluster.present, 2)
+    victim = rng.choice([None, None, process, other])
+    killing = threading.Thread(target=_kill, args=(victim, rng.uniform(0.3, 2.0)), daemon=True)
+    killing.start()
+    scene.note(f"drain {process.broker}" + (f", kill {victim.broker}" if victim else ""))
+    code = _tool(scene, "drain", str(process.broker))
+    killing.join()
+    scene.count("a drain ended" if code == 0 else "a drain was refused, or did not end in time")
+    if code != 0 or _has_replicas(scene, process):
+        return f"{process.broker} stays: the drain ended with {code}"
+    in_order = process.is_serving and rng.random() < 0.6
+    process.leave(in_order=in_order)
+    scene.count("a broker left")
+    return f"{process.broker} leaves {'in order' if in_order else 'by SIGKILL'}"
+
+
+def _kill(process: Process | None, seconds: float) -> None:
+    if process is not None:
+        threading.Event().wait(seconds)
+        process.kill()
+        threading.Event().wait(seconds)
+        process.launch()
+
+
+def _has_replicas(scene: Scene, process: Process) -> bool:
+    found = Admin(scene.cluster.servers).partitions(TOPIC)
+    return not found or any(process.broker in one.replicas for one in found.values())
+
+
+def _tool(scene: Scene, *words: str) -> int:
+    """Run `logstore cluster` beside the clients, and interrupt it if it takes too long."""
+    command = [sys.executable, "-m", "logstore.cli", "cluster", *words]
+    with (scene.cluster.base / "tools.out").open("ab") as out:
+        out.write(f"--- {time.monotonic():.2f} {' '.join(words)} ---\n".encode())
+        out.flush()
+        child = subprocess.Popen(
+            [*command, "--bootstrap-servers", scene.cluster.servers],
+            stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment(),
+        )  # fmt: skip
+        try:
+            return child.wait(TOOL_SECONDS)
+        except subprocess.TimeoutExpired:
+            child.send_signal(signal.SIGINT)
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(TOOL_SECONDS / 5)
+            return LOST
+        finally:
+            child.kill()
+            child.wait()
+
+
+MEMBERS: list[Fault] = [come_and_go]
