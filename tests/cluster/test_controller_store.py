@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from broker.coordination.embedded import EmbeddedStore
-from broker.coordination.errors import OutcomeUnknownError
-from broker.coordination.verbs import Session
+from broker.coordination.errors import NotConnectedError, OutcomeUnknownError
+from broker.coordination.verbs import Operation, Session, Znode
 from broker.listener_config import Endpoint
 from cluster import znodes
-from cluster.control.controller_store import ControllerStore, Reign, StateNode
+from cluster.control.controller_store import ControllerStore, Elected, Reign, StateNode
 from cluster.errors import BadZnodeError
 from cluster.pure.control_exchange import Deletion, Deposed, WriteFailed, WriteState, Written
 from cluster.registration import NO_VERSION, TopicIdentity
@@ -169,6 +169,83 @@ def test_an_election_whose_answer_is_lost_is_read_back(one: ControllerStore) -> 
     assert one.write(write(NO_VERSION), reign) == WriteFailed(KEY, 1)
     one.session = session
     assert one.state(KEY) == StateNode(STATE, 0)
+
+
+class Deaf:
+    """A session whose next changes happen or not, while no answer comes back."""
+
+    def __init__(self, session: Session, *, happens: bool) -> None:
+        self._session, self._happens, self._is_lost = session, happens, False
+        self.key = session.key
+
+    def get(self, path: str) -> Znode:
+        """Read a znode, until an answer was lost."""
+        if self._is_lost:
+            raise NotConnectedError(self.key.session_id)
+        return self._session.get(path)
+
+    def multi(self, operations: list[Operation]) -> None:
+        """Do something, and lose the connection."""
+        self._is_lost = True
+        if self._happens:
+            self._session.multi(operations)
+        raise OutcomeUnknownError(self.key.session_id)
+
+
+@pytest.mark.parametrize("happens", [True, False])
+def test_regression_an_election_that_cannot_be_read_back(
+    store: EmbeddedStore, one: ControllerStore, happens: bool
+) -> None:
+    """The znode of an election that this broker does not know of keeps no broker from standing."""
+    session, other = one.session, ControllerStore(store.connect(), 2)
+    one.session = Deaf(session, happens=happens)  # type: ignore[assignment]
+    with pytest.raises(NotConnectedError):
+        one.stand(0)
+    assert (other.elected() is not None) == happens
+    one.session = session
+    assert one.stand(0) == Reign(1 + happens, 1 + happens)
+    assert other.stand(0) is None
+
+
+def test_regression_the_end_of_a_reign_that_was_not_written(
+    store: EmbeddedStore, one: ControllerStore
+) -> None:
+    """The broker stands again in a later epoch, and so does another one after it."""
+    assert one.stand(0) == Reign(1, 1)
+    session, other = one.session, ControllerStore(store.connect(), 2)
+    one.session = Deaf(session, happens=False)  # type: ignore[assignment]
+    one.resign()
+    assert other.stand(0) is None
+    one.session = session
+    assert one.stand(0) == Reign(2, 2)
+    one.resign()
+    assert other.stand(0) == Reign(3, 3)
+
+
+def test_the_znode_of_another_controller_is_not_deleted(
+    store: EmbeddedStore, one: ControllerStore
+) -> None:
+    """Also if this session reads what was true before the other one was elected."""
+    assert one.stand(0) == Reign(1, 1)
+    before = {path: one.session.get(path) for path in (znodes.CONTROLLER, znodes.CONTROLLER_EPOCH)}
+    other = ControllerStore(store.connect(), 2)
+    one.resign()
+    assert other.stand(0) == Reign(2, 2)
+    session = one.session
+
+    class Late:
+        """A session that reads what was true before."""
+
+        key, multi = session.key, session.multi
+
+        def get(self, path: str) -> Znode:
+            """Read an outdated znode."""
+            return before[path]
+
+    one.session = Late()  # type: ignore[assignment]
+    one.resign()
+    assert one.stand(0) is None
+    assert other.elected() == Elected(2, 2)
 
 
 def test_what_cannot_be_read_is_left_out(

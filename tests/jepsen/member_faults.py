@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from jepsen.brokers import Process
@@ -23,7 +23,8 @@ from jepsen.plan import TOPIC
 from jepsen.scene import Fault, Scene
 from support.places import environment
 
-SERVE_SECONDS, TOOL_SECONDS, LOOK_SECONDS = 15.0, 25.0, 0.1
+SERVE_SECONDS, TOOL_SECONDS, LOOK_SECONDS = 25.0, 25.0, 0.1
+RETRY_SECONDS, INTERRUPT_SECONDS = 0.5, 5.0
 LOST = -1
 
 
@@ -63,23 +64,25 @@ def _reassign(scene: Scene, rng: random.Random, process: Process) -> str:
         return "none"
     path = scene.cluster.base / "plan.json"
     path.write_text(json.dumps({"partitions": rows}))
-    code = _tool(scene, "reassign", "--execute", "--file", str(path))
-    scene.count("partitions were reassigned" if code == 0 else "a reassignment was refused")
-    return f"{rows}, exit code {code}"
+    is_begun = _persist(scene, "reassign", "--execute", "--file", str(path))
+    scene.count("a reassignment began" if is_begun else "a reassignment was refused")
+    return f"{rows}, {'begun' if is_begun else 'refused'}"
 
 
 def _leave(scene: Scene, rng: random.Random) -> str:
     """Drain a broker while it, or another one, may be killed; it leaves if the drain ended."""
     process, other = rng.sample(scene.cluster.present, 2)
     victim = rng.choice([None, None, process, other])
-    killing = threading.Thread(target=_kill, args=(victim, rng.uniform(0.3, 2.0)), daemon=True)
+    killing = threading.Thread(target=_kill, args=(victim, rng.uniform(0.5, 3.0)), daemon=True)
     killing.start()
     scene.note(f"drain {process.broker}" + (f", kill {victim.broker}" if victim else ""))
-    code = _tool(scene, "drain", str(process.broker))
+    is_drained = _persist(scene, "drain", str(process.broker))
     killing.join()
-    scene.count("a drain ended" if code == 0 else "a drain was refused, or did not end in time")
-    if code != 0 or _has_replicas(scene, process):
-        return f"{process.broker} stays: the drain ended with {code}"
+    scene.count("a drain ended" if is_drained else "a drain was refused, or did not end in time")
+    if not is_drained or _has_replicas(scene, process):
+        return f"{process.broker} stays: it is not drained"
+    if victim is not None:
+        scene.count("a broker was killed during a drain that ended")
     in_order = process.is_serving and rng.random() < 0.6
     process.leave(in_order=in_order)
     scene.count("a broker left")
@@ -99,7 +102,17 @@ def _has_replicas(scene: Scene, process: Process) -> bool:
     return not found or any(process.broker in one.replicas for one in found.values())
 
 
-def _tool(scene: Scene, *words: str) -> int:
+def _persist(scene: Scene, *words: str) -> bool:
+    """Repeat a command until it succeeds, as an operator does: a dead broker may make it fail."""
+    deadline = time.monotonic() + TOOL_SECONDS
+    while (left := deadline - time.monotonic()) > 0:
+        if _tool(scene, words, left) == 0:
+            return True
+        threading.Event().wait(RETRY_SECONDS)
+    return False
+
+
+def _tool(scene: Scene, words: Sequence[str], seconds: float) -> int:
     """Run `logstore cluster` beside the clients, and interrupt it if it takes too long."""
     command = [sys.executable, "-m", "logstore.cli", "cluster", *words]
     with (scene.cluster.base / "tools.out").open("ab") as out:
@@ -110,11 +123,11 @@ def _tool(scene: Scene, *words: str) -> int:
             stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment(),
         )  # fmt: skip
         try:
-            return child.wait(TOOL_SECONDS)
+            return child.wait(seconds)
         except subprocess.TimeoutExpired:
             child.send_signal(signal.SIGINT)
             with suppress(subprocess.TimeoutExpired):
-                child.wait(TOOL_SECONDS / 5)
+                child.wait(INTERRUPT_SECONDS)
             return LOST
         finally:
             child.kill()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from jepsen import clocks
 from jepsen.history import read
 from jepsen.isr_of_one import play
 from jepsen.plan import Plan
@@ -27,7 +28,7 @@ WRITES = 300
 @pytest.fixture(autouse=True)
 def namespaces() -> None:
     """Say loudly if no network can be made here."""
-    demand("brokers in network namespaces", why_not())
+    demand("brokers in network namespaces", why_not() or clocks.why_not())
 
 
 def test_an_isr_of_one_that_is_killed_loses_nothing(tmp_path: Path) -> None:
@@ -41,13 +42,15 @@ def test_an_isr_of_one_that_is_killed_loses_nothing(tmp_path: Path) -> None:
 
 
 def test_a_random_run_breaks_no_promise(tmp_path: Path) -> None:
-    """Partitions and faults of processes; at the end all replicas have the same."""
+    """The network, processes and clocks fail; at the end all replicas have the same."""
     seed = random.SystemRandom().randrange(2**31)
     print(f"seed {seed}")
-    plan = Plan(seed, SECONDS, readers=1, rate=60.0, lag_ms=1_500)
+    families = ("network", "processes", "clocks")
+    plan = Plan(seed, SECONDS, readers=1, rate=60.0, lag_ms=1_500, families=families)
     result = run(plan, tmp_path)
     assert result.is_good, result
     assert result.acknowledged > 100 and result.counts
+    assert any("jumped" in effect for effect in result.effects), result.effects
     events = read(tmp_path / "history.jsonl.gz")
     assert {event.what for event in events} >= {"send", "read", "replica", "fault"}
     again = finished(tmp_path, ["not started again"], 0.0)

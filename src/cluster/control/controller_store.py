@@ -76,6 +76,10 @@ class ControllerStore:
     def stand(self, now_ms: int) -> Reign | None:
         """Become the controller; None if there is one.
 
+        The znode of the controller may be of this session although it does not reign: the answer to
+        its election was lost, or the end of its reign was not written. Then no other broker can
+        stand as long as the session lives, so the znode is deleted.
+
         Raises:
             BadZnodeError: the controller epoch is no number, or there is no larger one.
         """
@@ -92,7 +96,9 @@ class ControllerStore:
                     Set(znodes.CONTROLLER_EPOCH, b"%d" % epoch, known.version),
                 ]
             )
-        except (NodeExistsError, BadVersionError):
+        except NodeExistsError:
+            return self.stand(now_ms) if self._delete_mine(known.version) else None
+        except BadVersionError:
             return None
         except OutcomeUnknownError:
             return self._reign_if_mine()
@@ -102,11 +108,26 @@ class ControllerStore:
     def resign(self) -> None:
         """Delete the controller's znode if this session made it, so that another broker stands."""
         try:
-            znode = self.session.get(znodes.CONTROLLER)
-            if znode.ephemeral_owner == self.session.key.session_id:
-                self.session.delete(znodes.CONTROLLER, version=znode.version)
+            self._delete_mine(self.session.get(znodes.CONTROLLER_EPOCH).version)
         except CoordinationError as error:
             LOG.info("the end of a reign: %s", error)
+
+    def _delete_mine(self, epoch_version: int) -> bool:
+        """Delete the controller's znode if this session made it; return whether it is deleted.
+
+        Args:
+            epoch_version: the version of the epoch's znode, read before. If an election came since,
+                nothing is deleted: what this session reads may be older than that.
+        """
+        try:
+            if self.session.get(znodes.CONTROLLER).ephemeral_owner != self.session.key.session_id:
+                return False
+            self.session.multi(
+                [Check(znodes.CONTROLLER_EPOCH, epoch_version), Delete(znodes.CONTROLLER, None)]
+            )
+        except ZnodeError:
+            return False
+        return True
 
     def elected(self) -> Elected | None:
         """Read which broker is the controller; None if there is none.

@@ -1,0 +1,53 @@
+"""The seeds draw every family of faults, and the result of a run names what they did."""
+
+from __future__ import annotations
+
+from jepsen.nemesis import FAMILIES, faults_of
+from jepsen.plan import BROKERS, SPARE, Plan
+from jepsen.runs import table_of_faults
+
+SEEDS = 100
+
+
+def test_a_seed_always_draws_the_same_plan() -> None:
+    """So a run can be repeated."""
+    assert all(Plan.of(seed, 60.0) == Plan.of(seed, 60.0) for seed in range(SEEDS))
+
+
+def test_the_seeds_draw_everything() -> None:
+    """Each family of faults, both sizes of the ensemble, and both kinds of timestamps."""
+    plans = [Plan.of(seed, 60.0) for seed in range(SEEDS)]
+    assert {family for plan in plans for family in plan.families} == set(FAMILIES)
+    assert {plan.keepers for plan in plans} == {1, 3}
+    assert {plan.timestamps for plan in plans} == {"CreateTime", "LogAppendTime"}
+    assert {plan.sick for plan in plans} == {0, *BROKERS}
+
+
+def test_no_plan_breaks_more_than_is_promised() -> None:
+    """A disk fails only if min is 2, and a spare broker exists only if brokers come and go."""
+    for plan in (Plan.of(seed, 60.0) for seed in range(SEEDS)):
+        assert not plan.sick or plan.min_isr == 2
+        assert bool(plan.sick) == ("disk" in plan.families)
+        assert (SPARE in plan.brokers) == ("members" in plan.families)
+        assert len(plan.nodes) == len(set(plan.nodes)) == len(plan.brokers) + plan.keepers + 1
+
+
+def test_only_an_ensemble_has_a_leader_to_lose() -> None:
+    """With one ZooKeeper, these faults are not drawn."""
+    for family in FAMILIES:
+        alone = {fault.__name__ for fault in faults_of(family, 1)}
+        assert not any("leader" in name for name in alone)
+        more = {fault.__name__ for fault in faults_of(family, 3)} - alone
+        assert bool(more) == (family in ("network", "processes"))
+
+
+def test_the_table_shows_what_the_faults_did() -> None:
+    """An effect that never happened is no row."""
+    results = [
+        {"counts": {"kill": 2}, "effects": {"a broker left": 2, "a drain ended": 0}},
+        {"counts": {"kill": 1}, "effects": {"a broker left": 1}},
+    ]
+    table = table_of_faults(results)
+    assert "| kill | 3 | 2 | 0 |" in table
+    assert "| a broker left | 3 | 2 |" in table
+    assert "a drain ended" not in table
