@@ -5,6 +5,7 @@ The codes of refusals are those of Kafka: see `test_parity.py`.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from broker import Broker
-from broker.catalog.dynamic_settings import CORDONED
+from broker.catalog.dynamic_settings import CORDONED, FACT
 from broker.wire import messages as m
 from logstore import LogStoreError
 from mover import ReplicaMover
@@ -118,6 +119,18 @@ def test_the_rate_of_moves_outlives_a_restart(dirs: list[Path]) -> None:
         assert ask.alter(BROKER, "", (MOVE_RATE, DELETE, None)) == [0]
     with Broker.start(dirs) as broker:
         assert ReplicaMover.of(broker.store).throttle.rate_of() is None
+
+
+def test_regression_a_rate_that_was_set_after_the_clock_was_set_back(dirs: list[Path]) -> None:
+    """It counts, although a log dir that was away has the rate of a later time."""
+    with Broker.start(dirs) as broker, KafkaClient(broker.bootstrap_servers) as client:
+        ask = Asker(client, 0, broker.store.log_dirs)
+        away = broker.store.facts(broker.store.log_dirs[2])
+        away[FACT] = before = [time.time_ns() + 60 * 10**9, 12345]
+        assert ask.alter(BROKER, "0", (MOVE_RATE, SET, "54321")) == [0]
+        away[FACT] = before
+    with Broker.start(dirs) as broker:
+        assert ReplicaMover.of(broker.store).throttle.rate_of() == 54321
 
 
 def test_cordoned_log_dirs_take_no_new_partitions(ask: Asker, running: Broker) -> None:

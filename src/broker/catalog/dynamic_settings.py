@@ -112,7 +112,9 @@ class DynamicSettings:
         for key, rate in rates.items():
             if rate == self._rates[key]:
                 continue
-            dir_facts.remember(self._store, FACTS[key], [time.time_ns(), rate])
+            latest_ns, _ = dir_facts.newest(self._store, FACTS[key])
+            now_ns = max(time.time_ns(), latest_ns + 1)  # the clock may have been set back
+            dir_facts.remember(self._store, FACTS[key], [now_ns, rate])
             if key == RATE:
                 ReplicaMover.of(self._store).set_throttled_rate(rate or None)
             elif self._set_rate is not None:
