@@ -39,7 +39,7 @@ def _join(scene: Scene, rng: random.Random, process: Process) -> str:
     is_empty = not is_new and process.broker != scene.sick and rng.random() < 0.5
     process.come(with_empty_disks=is_empty)
     how = "new" if is_new else "with empty disks" if is_empty else "with its old disks"
-    deadline = time.monotonic() + SERVE_SECONDS
+    deadline = min(time.monotonic() + SERVE_SECONDS, scene.end)
     while not process.is_serving and time.monotonic() < deadline:
         threading.Event().wait(LOOK_SECONDS)
     if not process.is_serving:
@@ -104,7 +104,7 @@ def _has_replicas(scene: Scene, process: Process) -> bool:
 
 def _persist(scene: Scene, *words: str) -> bool:
     """Repeat a command until it succeeds, as an operator does: a dead broker may make it fail."""
-    deadline = time.monotonic() + TOOL_SECONDS
+    deadline = min(time.monotonic() + TOOL_SECONDS, scene.end)
     while (left := deadline - time.monotonic()) > 0:
         if _tool(scene, words, left) == 0:
             return True

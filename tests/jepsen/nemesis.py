@@ -45,10 +45,9 @@ class Nemesis:
         error: why the thread ended early.
     """
 
-    def __init__(self, scene: Scene, family: str, seed: str, seconds: float) -> None:
+    def __init__(self, scene: Scene, family: str, seed: str) -> None:
         self._scene, self._rng = scene, random.Random(f"{seed} {family}")
         self._faults = faults_of(family, len(scene.cluster.zookeeper.nodes))
-        self._end = time.monotonic() + seconds
         self._pause = threading.Event()
         self.counts: dict[str, int] = {}
         self.error: BaseException | None = None
@@ -73,5 +72,7 @@ class Nemesis:
 
     def _wait(self, seconds: tuple[float, float]) -> bool:
         """Wait for a random time, but not beyond the end; return whether time is left."""
-        self._pause.wait(min(self._rng.uniform(*seconds), max(0.0, self._end - time.monotonic())))
-        return time.monotonic() < self._end
+        self._pause.wait(
+            min(self._rng.uniform(*seconds), max(0.0, self._scene.end - time.monotonic()))
+        )
+        return time.monotonic() < self._scene.end

@@ -90,7 +90,8 @@ def _play(plan: Plan, scene: Scene, result: Result) -> None:
 
 def strike(plan: Plan, scene: Scene, result: Result) -> None:
     """Let the families of faults do their work."""
-    nemeses = [Nemesis(scene, family, str(plan.seed), plan.seconds) for family in plan.families]
+    scene.end = time.monotonic() + plan.seconds
+    nemeses = [Nemesis(scene, family, str(plan.seed)) for family in plan.families]
     for one in nemeses:
         one.thread.start()
     for one in nemeses:

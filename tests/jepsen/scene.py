@@ -39,6 +39,7 @@ class Scene:
     Attributes:
         sick: the broker with a log dir on the disk; 0 if there is none.
         lost_dirs: the log dirs that an operator must bring back.
+        end: when the last fault begins, in monotonic time.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Scene:
     ) -> None:
         self.cluster, self.history, self.disk, self.sick = cluster, history, disk, sick
         self.lost_dirs: set[Path] = set()
+        self.end = float("inf")
         self._effects: Counter[str] = Counter()
         self._counting = threading.Lock()
 
