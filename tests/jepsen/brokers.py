@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from jepsen.clocks import Clock, own_clock
@@ -131,6 +132,18 @@ class Process:
     def is_alive(self) -> bool:
         """Whether the process runs."""
         return self._running is not None and self._running.poll() is None
+
+    @property
+    def waits_for_disk(self) -> bool:
+        """Whether a thread of the process is in a call of the kernel that nothing interrupts."""
+        running = self._running
+        if running is None:
+            return False
+        for path in Path(f"/proc/{running.pid}/task").glob("*/stat"):
+            with suppress(OSError):  # the thread has ended
+                if path.read_text().rpartition(")")[2].split()[0] == "D":
+                    return True
+        return False
 
     @property
     def is_serving(self) -> bool:

@@ -111,11 +111,11 @@ def balloon_of(disk: LoopDisk) -> Path:
 def disk_hangs(scene: Scene, rng: random.Random) -> Iterator[str]:
     """Let all changes of a file system hang."""
     assert scene.disk is not None
-    notice = Notice(scene)
     scene.disk.freeze()
     yield f"disk of {scene.sick} hangs"
+    if scene.cluster.processes[scene.sick].waits_for_disk:
+        scene.count("a thread of a broker waited for its disk that hung")
     scene.disk.thaw()
-    notice.count("a broker noticed that its disk hung")
     scene.lost_dirs.add(scene.disk.mount / "logs")
     scene.return_dirs()
 
