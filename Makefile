@@ -143,7 +143,7 @@ kill-moves: $(VENV)/stamp-test ## a move killed at each of its system calls on f
 kill-cluster: $(VENV)/stamp-test ## 100 times kill -9 of brokers of a cluster, over a real ZooKeeper
 	@LOGSTORE_CLUSTER_KILLS=100 $(PYTEST) tests/cluster/kill_processes.py -s
 
-jepsen: $(VENV)/stamp-test ## partitions, kills, pauses, bad disks under a cluster: 200 runs of 60 s (root)
+jepsen: $(VENV)/stamp-test ## partitions, kills, bad disks and clocks, joins and drains in a cluster: 200 runs of 60 s (root)
 	@scripts/install-tools.sh jepsen
 	@PYTHONPATH=src:tests $(BIN)/python -m jepsen all
 

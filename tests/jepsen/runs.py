@@ -7,6 +7,7 @@ isr/CASE-ENDING-N/    one run of the scenario with an ISR of one
 result.json         what was found; a run without it is not finished
 history.jsonl.gz    what all clients did and saw
 1.out ... tools.out what the brokers and the tools of operators printed
+clients.clock ...   the clock of the clients, and what shifts it
 1-a ...             if something was found: the log dirs
 """
 
