@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -13,6 +14,8 @@ from jepsen.history import History
 from jepsen.nemesis import Nemesis
 from jepsen.plan import TOPIC, Plan
 from jepsen.scene import SETTLE_SECONDS, Scene, act, finish, mend
+
+RESTART_SECONDS = 0.5
 
 
 @dataclass
@@ -89,11 +92,15 @@ def _play(plan: Plan, scene: Scene, result: Result) -> None:
 
 
 def strike(plan: Plan, scene: Scene, result: Result) -> None:
-    """Let the families of faults do their work."""
+    """Let the families of faults do their work, and start again what ends by itself."""
     scene.end = time.monotonic() + plan.seconds
     nemeses = [Nemesis(scene, family, str(plan.seed)) for family in plan.families]
     for one in nemeses:
         one.thread.start()
+    while any(one.thread.is_alive() for one in nemeses):
+        for process in scene.cluster.present:
+            process.keep_up()
+        threading.Event().wait(RESTART_SECONDS)
     for one in nemeses:
         one.thread.join()
         result.counts.update(Counter(result.counts) + Counter(one.counts))
