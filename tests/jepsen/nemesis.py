@@ -18,10 +18,11 @@ from jepsen.faults import (
     PROCESSES_OF_ENSEMBLE,
 )
 from jepsen.member_faults import MEMBERS
+from jepsen.plan import Plan
 from jepsen.scene import Fault, Scene
 
 HOLD_SECONDS = (0.1, 1.5), (1.5, 8.0)
-REST_SECONDS = 0.1, 1.5
+REST_SECONDS_MIN = 0.1
 FAMILIES: dict[str, list[Fault]] = {
     "network": NETWORK,
     "processes": PROCESSES,
@@ -45,9 +46,10 @@ class Nemesis:
         error: why the thread ended early.
     """
 
-    def __init__(self, scene: Scene, family: str, seed: str) -> None:
-        self._scene, self._rng = scene, random.Random(f"{seed} {family}")
+    def __init__(self, scene: Scene, family: str, plan: Plan) -> None:
+        self._scene, self._rng = scene, random.Random(f"{plan.seed} {family}")
         self._faults = faults_of(family, len(scene.cluster.zookeeper.nodes))
+        self._rest_seconds = REST_SECONDS_MIN, plan.rest_seconds_max(family)
         self._pause = threading.Event()
         self.counts: dict[str, int] = {}
         self.error: BaseException | None = None
@@ -55,7 +57,7 @@ class Nemesis:
 
     def _run(self) -> None:
         try:
-            while self._wait(REST_SECONDS):
+            while self._wait(self._rest_seconds):
                 self._one(self._rng.choice(self._faults))
         except (OSError, AssertionError) as error:
             self.error = error

@@ -59,6 +59,14 @@ class Plan:
         """All brokers; the spare one is there if brokers come and go."""
         return (*BROKERS, SPARE) if "members" in self.families else BROKERS
 
+    def rest_seconds_max(self, family: str) -> float:
+        """The longest pause between two faults of a family.
+
+        Operators move no replica while a broker is dead. So the pauses of other families are longer
+        if brokers come and go.
+        """
+        return 8.0 if "members" in self.families and family != "members" else 1.5
+
     @property
     def keeper_nodes(self) -> tuple[str, ...]:
         """The nodes of the ZooKeepers."""

@@ -94,7 +94,7 @@ def _play(plan: Plan, scene: Scene, result: Result) -> None:
 def strike(plan: Plan, scene: Scene, result: Result) -> None:
     """Let the families of faults do their work, and start again what ends by itself."""
     scene.end = time.monotonic() + plan.seconds
-    nemeses = [Nemesis(scene, family, str(plan.seed)) for family in plan.families]
+    nemeses = [Nemesis(scene, family, plan) for family in plan.families]
     for one in nemeses:
         one.thread.start()
     while any(one.thread.is_alive() for one in nemeses):
