@@ -34,7 +34,9 @@ from logstore.cli.output import Column, optional_text, print_rows, progress_bar
 LISTENERS = "PLAINTEXT://127.0.0.1:9092"
 RECORDS = "/run/logstore"
 # The options that are not named like their keys.
-OPTIONS = {"broker.rack": "--rack", "zookeeper.connect": "--zookeeper"}
+OPTIONS = {
+    "broker.rack": "--rack", "http.listener": "--http", "zookeeper.connect": "--zookeeper",
+}  # fmt: skip
 # The package `cluster` is built on this one, so this package does not import it. As in the table of
 # commands in `logstore.cli.app`, only a name leads there. The module is imported when a cluster is
 # asked for: a single broker needs neither the package nor kazoo.
@@ -94,6 +96,16 @@ CHECK_COLUMNS = [
     metavar="PORT",
     help="Serve Prometheus metrics at http://127.0.0.1:PORT/metrics; 0 means a free port.",
 )
+@click.option(
+    "--http",
+    metavar="HOST:PORT",
+    help="Serve a page for operators at this address, for example 127.0.0.1:8080.",
+)
+@click.option(
+    "--http-hosts",
+    metavar="HOST[,...]",
+    help="Names by which browsers on other machines reach the page, if they may.",
+)
 @click.option("--check", "is_check", is_flag=True, help="Only show what would be done.")
 @format_option()
 def broker(
@@ -106,6 +118,8 @@ def broker(
     rack: str | None,
     records: str,
     metrics_port: int | None,
+    http: str | None,
+    http_hosts: str | None,
     is_check: bool,
     output_format: str,
 ) -> None:
@@ -127,6 +141,7 @@ def broker(
         "listeners": listeners, "advertised.listeners": advertised_listeners,
         "zookeeper.connect": zookeeper, "broker.rack": rack,
         "broker.id": None if broker_id is None else str(broker_id),
+        "http.listener": http, "http.hosts": http_hosts,
     }  # fmt: skip
     wish = read_wish(log_dirs, config_file, {key: text for key, text in given.items() if text})
     if is_check:
@@ -255,6 +270,8 @@ def _serve(paths: list[str], config: BrokerConfig, records: str, metrics_port: i
             ):
                 for endpoint in running.endpoints:
                     click.echo(f"serving {len(store)} partitions at {endpoint}")
+                if running.http_url:
+                    click.echo(f"serving the page at {running.http_url}")
                 notify("READY=1")
                 try:
                     interrupts.wait()

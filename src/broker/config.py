@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from broker.listener_config import ListenerConfig
+from broker.listener_config import Endpoint, ListenerConfig, parse_http_listener
 from logstore import LogConfig, StoreConfig
 from logstore.config import parse_duration, parse_size
 
@@ -103,6 +103,10 @@ class BrokerConfig(ListenerConfig):
         offsets_retention_check_interval_ms: the time between two searches for expired offsets.
         offset_metadata_max_bytes: the size of the longest text that a client may store with an
             offset.
+        http_listener: the address of the page for operators, such as `127.0.0.1:8080`. "" means
+            that there is no page.
+        http_hosts: the names and addresses by which browsers on other machines reach the page,
+            separated by commas. An address that other machines can reach needs them.
         log_config: the configuration of topics that are created without settings of their own.
         store_config: the configuration of a store that the broker opens itself. The broker's own
             `log_config` replaces the `log_config` of this configuration.
@@ -148,6 +152,8 @@ class BrokerConfig(ListenerConfig):
     offsets_retention_minutes: int = 7 * 24 * 60
     offsets_retention_check_interval_ms: int = 600_000
     offset_metadata_max_bytes: int = 4096
+    http_listener: str = ""
+    http_hosts: str = ""
     log_config: LogConfig = field(default=KAFKA_LOG_CONFIG)
     store_config: StoreConfig = field(default=STORE_CONFIG)
 
@@ -163,11 +169,17 @@ class BrokerConfig(ListenerConfig):
             raise ValueError(
                 f"replica_selector_class={selector!r} is not supported; use {RACK_AWARE}, or none"
             )
+        parse_http_listener(self.http_listener, self.http_hosts)
         if self.queued_max_request_bytes < self.socket_request_max_bytes:
             raise ValueError(
                 f"queued_max_request_bytes={self.queued_max_request_bytes} must not be less than "
                 f"socket_request_max_bytes={self.socket_request_max_bytes}"
             )
+
+    @property
+    def http_endpoint(self) -> Endpoint | None:
+        """The address of the page; None if there is no page."""
+        return parse_http_listener(self.http_listener, self.http_hosts)
 
     @classmethod
     def of(cls, given: BrokerConfig | Mapping[str, Any] | None) -> BrokerConfig:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -17,6 +18,7 @@ from broker.protocols import (
 )
 
 LISTENER = re.compile(r"(?P<name>[A-Za-z0-9_.-]+)://(?P<host>\[[^\]]*\]|[^:/\[\]]*):(?P<port>\d+)")
+HTTP_LISTENER = re.compile(r"(?P<host>\[[^\]]*\]|[^:/\[\]]+):(?P<port>\d{1,5})")
 PROTOCOL = "PLAINTEXT"
 PEM_ADVICE = (
     "use PEM files; to convert a JKS file: keytool -importkeystore -srckeystore FILE.jks "
@@ -53,6 +55,32 @@ def parse_endpoints(text: str, key: str) -> tuple[Endpoint, ...]:
     if len(set(names)) < len(names):
         raise ValueError(f"{key}: two listeners have the same name in {text!r}")
     return tuple(found)
+
+
+def parse_http_listener(text: str, hosts: str) -> Endpoint | None:
+    """Read the address of the page; return None for "".
+
+    Args:
+        hosts: the names by which other machines reach the page. Without them, only an address of
+            the loopback interface is accepted.
+    """
+    if not text.strip():
+        return None
+    match = HTTP_LISTENER.fullmatch(text.strip())
+    if match is None or int(match["port"]) > 65535:
+        raise ValueError(f"http_listener: {text!r} is not of the form HOST:PORT")
+    host = match["host"].strip("[]").lower()
+    host = "127.0.0.1" if host == "localhost" else host
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError as error:
+        raise ValueError(f"http_listener: {host!r} is neither localhost nor an address") from error
+    if not address.is_loopback and not hosts.strip():
+        raise ValueError(
+            f"http_listener: other machines can reach {text}, and the page asks for no password; "
+            "if you want that, name the hosts of its addresses in http_hosts"
+        )
+    return Endpoint("HTTP", str(address), int(match["port"]))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,6 +21,8 @@ from broker.listener_config import Endpoint
 from broker.machines.request_times import ApiTimes
 from broker.machines.traffic import Gauge, TopicTraffic
 from broker.net.server import Server
+from broker.page.gatherer import Sources
+from broker.page.page import Page
 from broker.requests.dispatcher import Dispatcher
 from broker.requests.services import Services
 from broker.secret_files import read_passwords
@@ -91,10 +93,13 @@ class Broker:
         except BaseException:
             self._services.close()
             raise
+        self._page = self._make_page()
         self._withdraw = store.on_close(self.stop)
         store.add_listener(self._on_event)
         self._services.start(self._server.tasks)
         self._server.start()
+        if self._page is not None:
+            self._page.start()
 
     @classmethod
     def start(
@@ -171,6 +176,11 @@ class Broker:
         """The number of connections whose request is being executed."""
         return self._server.running_count
 
+    @property
+    def http_url(self) -> str:
+        """The address of the page for operators; "" if there is no page."""
+        return "" if self._page is None else self._page.url
+
     def request_times(self) -> dict[int, ApiTimes]:
         """Return how long requests have taken so far; the keys are the numbers of the APIs."""
         return self._server.request_times.snapshot()
@@ -206,6 +216,8 @@ class Broker:
         with self._closing:
             is_first, self._is_closed = not self._is_closed, True
         if is_first:
+            if self._page is not None:
+                self._page.close()
             self.store.remove_listener(self._on_event)
             self._server.stop(timeout)
             self._services.close()
@@ -218,6 +230,24 @@ class Broker:
             self.store.close(timeout)
         if self._directory is not None:
             self._directory.cleanup()
+
+    def _make_page(self) -> Page | None:
+        """Bind the page's address, if there is one; raise OSError if it is taken."""
+        endpoint = self.config.http_endpoint
+        if endpoint is None:
+            return None
+        services = self._services
+        sources = Sources(
+            self.store, services.topics, services.leadership, self.endpoints,
+            services.traffic.snapshot, self._server.request_times.snapshot,
+            self._server.slow_requests.snapshot, services.groups.loaded, self.counts, services.elr,
+        )  # fmt: skip
+        try:
+            return Page(endpoint, self.config.http_hosts, sources)
+        except BaseException:
+            self._server.stop(0.0)
+            services.close()
+            raise
 
     def _on_event(self, event: StoreEvent) -> None:
         """If a disk hangs, disconnect the clients whose requests hang in it.

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from broker import Broker
-from broker.catalog.dynamic_settings import CORDONED, FACT
+from broker.catalog.dynamic_settings import CORDONED, FACTS, RATE
 from broker.wire import messages as m
 from logstore import LogStoreError
 from mover import ReplicaMover
@@ -126,9 +126,9 @@ def test_regression_a_rate_that_was_set_after_the_clock_was_set_back(dirs: list[
     with Broker.start(dirs) as broker, KafkaClient(broker.bootstrap_servers) as client:
         ask = Asker(client, 0, broker.store.log_dirs)
         away = broker.store.facts(broker.store.log_dirs[2])
-        away[FACT] = before = [time.time_ns() + 60 * 10**9, 12345]
+        away[FACTS[RATE]] = before = [time.time_ns() + 60 * 10**9, 12345]
         assert ask.alter(BROKER, "0", (MOVE_RATE, SET, "54321")) == [0]
-        away[FACT] = before
+        away[FACTS[RATE]] = before
     with Broker.start(dirs) as broker:
         assert ReplicaMover.of(broker.store).throttle.rate_of() == 54321
 

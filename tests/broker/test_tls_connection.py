@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from broker.config import BrokerConfig, Endpoint
+from broker.config import BrokerConfig
+from broker.listener_config import Endpoint
 from broker.machines.exchange import Client
 from broker.net.connection import EndOfStreamError
 from broker.net.tls import listener_context

@@ -230,7 +230,8 @@ def test_the_rules_see_an_answer_without_news_once() -> None:
     """Again after a while, in a new role, and if the fetch or the answer differs."""
     leader, replica, now = IdleConnection(), IdleReplica(), [0.0]
     hosted = cast(HostedReplica, replica)
-    fetcher = Fetcher(1, "1-d", cast(PeerConnection, leader), FetchLimits(), lambda: now[0])
+    limits, connection = FetchLimits(), cast(PeerConnection, leader)
+    fetcher = Fetcher(1, "1-d", connection, limits, lambda: now[0], UNLIMITED)
 
     def told_by(count: int) -> list[FetchAnswer]:
         """Let some fetches be answered; give what the replica was told."""

@@ -41,9 +41,10 @@ LAYERS = [
     {"broker.catalog"},
     {"broker.coordinator", "broker.ignored_keys", "broker.server_properties"},
     {"broker.requests"},
+    {"broker.page"},
     {"broker.forecast", "broker.server"},
     {"broker"},  # the list of public names
     {"broker.metrics"},
-    {"broker.cli", "broker.pytest_plugin", "broker.user_command"},
+    {"broker.cli", "broker.pytest_plugin", "broker.top", "broker.user_command"},
     {"cluster"},
 ]

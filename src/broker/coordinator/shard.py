@@ -122,6 +122,10 @@ class Shard:
         """How many groups are loaded."""
         return len(self._groups)
 
+    def loaded(self) -> list[Hosted]:
+        """Return the groups that are in memory now; this never waits."""
+        return list(self._groups.copy().values())
+
     def all(self) -> list[Hosted]:
         """Return the groups that are loaded.
 

@@ -21,7 +21,8 @@ from functools import partial
 
 from broker.config import BrokerConfig
 from broker.machines.exchange import Client, CloseConnectionError, Handler, Pending
-from broker.machines.request_times import RequestClock, RequestTimes, slowness_of
+from broker.machines.request_times import RequestClock, RequestTimes
+from broker.machines.slow_requests import SlowRequests
 from broker.net.acceptor import Acceptor
 from broker.net.complaint_log import ComplaintLog
 from broker.net.connection import (
@@ -41,7 +42,6 @@ from broker.net.tasks import Tasks
 from broker.net.workers import Workers
 from broker.security.mechanisms import NOBODY, Directory
 from broker.wire.byte_cursor import WireError
-from broker.wire.schemas import api_names
 
 LOG = logging.getLogger("broker")
 CUT_SECONDS = 1.0  # how long a stop waits for the threads of connections that it cut
@@ -63,6 +63,7 @@ class Server:
         self._workers = Workers(config.max_worker_threads, self._poller.call_later)
         self.tasks = Tasks(self._poller, self._workers)
         self.request_times = RequestTimes()
+        self.slow_requests = SlowRequests(config.slow_request_ms / 1000)
         self._is_stopping = False
         self._acceptor = Acceptor(config, self._poller, self._take, self._complain)
         self.listeners = self._acceptor.listeners
@@ -355,9 +356,8 @@ class Server:
         clock, connection.clock = connection.clock, None
         if clock is not None:
             self.request_times.note(clock.key, phases := clock.phases(now))
-            if slowness := slowness_of(phases, self.config.slow_request_ms / 1000):
-                name = api_names().get(clock.key, str(clock.key))
-                self._complain("slow request", f"{name} of {connection.client.address}: {slowness}")
+            if text := self.slow_requests.take(clock.key, connection.client.address, phases):
+                self._complain("slow request", text)
 
     def _receive(self, connection: Connection) -> bool:
         splitter = connection.splitter

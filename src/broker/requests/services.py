@@ -54,6 +54,8 @@ class Parts(NamedTuple):
         peers: the clients that are brokers of this cluster.
         set_replication_rate: takes the rates of replication; None without a cluster.
         gauges: gives the present values that Prometheus reads, besides those of any broker.
+        elr: gives the eligible leader replicas by partition, for the page; None if this broker does
+            not know them, because it is not the controller. Partitions without any are left out.
     """
 
     topics: ServedTopics
@@ -70,6 +72,7 @@ class Parts(NamedTuple):
     gauges: Callable[[], Iterable[Gauge]] = tuple
     peers: PeerRule = ANYBODY
     set_replication_rate: SetRate | None = None
+    elr: Callable[[], Mapping[tuple[str, int], tuple[int, ...]] | None] = dict
 
 
 def coordinator_of(
@@ -139,6 +142,7 @@ class Services:
         self.documents = parts.documents
         self.quotas = Quotas()
         self.client_quotas = ClientQuotas(self.documents, self.quotas)
+        self.elr = parts.elr
         self.traffic = Traffic()
         self.settings = DynamicSettings(
             store, config.num_replica_alter_log_dirs_threads, parts.set_replication_rate

@@ -1,0 +1,108 @@
+"""Read what a request asks to see, and choose the rows of one page of a long list."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Generic, NamedTuple, TypeVar
+from urllib.parse import parse_qs, urlencode
+
+from broker.page.facts import PartitionRow
+
+PAGE_ROWS, PAGE_ROWS_MAX = 50, 1000
+FIELDS_MAX = 8
+SEARCH_LETTERS_MAX = 300
+Row = TypeVar("Row")
+
+# What the list of partitions can be limited to.
+SHOWN: dict[str, Callable[[PartitionRow], bool]] = {
+    "all": lambda one: True,
+    "offline": lambda one: one.is_offline,
+    "under-replicated": lambda one: one.is_under_replicated,
+    "here": lambda one: bool(one.log_dir),
+    "elr": lambda one: bool(one.elr),
+}
+
+
+class Asked(NamedTuple):
+    """What a request asks for.
+
+    Attributes:
+        search: rows whose name contains this text, in any case; "" for all rows.
+        show: a key of `SHOWN`.
+        number: the number of the page, from 1.
+        size: rows on a page.
+        name: the topic or group of a page about one of them.
+        is_fragment: whether only the part of the page that changes is wanted.
+    """
+
+    search: str = ""
+    show: str = "all"
+    number: int = 1
+    size: int = PAGE_ROWS
+    name: str = ""
+    is_fragment: bool = False
+
+    def query(self, **changes: object) -> str:
+        """Write the query of the same request with some changes, without what is default."""
+        values = {"search": self.search, "show": self.show, "page": self.number, "size": self.size}
+        values["name"] = self.name
+        values.update(changes)
+        plain = {"search": "", "show": "all", "page": 1, "size": PAGE_ROWS, "name": ""}
+        kept = {key: value for key, value in values.items() if value != plain[key]}
+        return "?" + urlencode(kept) if kept else "?"
+
+
+class Part(NamedTuple, Generic[Row]):
+    """The rows of one page, and where they are in the list."""
+
+    rows: Sequence[Row]
+    number: int
+    pages: int
+    total: int
+
+
+def parse(query: str) -> Asked:
+    """Read the query of a URL; raise ValueError if a value makes no sense."""
+    fields = parse_qs(query, max_num_fields=FIELDS_MAX, encoding="utf-8", errors="replace")
+    texts = {key: values[-1] for key, values in fields.items()}
+    show = texts.get("show", "all")
+    if show not in SHOWN:
+        raise ValueError(f"show must be one of {', '.join(SHOWN)}")
+    return Asked(
+        texts.get("search", "")[:SEARCH_LETTERS_MAX],
+        show,
+        _number(texts.get("page", "1"), "page", 10**6),
+        _number(texts.get("size", str(PAGE_ROWS)), "size", PAGE_ROWS_MAX),
+        texts.get("name", ""),
+        texts.get("fragment", "") == "1",
+    )
+
+
+def _number(text: str, name: str, largest: int) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 9 and 1 <= int(text) <= largest):
+        raise ValueError(f"{name} must be a number from 1 to {largest}")
+    return int(text)
+
+
+def part_of(rows: Sequence[Row], asked: Asked) -> Part[Row]:
+    """Choose the rows of the page that is asked for; a number that is too large is the last one."""
+    pages = max(-(-len(rows) // asked.size), 1)
+    number = min(asked.number, pages)
+    begin = (number - 1) * asked.size
+    return Part(rows[begin : begin + asked.size], number, pages, len(rows))
+
+
+def found(rows: Sequence[Row], asked: Asked, name_of: Callable[[Row], str]) -> Sequence[Row]:
+    """Choose the rows whose name contains the text that is searched for."""
+    wanted = asked.search.casefold().strip()
+    return [one for one in rows if wanted in name_of(one).casefold()] if wanted else rows
+
+
+def found_partitions(rows: Sequence[PartitionRow], asked: Asked) -> Sequence[PartitionRow]:
+    """Choose the partitions that are searched for, by a name such as `orders-3`."""
+    is_shown = SHOWN[asked.show]
+    if asked.show != "all":
+        rows = [one for one in rows if is_shown(one)]
+    if asked.name:
+        rows = [one for one in rows if one.topic == asked.name]
+    return found(rows, asked, lambda one: f"{one.topic}-{one.partition}")

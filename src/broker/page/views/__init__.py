@@ -1,0 +1,1 @@
+"""Turn the facts of a broker into HTML, without any I/O."""
