@@ -31,7 +31,8 @@ COMMANDS = (
     "delete",
     *("demo", "dirs", "dump"),
     *("format", "kafka", "log-dirs", "metrics", "move", "prefer-dir", "promote", "reassign"),
-    *("remove-dir", "reopen", "repair", "tail", "take-offline", "topics", "uncordon", "verify"),
+    *("remove-dir", "reopen", "repair", "tail", "take-offline", "top", "topics", "uncordon"),
+    "verify",
 )
 
 

@@ -35,6 +35,7 @@ ELSEWHERE = {
     "kafka": ("logstore.cli.commands.kafka", "Read, adopt and hand back a Kafka broker's disks."),
     "move": ("mover.cli.moving", "Move replicas between log dirs: plan, run, watch, cancel."),
     "reassign": ("mover.cli.reassigning", "Run, check or cancel the moves of a reassignment file."),
+    "top": ("broker.top.command", "Watch a broker or an open store in the terminal."),
 }
 
 HELP = """Keep Kafka-style partition logs on several disks, and inspect them.

@@ -1,0 +1,1 @@
+"""Show a broker, or a store that is open, in a terminal: `logstore top`."""
