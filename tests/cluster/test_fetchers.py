@@ -193,7 +193,7 @@ class IdleReplica:
     """A follower whose leader has nothing new; it notes what it is told."""
 
     log = cast(Any, object())
-    log_start = 0
+    log_start, name, number = 0, "t", 0
 
     def __init__(self) -> None:
         self.fetch_count, self.told = 0, list[FetchAnswer]()

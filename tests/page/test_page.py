@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -10,12 +12,16 @@ from urllib.parse import quote
 import pytest
 
 from broker import Broker
+from broker.config import KAFKA_LOG_CONFIG
 from broker.page import page
 from broker.page.documents import DOCUMENTS
 from broker.page.routes import VIEWS
-from support.kafka_client import KafkaClient, batch_of
-from support.pages import HOSTILE, Seen, cells_of, commit, document, got, status_of
+from logstore import LogStore, StoreConfig
+from support.hanging import hang
+from support.kafka_client import KafkaClient, batch_of, produce_fields
+from support.pages import HOSTILE, Seen, cells_of, commit, document, got, offsets_of, status_of
 
+SECONDS = 30.0
 CONFIG = {"http_listener": "127.0.0.1:0", "group_initial_rebalance_delay_ms": 0}
 
 
@@ -171,3 +177,39 @@ def test_a_port_that_is_taken_is_an_error(broker: Broker) -> None:
     taken = broker.http_url.removeprefix("http://").strip("/")
     with pytest.raises(OSError, match="in use"):
         Broker.start(config={"http_listener": taken})
+
+
+def test_a_disk_that_hangs_stops_no_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Appends and committed offsets hang in it, with their locks; each page is served at once."""
+    monkeypatch.setattr(page, "FRESH_SECONDS", 0.0)
+    paths = [tmp_path / "sick", tmp_path / "well"]
+    with LogStore.open(paths, config=StoreConfig(log_dir_suspect_ms=300)) as store:
+        for number, path in enumerate(store.log_dirs):
+            store.create("orders", number, log_dir=path, config=KAFKA_LOG_CONFIG)
+        with (
+            Broker.start(store=store, config=CONFIG) as broker,
+            KafkaClient(broker.bootstrap_servers) as client,
+        ):
+            for name in ("one", "two", "three"):
+                commit(client, name, "orders", 0)
+            with (
+                hang(monkeypatch, store.log_dirs[0], "pwritev", "pwrite", "fdatasync") as disk,
+                contextlib.ExitStack() as others,
+            ):
+                client.send("Produce", 12, **produce_fields({("orders", 0): batch_of(b"x")}))
+                for name in ("one", "two", "three"):
+                    other = others.enter_context(KafkaClient(broker.bootstrap_servers))
+                    other.send("OffsetCommit", 8, group_id=name, topics=offsets_of("orders", 1))
+                assert disk.began.wait(SECONDS)
+                slowest, states = 0.0, set()
+                deadline = time.monotonic() + SECONDS
+                while "suspect" not in states and time.monotonic() < deadline:
+                    for path in ("", "partitions", "topics", "groups", "topic?name=orders"):
+                        began = time.monotonic()
+                        got(broker, path)
+                        slowest = max(slowest, time.monotonic() - began)
+                    states |= {one["state"] for one in document(broker, "log-dirs")["log_dirs"]}
+                assert states == {"online", "suspect"}
+                text = got(broker, "")
+                assert ">SUSPECT<" in text and "log dir does not serve as it should" in text
+                assert slowest < 5.0

@@ -78,9 +78,13 @@ def cells_of(text: str) -> list[dict[str, str]]:
     return rows
 
 
+def offsets_of(topic: str, offset: int) -> list[Any]:
+    """Make the topics of a request to commit an offset of partition 0."""
+    rows = [OffsetCommitRequest.OffsetCommitRequestPartition(0, offset)]
+    return [OffsetCommitRequest.OffsetCommitRequestTopic(name=topic, partitions=rows)]
+
+
 def commit(client: KafkaClient, group: str, topic: str, offset: int) -> None:
     """Commit an offset without joining."""
-    rows = [OffsetCommitRequest.OffsetCommitRequestPartition(0, offset)]
-    asked = OffsetCommitRequest.OffsetCommitRequestTopic(name=topic, partitions=rows)
-    answer = client.call("OffsetCommit", 8, group_id=group, topics=[asked])
+    answer = client.call("OffsetCommit", 8, group_id=group, topics=offsets_of(topic, offset))
     assert answer.topics[0].partitions[0].error_code == 0

@@ -40,6 +40,7 @@ from cluster.serve.cluster_group_logs import ClusterGroupLogs
 from cluster.serve.cluster_leadership import ClusterLeadership
 from cluster.serve.cluster_topics import ClusterTopics
 from cluster.serve.deleted_topics import DeletedTopics
+from cluster.serve.eligible_replicas import elr_of
 from cluster.serve.producer_blocks import ProducerBlocks
 from cluster.serve.replica_appends import ReplicaAppends
 from cluster.sessions.lasting_session import LastingSession
@@ -136,6 +137,7 @@ class ClusterBroker:
             partial(gauges_of, self.member),
             self.member.settings.security.rule(self.config),
             lambda key, rate: self.member.throttle.set_rate(SIDES[key], rate),
+            partial(elr_of, self.member),
         )
 
     def __repr__(self) -> str:

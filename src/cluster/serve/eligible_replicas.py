@@ -1,0 +1,22 @@
+"""Report the eligible leader replicas (ELR), which only the controller knows, to the page."""
+
+from __future__ import annotations
+
+from cluster.run.member import ClusterMember
+
+
+def elr_of(member: ClusterMember) -> dict[tuple[str, int], tuple[int, ...]] | None:
+    """List the ELR of each partition that has one; return None if another broker is controller.
+
+    The thread of the controller changes the entries meanwhile. Each state is one immutable value,
+    so each ELR is whole, but two of them may be of different moments.
+    """
+    controller = member.controller
+    if controller is None or controller.epoch is None:
+        return None
+    states = [(key, entry.state) for key, entry in controller.room.entries.copy().items()]
+    return {
+        (key[0], key[1]): tuple(sorted(state.elr))
+        for key, state in states
+        if state is not None and state.elr
+    }
