@@ -12,7 +12,7 @@ MAKEFLAGS += --no-print-directory
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: secure-broker secure-cluster broker-clients fuzz fuzz-broker kafka-parity kill-broker fuzz-batches fuzz-frames kafka-damage kafka-interop help demo demo-broker demo-cluster bench-broker test tests-together tests-alone quick lint format bench-peers bench-move bench-kafka bench-history bench-gate bench-layouts kill kill-moves soak soak-moves media crash faults startup-model io-errors interrupts exhaustion hanging-start small-files build tools clean
+.PHONY: browser secure-broker secure-cluster broker-clients fuzz fuzz-broker kafka-parity kill-broker fuzz-batches fuzz-frames kafka-damage kafka-interop help demo demo-broker demo-cluster bench-broker test tests-together tests-alone quick lint format bench-peers bench-move bench-kafka bench-history bench-gate bench-layouts kill kill-moves soak soak-moves media crash faults startup-model io-errors interrupts exhaustion hanging-start small-files build tools clean
 SPARK_KILL_RUN := LOGSTORE_SPARK_KILLS=20 LOGSTORE_SPARK_CUT_STEP=1
 .PHONY: bench-cluster cluster-sim kill-cluster jepsen operate-cluster bench-compaction bench-spark bench-kafka-spark spark-kill spark-cluster spark-fuzz
 
@@ -109,6 +109,10 @@ kafka-parity: $(VENV)/stamp-test ## 150 questions to the broker and to a real Ka
 
 broker-clients: $(VENV)/stamp-test ## clients in Go and Java, Spark and others against a broker (LOGSTORE_CLIENTS=kafka: Kafka)
 	@LOGSTORE_CLIENTS=$${LOGSTORE_CLIENTS:-logstore} $(PYTEST) tests/clients
+
+browser: $(VENV)/stamp-browser ## the broker's page in Chromium, and Produce while the page is attacked
+	@scripts/install-tools.sh browser
+	@$(PYTEST) tests/page/in_browser.py tests/page/hammered.py -s
 
 fuzz: $(VENV)/stamp-fuzz ## 30 minutes of a coverage-guided fuzzer on the decoder of Kafka's batches
 	@PYTHONPATH=src:tests:. $(BIN)/python tests/media/kafka_fuzz.py
@@ -221,7 +225,7 @@ $(VENV)/stamp-cluster: $(VENV)/stamp-pip pyproject.toml
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[cli,cluster]' --group cluster
 	@touch $@
 
-$(VENV)/stamp-test $(VENV)/stamp-lint $(VENV)/stamp-bench $(VENV)/stamp-build $(VENV)/stamp-layouts $(VENV)/stamp-fuzz $(VENV)/stamp-bench-kafka-spark: \
+$(VENV)/stamp-test $(VENV)/stamp-lint $(VENV)/stamp-bench $(VENV)/stamp-build $(VENV)/stamp-layouts $(VENV)/stamp-fuzz $(VENV)/stamp-browser $(VENV)/stamp-bench-kafka-spark: \
   $(VENV)/stamp-%: $(VENV)/stamp-pip pyproject.toml
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[arrow,cli,compression,kafka]' --group $*
 	@touch $@

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from broker.page import page
 from support.cluster_brokers import ClusterBrokers, Running
 from support.cluster_questions import create
-from support.pages import document
+from support.pages import document, gather_always
 from support.places import fast_directory
 from support.replica_nodes import wait_until
 
@@ -18,9 +17,8 @@ from support.replica_nodes import wait_until
 @pytest.fixture
 def brokers(monkeypatch: pytest.MonkeyPatch) -> Iterator[ClusterBrokers]:
     """Start three brokers, whose pages gather their facts anew for each answer."""
-    monkeypatch.setattr(page, "FRESH_SECONDS", 0.0)
-    monkeypatch.setattr(page, "SHARE_OF_TIME", 1e9)
-    settings = {
+    gather_always(monkeypatch)
+    settings: dict[str, Any] = {
         "default_replication_factor": 3, "min_insync_replicas": 2, "http_listener": "127.0.0.1:0",
     }  # fmt: skip
     with fast_directory() as root, ClusterBrokers(root, **settings) as made:

@@ -6,20 +6,32 @@ import contextlib
 import json
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
 
 from broker import Broker
 from broker.config import KAFKA_LOG_CONFIG
-from broker.page import page
+from broker.page import page, routes
 from broker.page.documents import DOCUMENTS
 from broker.page.routes import VIEWS
 from logstore import LogStore, StoreConfig
 from support.hanging import hang
 from support.kafka_client import KafkaClient, batch_of, produce_fields
-from support.pages import HOSTILE, Seen, cells_of, commit, document, got, offsets_of, status_of
+from support.pages import (
+    HOSTILE,
+    Seen,
+    cells_of,
+    commit,
+    document,
+    gather_always,
+    got,
+    offsets_of,
+    status_of,
+)
 
 SECONDS = 30.0
 CONFIG = {"http_listener": "127.0.0.1:0", "group_initial_rebalance_delay_ms": 0}
@@ -28,8 +40,7 @@ CONFIG = {"http_listener": "127.0.0.1:0", "group_initial_rebalance_delay_ms": 0}
 @pytest.fixture
 def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
     """Start a broker whose page gathers its facts anew for each answer."""
-    monkeypatch.setattr(page, "FRESH_SECONDS", 0.0)
-    monkeypatch.setattr(page, "SHARE_OF_TIME", 1e9)
+    gather_always(monkeypatch)
     with Broker.start([tmp_path / "a", tmp_path / "b"], CONFIG) as running:
         yield running
 
@@ -166,6 +177,27 @@ def test_facts_are_used_again_for_a_second(
     assert json.loads(got(broker, "api/v1/topics?search=late"))["total"] == 0
 
 
+def test_a_page_rests_after_its_work(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So it uses a tenth of a processor at most, whatever it is asked."""
+    real, worked = routes.respond, []
+
+    def slow(*asked: Any) -> Any:
+        began = time.monotonic()
+        until = began + 0.05
+        answer = real(*asked)
+        while time.monotonic() < until:
+            pass
+        worked.append((began, time.monotonic()))
+        return answer
+
+    monkeypatch.setattr(page, "respond", slow)
+    monkeypatch.setattr(page, "WORK_SHARE", 0.1)
+    for number in range(4):
+        got(broker, f"partitions?search={number}")
+    for (began, ended), (again, _) in pairwise(worked):
+        assert again - ended >= 8.9 * (ended - began)
+
+
 def test_a_broker_without_the_key_has_no_page() -> None:
     """It is off by default."""
     with Broker.start() as broker:
@@ -181,7 +213,7 @@ def test_a_port_that_is_taken_is_an_error(broker: Broker) -> None:
 
 def test_a_disk_that_hangs_stops_no_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Appends and committed offsets hang in it, with their locks; each page is served at once."""
-    monkeypatch.setattr(page, "FRESH_SECONDS", 0.0)
+    gather_always(monkeypatch)
     paths = [tmp_path / "sick", tmp_path / "well"]
     with LogStore.open(paths, config=StoreConfig(log_dir_suspect_ms=300)) as store:
         for number, path in enumerate(store.log_dirs):

@@ -10,7 +10,10 @@ import urllib.request
 from html.parser import HTMLParser
 from typing import Any
 
+import pytest
+
 from broker import Broker
+from broker.page import page
 from broker.wire.messages import OffsetCommitRequest
 from support.kafka_client import KafkaClient
 
@@ -42,6 +45,13 @@ class Seen(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         self.text += data
+
+
+def gather_always(patch: pytest.MonkeyPatch) -> None:
+    """Let pages gather their facts anew for each answer, without a rest between two of them."""
+    patch.setattr(page, "FRESH_SECONDS", 0.0)
+    patch.setattr(page, "GATHERING_SHARE", 1e9)
+    patch.setattr(page, "WORK_SHARE", 1.0)
 
 
 def got(broker: Broker, path: str) -> str:

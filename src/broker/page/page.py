@@ -1,9 +1,10 @@
 """Define `Page`, the face of this room: gather facts, keep the last hour, serve them by HTTP.
 
 Threads: `_gathering` is held while facts are gathered or an answer is made. So only one thread
-works for the page at a time, however many clients ask. The facts are used again for at least a
-second, and for as long as it takes that gathering uses at most 5 % of one processor. An answer is
-used again as long as its facts.
+works for the page at a time, however many clients ask. After its work, the page rests for nine
+times as long, so it uses at most 10 % of one processor. The facts are used again for at least a
+second, and for as long as it takes that gathering uses at most 5 %. An answer is used again as long
+as its facts.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from broker.page.routes import Response, error, respond
 
 LOG = logging.getLogger("broker")
 FRESH_SECONDS = 1.0
-SHARE_OF_TIME = 0.05
+GATHERING_SHARE, WORK_SHARE = 0.05, 0.1
 ANSWERS_MAX = 16
 WAIT_SECONDS = 5.0
 
@@ -44,7 +45,7 @@ class Page:
         self._gatherer = Gatherer(sources)
         self._gathering = threading.Lock()
         self._facts: Facts | None = None
-        self._fresh_until = 0.0
+        self._fresh_until = self._rest_until = 0.0
         self._answers: dict[str, Response] = {}
         self._is_closed = threading.Event()
         names = allowed_names(endpoint.host, hosts)
@@ -77,18 +78,24 @@ class Page:
             return error(UNAVAILABLE, "the page is busy; try again")
         try:
             self._drop_old()
-            answer = self._answers.get(target)
-            if answer is None:
-                answer = respond(target, self._fresh)
-                self._drop_old()
-                if len(self._answers) < ANSWERS_MAX:
-                    self._answers[target] = answer
-            return answer
+            return self._answers.get(target) or self._make(target)
         except Exception:  # a fault of the page must not look like one of the broker
             LOG.exception("the page failed")
             return error(INTERNAL_ERROR, "the page failed; see the broker's log")
         finally:
             self._gathering.release()
+
+    def _make(self, target: str) -> Response:
+        """Make an answer, not sooner than the share of the work allows; hold the lock."""
+        self._is_closed.wait(min(max(self._rest_until - time.monotonic(), 0.0), WAIT_SECONDS))
+        began = time.monotonic()
+        self._drop_old()
+        answer = respond(target, self._fresh)
+        ended = time.monotonic()
+        self._rest_until = ended + (ended - began) * (1 / WORK_SHARE - 1)
+        if len(self._answers) < ANSWERS_MAX:
+            self._answers[target] = answer
+        return answer
 
     def _drop_old(self) -> None:
         """Forget the facts and the answers made from them if they are old; hold the lock."""
@@ -102,7 +109,7 @@ class Page:
             began = time.monotonic()
             self._facts = self._gatherer.gather()
             ended = time.monotonic()
-            self._fresh_until = ended + max(FRESH_SECONDS, (ended - began) / SHARE_OF_TIME)
+            self._fresh_until = ended + max(FRESH_SECONDS, (ended - began) / GATHERING_SHARE)
         return self._facts
 
     def _sample(self) -> None:

@@ -16,12 +16,15 @@ from broker.page.views.frame import document, search
 from broker.page.views.markup import Html
 from broker.page.views.overview import overview
 
+HTML_ROWS_MAX = 200
 OK, BAD_REQUEST, NOT_FOUND = 200, 400, 404
 HTML, JSON, TEXT = "text/html", "application/json", "text/plain"
+# By path: the file and its type. A browser asks for the last one if it shows a document.
 FILES = {
-    "/style.css": "text/css",
-    "/page.js": "text/javascript",
-    "/icon.svg": "image/svg+xml",
+    "/style.css": ("style.css", "text/css"),
+    "/page.js": ("page.js", "text/javascript"),
+    "/icon.svg": ("icon.svg", "image/svg+xml"),
+    "/favicon.ico": ("icon.svg", "image/svg+xml"),
 }
 API = f"/api/v{VERSION}/"
 
@@ -64,9 +67,13 @@ def respond(target: str, facts: Callable[[], Facts]) -> Response:
     path, _, query = target.partition("?")
     query = query.partition("#")[0]
     if path in FILES:
-        return Response(OK, FILES[path], _file(path[1:]))
+        name, kind = FILES[path]
+        return Response(OK, kind, _file(name))
     try:
         asked = parse(query)
+    except ValueError as fault:
+        return error(BAD_REQUEST, str(fault))
+    try:
         if path in VIEWS:
             return _page(path, asked, facts())
         if path in ("/api", "/api/"):
@@ -76,8 +83,6 @@ def respond(target: str, facts: Callable[[], Facts]) -> Response:
             return _json(write(facts(), asked))
     except NoSuchThingError as fault:
         return error(NOT_FOUND, str(fault))
-    except ValueError as fault:
-        return error(BAD_REQUEST, str(fault))
     return error(NOT_FOUND, "there is no such page; see / and /api")
 
 
@@ -87,7 +92,7 @@ def error(status: int, reason: str) -> Response:
 
 
 def _page(path: str, asked: Asked, facts: Facts) -> Response:
-    view = VIEWS[path]
+    view, asked = VIEWS[path], asked._replace(size=min(asked.size, HTML_ROWS_MAX))
     live = view.live(facts, asked)
     if asked.is_fragment:
         return Response(OK, HTML, _encoded(live))

@@ -102,7 +102,7 @@ def pager(path: str, asked: Asked, part: Part[Any], noun: str) -> Html:
     last = first + len(part.rows) - 1
     told = [number(part.total, "total"), f" {noun}"]
     if part.pages == 1:
-        return element("p", *told, class_="pager")
+        return element("p", element("span", *told), class_="pager")
     told += [f", here {first:,} to {last:,}"]
     near = {1, part.pages, *range(part.number - 1, part.number + 2)}
     links: list[object] = [element("span", *told)]

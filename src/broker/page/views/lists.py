@@ -101,7 +101,7 @@ def group(facts: Facts, asked: Asked) -> Html:
                 ("Lag", lag(one)),
             )
         ],
-        class_="tiles",
+        class_="tiles few",
     )  # fmt: skip
     members = table(
         "Members",
