@@ -104,7 +104,7 @@ def test_one_screen_of_a_broker(tmp_path: Path) -> None:
         done = run("--once", "--url", broker.http_url)
         assert done.exit_code == 0, done.output
         lines = done.stdout.splitlines()
-        assert lines[0].startswith("broker 0   controller 0   up ")
+        assert lines[0].startswith("broker 0   controller 0   1 connections   up ")
         assert lines[1] == "All log dirs and partitions serve."
         words = {line.split()[0]: line.split() for line in lines if line}
         assert words["billing"] == ["billing", "Empty", "0", "1"]

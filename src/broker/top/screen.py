@@ -72,17 +72,18 @@ def _head(document: Row, width: int) -> list[Line]:
     else:
         controller = int(about["controller_id"])
         parts.append("no controller" if controller < 0 else f"controller {controller}")
+        parts.append(f"{count_text(document['counts']['connection_count'])} connections")
         parts.append(f"up {seconds_text((document['at_ms'] - about['started_ms']) / MS)}")
     text = "   ".join(parts)
     text += clock.rjust(max(width - len(text), len(clock) + 1))
     lines = [Line(text, "title"), _health(document)]
     if about is not None:
-        rates, counts = document["rates"], document["counts"]
+        rates = document["rates"]
         lines.append(
             Line(
                 f"in {bytes_text(rates['bytes_in'])}/s, {rate_text(rates['records_in'])} records/s"
                 f"   out {bytes_text(rates['bytes_out'])}/s   {rate_text(rates['requests'])} "
-                f"requests/s   {count_text(counts['connection_count'])} connections"
+                "requests/s"
             )
         )
     return lines
