@@ -43,7 +43,7 @@ RATES = {"bytes_in": 1e9, "records_in": 1e6, "bytes_out": 1e9, "requests": 1e6}
 WIDE: dict[str, Any] = {
     "version": 1,
     "at_ms": 86_399_000,
-    "broker": {"broker_id": 2**31 - 1, "controller_id": -1, "started_ms": 0},
+    "broker": {"broker_id": 123_456, "controller_id": -1, "started_ms": 0},
     "rates": RATES,
     "counts": {"connection_count": 20_000},
     "trouble": dict.fromkeys(
