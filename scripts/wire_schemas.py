@@ -32,7 +32,16 @@ KEYS = {
 REMOVED_KEYS = {4, 5, 6, 7}
 HEADERS = {"RequestHeader", "ResponseHeader"}
 DATA = {"ConsumerProtocolAssignment", "ConsumerProtocolSubscription"}  # inside members' metadata
-RECORDS = {"OffsetCommitKey", "OffsetCommitValue", "GroupMetadataKey", "GroupMetadataValue"}
+RECORDS = {
+    name + part
+    for name in (
+        "OffsetCommit", "GroupMetadata", "ConsumerGroupMetadata", "ConsumerGroupMemberMetadata",
+        "ConsumerGroupPartitionMetadata", "ConsumerGroupTargetAssignmentMetadata",
+        "ConsumerGroupTargetAssignmentMember", "ConsumerGroupCurrentMemberAssignment",
+        "ConsumerGroupRegularExpression",
+    )
+    for part in ("Key", "Value")
+}  # fmt: skip
 MESSAGE_FACTS = ("apiKey", "type", "name", "validVersions", "flexibleVersions")
 FIELD_FACTS = (
     "name", "type", "versions", "nullableVersions", "flexibleVersions", "tag", "taggedVersions",
@@ -53,6 +62,8 @@ def stripped(fields: list[dict[str, Any]]) -> list[dict[str, Any]]:
     found = []
     for field in fields:
         kept = {fact: field[fact] for fact in FIELD_FACTS if fact in field}
+        if kept.get("default", "") is None:  # the schemas write it in two ways
+            kept["default"] = "null"
         if "fields" in field:
             kept["fields"] = stripped(field["fields"])
         found.append(kept)

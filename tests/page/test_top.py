@@ -19,7 +19,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from broker import Broker
-from broker.config import Endpoint
+from broker.listener_config import Endpoint
 from broker.page.http_server import HttpServer
 from broker.page.routes import Response
 from broker.top.screen import screen

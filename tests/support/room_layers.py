@@ -37,7 +37,7 @@ LAYERS = [
         "broker.quotas",
         "broker.coordination",
     },
-    {"broker.net"},
+    {"broker.net", "broker.consumer_groups"},
     {"broker.catalog"},
     {"broker.coordinator", "broker.ignored_keys", "broker.server_properties"},
     {"broker.requests"},

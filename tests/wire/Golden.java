@@ -19,7 +19,7 @@ public class Golden {
             String[] parts = line.split(" ", 3);
             short version = Short.parseShort(parts[1]);
             boolean isData = parts[0].matches(".*(Request|Response|Header)");
-            boolean isRecord = parts[0].matches("(OffsetCommit|GroupMetadata)(Key|Value)");
+            boolean isRecord = parts[0].matches("(OffsetCommit|GroupMetadata|ConsumerGroup.*)(Key|Value)");
             String room = isRecord ? "coordinator.group.generated." : "common.message.";
             String name = "org.apache.kafka." + room + parts[0] + (isData ? "Data" : "");
             String encoded = "-";

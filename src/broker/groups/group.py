@@ -38,6 +38,9 @@ class State(enum.Enum):
     COMPLETING = "CompletingRebalance"
     STABLE = "Stable"
     DEAD = "Dead"
+    # Only groups of the new protocol (`broker.consumer_groups`) have these states.
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
 
 
 class GroupSettings(NamedTuple):

@@ -1,0 +1,94 @@
+"""Define the heartbeats that a group gets, the answers that it returns, and its settings."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from broker.wire.error_codes import ErrorCode
+
+Place = tuple[bytes, int]  # one partition: the id of its topic, and its number
+Places = frozenset[Place]
+NOTHING: Places = frozenset()
+JOINS = 0  # the epoch of a member that joins
+LEAVES = -1  # the epoch of a member that leaves
+LEAVES_FOR_NOW = -2  # the epoch of a static member that leaves and will return
+UNCHANGED_MS = -1  # the rebalance timeout in a heartbeat that does not change it
+
+
+class Heartbeat(NamedTuple):
+    """A ConsumerGroupHeartbeat request of a member that joins, or continues.
+
+    Attributes:
+        topics, pattern, assignor: None if the member does not change them.
+        pattern: a regular expression; "" subscribes to no topic.
+        owned: the partitions that the member still has; None if the member does not say it.
+    """
+
+    member_id: str
+    member_epoch: int
+    client_id: str = ""
+    client_host: str = ""
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = UNCHANGED_MS
+    topics: tuple[str, ...] | None = None
+    pattern: str | None = None
+    assignor: str | None = None
+    owned: Places | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the heartbeat says all about the member; then the answer says all, too."""
+        has_topics = self.topics is not None or self.pattern is not None
+        return self.rebalance_timeout_ms != UNCHANGED_MS and has_topics and self.owned is not None
+
+
+class HeartbeatAnswer(NamedTuple):
+    """The answer to a heartbeat; `assignment` is None if it did not change."""
+
+    error: ErrorCode
+    message: str | None = None
+    member_id: str | None = None
+    member_epoch: int = 0
+    assignment: Places | None = None
+
+
+class TopicImage(Protocol):
+    """What a group needs to know of a topic."""
+
+    @property
+    def id(self) -> bytes:
+        """The topic's id."""
+
+    @property
+    def partitions(self) -> tuple[int, ...]:
+        """The numbers of the topic's partitions."""
+
+
+class ConsumerSettings(NamedTuple):
+    """The limits of all groups of the new protocol.
+
+    Attributes:
+        session: seconds without a heartbeat after which a member is removed.
+        heartbeat_ms: how often members send heartbeats.
+        size_max: the largest number of members of one group.
+        member_bytes_max, bytes_max: how much one member, and all members of a group, may say about
+            themselves and their subscriptions.
+        assignors: the names of the assignors; a group without a preference uses the first one.
+    """
+
+    session: float = 45.0
+    heartbeat_ms: int = 5_000
+    size_max: int = 10_000
+    member_bytes_max: int = 1 << 20
+    bytes_max: int = 64 << 20
+    assignors: tuple[str, ...] = ("uniform", "range")
+
+
+class Refused(Exception):  # noqa: N818 - an answer, not a fault of the program
+    """Report a heartbeat that was refused; the group did not change."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message

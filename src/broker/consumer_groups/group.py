@@ -1,0 +1,213 @@
+"""Hold one group of the new protocol: its members, its epochs and its target assignment.
+
+    group epoch        grows when a member, a subscription or a topic changes
+    assignment epoch   the group epoch for which the target assignment was computed
+    member epoch       the assignment epoch that a member has reached
+
+    EMPTY        the group has no members
+    ASSIGNING    the group epoch is larger than the assignment epoch
+    RECONCILING  a member has not reached the target assignment yet
+    STABLE       all members have reached it
+    DEAD         the group was removed
+
+A partition belongs to the member that has it in `assigned` or in `revoking`, and `owners` knows it.
+Only `place` changes these three. So a partition never belongs to two members.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from broker.consumer_groups.exchange import (
+    NOTHING,
+    ConsumerSettings,
+    HeartbeatAnswer,
+    Place,
+    Places,
+    TopicImage,
+)
+from broker.consumer_groups.member import Member, MemberState
+from broker.groups.exchange import Now
+from broker.groups.group import State
+from broker.wire.error_codes import ErrorCode
+
+PROTOCOL_TYPE = "consumer"
+
+
+class ConsumerGroup:
+    """One group; the caller must hold a lock during each call.
+
+    A change adds answers to `replies`, each with the object `waiter` that came with the request. If
+    `is_unsaved` is True, the group must be written to the log before the answers are sent.
+
+    Attributes:
+        since_ms: when the group last became empty, or began.
+        instances: the member id of each static member, by its instance id.
+        targets: the target assignment, by member id.
+        owners: the member id of the owner of each partition that has one.
+        resolved: the names of the topics that match each pattern of a member.
+        matched_names: the names of all topics when `resolved` was last computed.
+        metadata_hash: identifies the topics that members have subscribed to, and their partitions.
+        looked_at: the last time when the group looked for changes of topics.
+        unsaved_facts, unsaved_targets, unsaved_places: ids of the members whose records must be
+            written, or deleted if the group does not have the member any more.
+        unsaved_patterns: the same for patterns.
+    """
+
+    protocol_type = PROTOCOL_TYPE
+
+    def __init__(self, name: str, settings: ConsumerSettings, now: Now) -> None:
+        self.name = name
+        self.settings = settings
+        self.since_ms = now.wall_ms
+        self.is_dead = False
+        self.epoch = self.assignment_epoch = 0
+        self.members: dict[str, Member] = {}
+        self.instances: dict[str, str] = {}
+        self.targets: dict[str, Places] = {}
+        self.owners: dict[Place, str] = {}
+        self.resolved: dict[str, frozenset[str]] = {}
+        self.matched_names: frozenset[str] | None = None
+        self.metadata_hash = 0
+        self.looked_at = float("-inf")
+        self.replies: list[tuple[Any, HeartbeatAnswer]] = []
+        self.unsaved_facts: dict[str, None] = {}
+        self.unsaved_targets: dict[str, None] = {}
+        self.unsaved_places: dict[str, None] = {}
+        self.unsaved_patterns: dict[str, None] = {}
+        self.is_epoch_unsaved = self.is_assignment_epoch_unsaved = False
+
+    # --- answers and records --------------------------------------------------------------------
+
+    def reply(self, waiter: Any, answer: HeartbeatAnswer) -> None:
+        """Add the answer to a request to `replies`."""
+        self.replies.append((waiter, answer))
+
+    def take_replies(self) -> list[tuple[Any, HeartbeatAnswer]]:
+        """Return the answers in `replies`, and empty `replies`."""
+        replies, self.replies = self.replies, []
+        return replies
+
+    @property
+    def is_unsaved(self) -> bool:
+        """Whether the log lacks a change of the group."""
+        return (
+            self.is_epoch_unsaved or self.is_assignment_epoch_unsaved or bool(self.unsaved_facts)
+            or bool(self.unsaved_targets) or bool(self.unsaved_places)
+            or bool(self.unsaved_patterns)
+        )  # fmt: skip
+
+    def saved(self) -> None:
+        """Record that the log has all changes."""
+        self.is_epoch_unsaved = self.is_assignment_epoch_unsaved = False
+        self.unsaved_facts, self.unsaved_targets = {}, {}
+        self.unsaved_places, self.unsaved_patterns = {}, {}
+
+    # --- questions ------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> State:
+        """The state of the group."""
+        if self.is_dead:
+            return State.DEAD
+        if not self.members:
+            return State.EMPTY
+        if self.epoch > self.assignment_epoch:
+            return State.ASSIGNING
+        has_all = all(one.has_reached(self.assignment_epoch) for one in self.members.values())
+        return State.STABLE if has_all else State.RECONCILING
+
+    def fault_of_commit(
+        self, member_id: str, instance_id: str | None, generation: int
+    ) -> ErrorCode:
+        """Return NONE if a request is allowed to commit offsets; otherwise return an error.
+
+        If the group has members, only its members are allowed to commit, in their present epoch.
+        As in Kafka, the instance id does not count.
+        """
+        if self.is_dead:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if generation < 0 and not self.members:
+            return ErrorCode.NONE
+        return self.fault_of_epoch(member_id, generation)
+
+    def fault_of_epoch(self, member_id: str, epoch: int) -> ErrorCode:
+        """Return NONE if a request is from a member in its present epoch; else return an error."""
+        member = self.members.get(member_id)
+        if member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return ErrorCode.NONE if epoch == member.epoch else ErrorCode.STALE_MEMBER_EPOCH
+
+    def topics_of(self, member: Member) -> frozenset[str]:
+        """Return the names of the topics that a member has subscribed to."""
+        return member.topics | self.resolved.get(member.pattern, frozenset())
+
+    def subscribed(self) -> set[str]:
+        """Return the names of the topics that any member has subscribed to."""
+        return set[str]().union(*(self.topics_of(one) for one in self.members.values()))
+
+    def has_pattern(self, pattern: str) -> bool:
+        """Report whether a member has subscribed to a pattern."""
+        return any(one.pattern == pattern for one in self.members.values())
+
+    @property
+    def assignor(self) -> str:
+        """The name of the assignor that most members want, or the first one of the broker."""
+        known = self.settings.assignors
+        votes = Counter(one.assignor for one in self.members.values() if one.assignor in known)
+        return min(known, key=lambda name: (-votes[name], known.index(name)))
+
+    def hash_of(self, topics: Mapping[str, TopicImage]) -> int:
+        """Return a number that changes if a topic that a member has subscribed to changes."""
+        digest = hashlib.blake2b(digest_size=8)
+        for name in sorted(self.subscribed() & topics.keys()):
+            topic = topics[name]
+            numbers = ",".join(map(str, topic.partitions))
+            digest.update(f"{name}\n{topic.id.hex()}\n{numbers}\n".encode())
+        return int.from_bytes(digest.digest(), "big", signed=True)
+
+    # --- changes that keep the parts of the group consistent ------------------------------------
+
+    def add(self, member: Member) -> None:
+        """Add a member that has no partitions yet."""
+        self.members[member.id] = member
+        if member.instance_id is not None:
+            self.instances[member.instance_id] = member.id
+
+    def remove(self, member: Member) -> None:
+        """Remove a member; its partitions have no owner then."""
+        self.place(member, NOTHING, NOTHING)
+        del self.members[member.id]
+        if self.instances.get(member.instance_id or "") == member.id:
+            del self.instances[member.instance_id or ""]
+        self.targets.pop(member.id, None)
+        for unsaved in (self.unsaved_facts, self.unsaved_targets, self.unsaved_places):
+            unsaved[member.id] = None
+        if member.pattern and not self.has_pattern(member.pattern):
+            self.resolved.pop(member.pattern, None)
+            self.unsaved_patterns[member.pattern] = None
+
+    def place(self, member: Member, assigned: Iterable[Place], revoking: Iterable[Place]) -> None:
+        """Change the partitions that a member has."""
+        before = member.assigned | member.revoking
+        member.assigned, member.revoking = frozenset(assigned), frozenset(revoking)
+        after = member.assigned | member.revoking
+        for place in before - after:
+            del self.owners[place]
+        for place in after - before:
+            assert place not in self.owners, "the partition belongs to another member"
+            self.owners[place] = member.id
+        self.unsaved_places[member.id] = None
+
+    def bump(self) -> None:
+        """Begin the next group epoch."""
+        self.epoch += 1
+        self.is_epoch_unsaved = True
+
+    def enter(self, member: Member, state: MemberState, epoch: int) -> None:
+        """Change the state and the epoch of a member."""
+        member.previous_epoch, member.epoch, member.state = member.epoch, epoch, state
+        self.unsaved_places[member.id] = None

@@ -1,0 +1,109 @@
+"""Hold the data of one member of a group, and which partitions it has.
+
+STABLE       the member has its part of the target assignment
+UNREVOKED    the member must give up partitions before it gets an assignment of a later epoch
+UNRELEASED   the member lacks partitions that other members have not given up yet
+"""
+
+from __future__ import annotations
+
+import enum
+
+from broker.consumer_groups.exchange import JOINS, LEAVES_FOR_NOW, NOTHING, Heartbeat, Places
+
+NEVER = float("inf")
+
+
+class MemberState(enum.IntEnum):
+    """The state of a member; the values are those of Kafka's records."""
+
+    STABLE = 0
+    UNREVOKED = 1
+    UNRELEASED = 2
+
+
+class Member:
+    """One member of a group.
+
+    Attributes:
+        epoch: the assignment epoch that the member has reached; JOINS or LEAVES_FOR_NOW otherwise.
+        previous_epoch: the epoch before. A heartbeat with this epoch is valid if its answer was
+            lost.
+        size_bytes: the approximate size of the member's own record in the log.
+        assigned: the partitions that the member may read.
+        revoking: the partitions that the member must give up first. No other member gets them.
+        deadline: when the member's session ends, unless the member sends a heartbeat before.
+        revocation_deadline: until when the member must have given up `revoking`.
+    """
+
+    __slots__ = (
+        "assigned", "assignor", "client_host", "client_id", "deadline", "epoch", "id",
+        "instance_id", "pattern", "previous_epoch", "rack_id", "rebalance_timeout_ms",
+        "revocation_deadline", "revoking", "size_bytes", "state", "topics",
+    )  # fmt: skip
+
+    def __init__(self, member_id: str) -> None:
+        self.id = member_id
+        self.instance_id: str | None = None
+        self.rack_id: str | None = None
+        self.client_id = self.client_host = ""
+        self.rebalance_timeout_ms = -1
+        self.topics: frozenset[str] = frozenset()
+        self.pattern = ""
+        self.assignor: str | None = None
+        self.epoch = JOINS
+        self.previous_epoch = -1
+        self.state = MemberState.STABLE
+        self.assigned: Places = NOTHING
+        self.revoking: Places = NOTHING
+        self.deadline = self.revocation_deadline = NEVER
+        self.size_bytes = 64
+
+    def facts(self) -> tuple[object, ...]:
+        """Return what the member said about itself, to notice a change."""
+        return (
+            self.instance_id, self.rack_id, self.client_id, self.client_host,
+            self.rebalance_timeout_ms, self.topics, self.pattern, self.assignor,
+        )  # fmt: skip
+
+    def update(self, asked: Heartbeat) -> None:
+        """Take over what a heartbeat says about the member."""
+        self.client_id, self.client_host = asked.client_id, asked.client_host
+        if asked.instance_id is not None:
+            self.instance_id = asked.instance_id
+        if asked.rack_id is not None:
+            self.rack_id = asked.rack_id
+        if asked.rebalance_timeout_ms >= 0:
+            self.rebalance_timeout_ms = asked.rebalance_timeout_ms
+        if asked.topics is not None:
+            self.topics = frozenset(asked.topics)
+        if asked.pattern is not None:
+            self.pattern = asked.pattern
+        if asked.assignor is not None:
+            self.assignor = asked.assignor
+        self.size_bytes = self._size()
+
+    def heir(self, member_id: str) -> Member:
+        """Return a member with another id that takes over all that this member has."""
+        one = Member(member_id)
+        for name in self.__slots__:
+            if name not in ("id", "deadline", "revocation_deadline"):
+                setattr(one, name, getattr(self, name))
+        one.epoch, one.previous_epoch = JOINS, 0
+        if one.state is MemberState.UNREVOKED:  # a member that joins has no partitions to give up
+            one.state = MemberState.STABLE
+        return one
+
+    @property
+    def is_away(self) -> bool:
+        """Whether this static member has left for now."""
+        return self.epoch == LEAVES_FOR_NOW
+
+    def has_reached(self, assignment_epoch: int) -> bool:
+        """Report whether the member has its part of the target assignment."""
+        return self.state is MemberState.STABLE and self.epoch == assignment_epoch
+
+    def _size(self) -> int:
+        names = (self.id, self.instance_id, self.rack_id, self.client_id, self.client_host)
+        texts = (*names, self.pattern, self.assignor, *self.topics)
+        return 64 + sum(2 + len((text or "").encode("utf-8", "replace")) for text in texts)
