@@ -104,8 +104,9 @@ kafka-damage: $(VENV)/stamp-test ## 10,000 flips, cuts and zeros in segments tha
 kafka-interop: $(VENV)/stamp-test ## 20 rounds against a real Kafka broker (Java 17, Maven)
 	@PYTHONPATH=src:tests:. $(BIN)/python tests/media/kafka_interop.py
 
-kafka-parity: $(VENV)/stamp-test ## 150 questions to the broker and to a real Kafka (Java 17, Maven)
+kafka-parity: $(VENV)/stamp-test ## 240 questions to the broker and to a real Kafka (Java 17, Maven)
 	@PYTHONPATH=src:tests:. $(BIN)/python -m support.kafka_parity
+	@PYTHONPATH=src:tests:. $(BIN)/python -m support.consumer_group_questions
 
 broker-clients: $(VENV)/stamp-test ## clients in Go and Java, Spark and others against a broker (LOGSTORE_CLIENTS=kafka: Kafka)
 	@LOGSTORE_CLIENTS=$${LOGSTORE_CLIENTS:-logstore} $(PYTEST) tests/clients

@@ -17,6 +17,7 @@ from logstore import LogConfig, StoreConfig
 from logstore.config import parse_duration, parse_size
 
 DAY_MS = 24 * 3600 * 1000
+ASSIGNORS = frozenset({"uniform", "range"})  # as in `broker.consumer_groups`
 SIZES_MAX = 2**31 - 1
 # These defaults of Kafka differ from the defaults of this library. Records are stored in Kafka's
 # own layout.
@@ -91,6 +92,12 @@ class BrokerConfig(ListenerConfig):
         group_min_session_timeout_ms, group_max_session_timeout_ms: the shortest and the longest
             session timeout that a member may ask for.
         group_max_size: the largest number of members of one group.
+        group_consumer_session_timeout_ms: a member of a group of the new protocol (KIP-848) that
+            sends no heartbeat for this long is removed.
+        group_consumer_heartbeat_interval_ms: how often these members send heartbeats.
+        group_consumer_max_size: the largest number of members of one of these groups.
+        group_consumer_assignors: the assignors that these members may choose: `uniform`, `range` or
+            both. A group whose members choose none uses the first one.
         max_groups_per_partition: the largest number of groups in one partition of
             `__consumer_offsets`.
         offsets_topic_num_partitions: the number of partitions of `__consumer_offsets`. This key
@@ -145,6 +152,10 @@ class BrokerConfig(ListenerConfig):
     group_min_session_timeout_ms: int = 6_000
     group_max_session_timeout_ms: int = 1_800_000
     group_max_size: int = 10_000
+    group_consumer_session_timeout_ms: int = 45_000
+    group_consumer_heartbeat_interval_ms: int = 5_000
+    group_consumer_max_size: int = 10_000
+    group_consumer_assignors: str = "uniform,range"
     max_groups_per_partition: int = 100_000
     offsets_topic_num_partitions: int = 50
     offsets_topic_replication_factor: int = 3
@@ -170,6 +181,18 @@ class BrokerConfig(ListenerConfig):
                 f"replica_selector_class={selector!r} is not supported; use {RACK_AWARE}, or none"
             )
         parse_http_listener(self.http_listener, self.http_hosts)
+        if not self.assignors or not set(self.assignors) <= ASSIGNORS:
+            known = " and ".join(sorted(ASSIGNORS))
+            raise ValueError(
+                f"group_consumer_assignors={self.group_consumer_assignors!r}: the assignors are "
+                f"{known}"
+            )
+        if self.group_consumer_heartbeat_interval_ms >= self.group_consumer_session_timeout_ms:
+            raise ValueError(
+                f"group_consumer_heartbeat_interval_ms={self.group_consumer_heartbeat_interval_ms} "
+                "must be less than group_consumer_session_timeout_ms="
+                f"{self.group_consumer_session_timeout_ms}"
+            )
         if self.queued_max_request_bytes < self.socket_request_max_bytes:
             raise ValueError(
                 f"queued_max_request_bytes={self.queued_max_request_bytes} must not be less than "
@@ -180,6 +203,12 @@ class BrokerConfig(ListenerConfig):
     def http_endpoint(self) -> Endpoint | None:
         """The address of the page; None if there is no page."""
         return parse_http_listener(self.http_listener, self.http_hosts)
+
+    @property
+    def assignors(self) -> tuple[str, ...]:
+        """The names in `group_consumer_assignors`."""
+        names = (name.strip() for name in self.group_consumer_assignors.split(","))
+        return tuple(dict.fromkeys(name for name in names if name))
 
     @classmethod
     def of(cls, given: BrokerConfig | Mapping[str, Any] | None) -> BrokerConfig:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker.consumer_groups import leaving, heartbeats
+from broker.consumer_groups import heartbeats, leaving
 from broker.consumer_groups.exchange import ConsumerSettings, Heartbeat, HeartbeatAnswer
 from broker.consumer_groups.group import ConsumerGroup
 from broker.consumer_groups.member import MemberState

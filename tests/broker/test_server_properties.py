@@ -176,6 +176,7 @@ def test_the_defaults_of_kafka_are_accepted() -> None:
         ssl_truststore_type="JKS",
         group_initial_rebalance_delay_ms=3000,
         group_max_size=SIZES_MAX,
+        group_consumer_max_size=SIZES_MAX,
         max_connections=SIZES_MAX,
         max_connections_per_ip=SIZES_MAX,
         queued_max_request_bytes=SIZES_MAX,

@@ -10,7 +10,7 @@ import itertools
 import random
 from typing import Any, NamedTuple
 
-from broker.consumer_groups import leaving, heartbeats, records, restoring
+from broker.consumer_groups import heartbeats, leaving, records, restoring
 from broker.consumer_groups.exchange import ConsumerSettings, Heartbeat, HeartbeatAnswer, Place
 from broker.consumer_groups.group import ConsumerGroup
 from broker.groups.exchange import Now

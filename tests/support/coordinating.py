@@ -176,4 +176,5 @@ class Bench:
     def group(self, name: str) -> Group:
         hosted = self.groups.shards()[0].get(name)
         assert hosted is not None
+        assert isinstance(hosted.group, Group)
         return hosted.group

@@ -31,6 +31,7 @@ NEWEST = {
     "SaslHandshake": 1, "SaslAuthenticate": 2, "AlterUserScramCredentials": 0,
     "DescribeUserScramCredentials": 0,
     "DescribeClientQuotas": 1, "AlterClientQuotas": 1,
+    "ConsumerGroupHeartbeat": 1, "ConsumerGroupDescribe": 1,
 }  # fmt: skip
 
 

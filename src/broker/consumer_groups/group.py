@@ -106,6 +106,11 @@ class ConsumerGroup:
         self.unsaved_facts, self.unsaved_targets = {}, {}
         self.unsaved_places, self.unsaved_patterns = {}, {}
 
+    @property
+    def pending(self) -> Mapping[str, float]:
+        """No ids: a member of this protocol is added at once."""
+        return {}
+
     # --- questions ------------------------------------------------------------------------------
 
     @property

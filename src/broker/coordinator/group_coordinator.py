@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import time
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -18,15 +17,18 @@ from typing import Any
 
 from broker.catalog.client_appends import Wait
 from broker.catalog.leadership import Node
+from broker.consumer_groups.exchange import ConsumerSettings
+from broker.coordinator import consumer_hosting, group_kinds
 from broker.coordinator.errors import CoordinatorError
 from broker.coordinator.group_logs import GroupLogs
 from broker.coordinator.hosted import Hosted
+from broker.coordinator.member_ids import draw_member_id
 from broker.coordinator.offsets_topic import partition_of
 from broker.coordinator.replication import Replication
 from broker.coordinator.shard import Shard
 from broker.groups import assignment, joining, records, sessions
 from broker.groups.exchange import Joining, Now, Syncing
-from broker.groups.group import GroupSettings, State
+from broker.groups.group import Group, GroupSettings, State
 from broker.groups.offsets import Committed, Key
 from broker.listener_config import Endpoint
 from broker.machines.exchange import Scheduler
@@ -36,12 +38,6 @@ from logstore import LogStoreError
 LOG = logging.getLogger("broker")
 COMMIT_SECONDS = 5.0  # Kafka's default of `offsets.commit.timeout.ms`
 LOCK_SECONDS = 1.0  # if a group's disk hangs, a request waits this long, and is then refused
-PREFIX_LETTERS_MAX = 255
-
-
-def draw_member_id(prefix: str) -> str:
-    """Return a new member id; a long prefix is cut, because the protocol limits the id's length."""
-    return f"{prefix[:PREFIX_LETTERS_MAX]}-{uuid.uuid4()}"
 
 
 class GroupCoordinator:
@@ -64,6 +60,7 @@ class GroupCoordinator:
         commit_seconds: float = COMMIT_SECONDS,
         clock: Callable[[], float] = time.monotonic,
         draw_id: Callable[[str], str] = draw_member_id,
+        consumers: ConsumerSettings | None = None,
     ) -> None:
         self.topic = topic
         self._settings = settings
@@ -74,6 +71,7 @@ class GroupCoordinator:
         self._shards: dict[int, Shard] = {}
         self._scheduler: Scheduler | None = None
         self._replication: Replication | None = None
+        self.consumers = consumer_hosting.ConsumerHosting(consumers or ConsumerSettings(), self)
 
     def start(self, scheduler: Scheduler) -> None:
         """Begin to load the groups that the store contains."""
@@ -107,7 +105,7 @@ class GroupCoordinator:
             assert self._scheduler is not None, "the coordinator was not started"
             made = Shard(
                 partial(self.topic.open, number), self._settings, self._draw_id, self.now,
-                self._scheduler, self._watch_all,
+                self._scheduler, self._watch_all, self.consumers.settings,
             )  # fmt: skip
             # If another thread has already made this shard, use the shard of that thread.
             shard = self._shards.setdefault(number, made)
@@ -194,12 +192,13 @@ class GroupCoordinator:
     def join(self, name: str, asked: Joining, waiter: Any) -> None:
         """Let a member join a group; `waiter` gets the answer."""
         with self.using(name, is_new=not asked.member_id) as (_, hosted):
-            joining.join(hosted.group, asked, waiter, self.now())
+            make = partial(Group, name, self._settings, self._draw_id, self.now())
+            joining.join(consumer_hosting.classic(hosted, make), asked, waiter, self.now())
 
     def sync(self, name: str, asked: Syncing, waiter: Any) -> None:
         """Let a member ask for its assignment; `waiter` gets the answer."""
         with self.using(name) as (_, hosted):
-            assignment.sync(hosted.group, asked, waiter, self.now())
+            assignment.sync(consumer_hosting.classic_member(hosted), asked, waiter, self.now())
 
     def heartbeat(
         self, name: str, member_id: str, instance_id: str | None, generation: int
@@ -210,13 +209,16 @@ class GroupCoordinator:
         if hosted is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         with self._locked(hosted):  # a heartbeat only makes a deadline later: keep the timer
-            return sessions.heartbeat(hosted.group, member_id, instance_id, generation, self.now())
+            group = consumer_hosting.classic_member(hosted)
+            return sessions.heartbeat(group, member_id, instance_id, generation, self.now())
 
     def leave(self, name: str, members: Sequence[tuple[str, str | None]]) -> list[ErrorCode]:
         """Remove members from a group."""
         with self.using(name) as (_, hosted):
             return [
-                sessions.leave(hosted.group, member_id, instance_id, self.now())
+                sessions.leave(
+                    consumer_hosting.classic_member(hosted), member_id, instance_id, self.now()
+                )
                 for member_id, instance_id in members
             ]
 
@@ -243,9 +245,8 @@ class GroupCoordinator:
             fault = hosted.group.fault_of_commit(member_id, instance_id, generation)
             if fault:
                 return fault
-            member = hosted.group.members.get(member_id)
-            if member is not None:
-                member.hear(self._clock())
+            if isinstance(hosted.group, Group) and member_id in hosted.group.members:
+                hosted.group.members[member_id].hear(self._clock())
             if offsets:
                 wait = shard.append(
                     [records.offset_key(name, *key) for key in offsets],
@@ -259,11 +260,16 @@ class GroupCoordinator:
                 hosted.offsets.update(offsets)
         return ErrorCode.NONE
 
-    def offsets_of(self, name: str) -> dict[Key, Committed]:
+    def offsets_of(
+        self, name: str, member_id: str | None = None, epoch: int = -1
+    ) -> dict[Key, Committed]:
         """Return the offsets that a group has committed, or {} if the group does not exist.
 
+        Args:
+            member_id, epoch: the member that asks, in the new protocol.
+
         Raises:
-            CoordinatorError: the groups are not loaded.
+            CoordinatorError: the groups are not loaded, or the member or its epoch is wrong.
         """
         hosted = self.shard_of(name).get(name)
         if hosted is None:
@@ -271,6 +277,7 @@ class GroupCoordinator:
         with self._locked(hosted):
             if hosted.group.state is State.DEAD:
                 raise CoordinatorError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            consumer_hosting.check_reader(hosted, member_id, epoch)
             return dict(hosted.offsets)
 
     def delete_offsets(
@@ -306,7 +313,8 @@ class GroupCoordinator:
         name, wait = hosted.group.name, None
         keys = [records.offset_key(name, *key) for key in hosted.keys]
         if hosted.is_recorded:
-            wait = shard.append([*keys, records.group_key(name)], [None] * (len(keys) + 1))
+            keys += [key for key, _ in [*hosted.replaced, *group_kinds.deletion_of(hosted.group)]]
+            wait = shard.append(keys, [None] * len(keys))
         if wait is None:
             self._forget(shard, hosted)
             return ErrorCode.NONE
@@ -321,23 +329,25 @@ class GroupCoordinator:
         group = hosted.group
         if group.state is State.DEAD:
             return
-        if group.is_unsaved:
+        unsaved = hosted.unsaved(self.now())
+        if unsaved:
             try:
-                wait = shard.append([records.group_key(group.name)], [records.group_value(group)])
+                for batch in group_kinds.batches(unsaved):
+                    wait = shard.append(*map(list, zip(*batch, strict=True)))
+                    if wait is not None and self._replication is not None:
+                        self._replication.hold(shard, hosted, wait)
             except CoordinatorError as error:
                 hosted.refuse_answers(error.code)
                 shard.leave(str(error))  # the group in memory differs from the log
                 return
-            group.is_unsaved, hosted.is_recorded = False, True
-            if wait is not None and self._replication is not None:
-                self._replication.hold(shard, hosted, wait)
+            hosted.saved()
         hosted.give_answers()
         if hosted.writes and self._replication is not None:
             self._replication.limit(hosted)
         if hosted.is_unused:
             self._forget(shard, hosted)
-        else:
-            self._watch(shard, hosted)
+        elif unsaved or isinstance(group, Group) or hosted.timer is None:
+            self._watch(shard, hosted)  # any other heartbeat only makes a deadline later
 
     def _hold(
         self,
@@ -365,7 +375,7 @@ class GroupCoordinator:
 
     def _watch(self, shard: Shard, hosted: Hosted) -> None:
         """Set the timer to the first deadline, unless the timer already fires earlier."""
-        deadline = sessions.next_deadline(hosted.group)
+        deadline = group_kinds.next_deadline(hosted.group)
         if self._scheduler is None or deadline >= hosted.timer_at:
             return
         self._scheduler.cancel(hosted.timer)
@@ -384,7 +394,7 @@ class GroupCoordinator:
             if hosted.group.state is State.DEAD:
                 return
             try:
-                sessions.expire(hosted.group, self.now())
+                self.consumers.expire(hosted)
                 self._settle(shard, hosted)
             except Exception:  # without a timer the group would never continue
                 LOG.exception("the group %r met an unexpected error", hosted.group.name)

@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from broker.catalog.client_appends import Wait
-from broker.groups import sessions
+from broker.consumer_groups.exchange import HeartbeatAnswer
+from broker.coordinator import group_kinds
+from broker.coordinator.group_kinds import AnyGroup, Record
 from broker.groups.exchange import JoinAnswer, Now, SyncAnswer
-from broker.groups.group import Group, State
+from broker.groups.group import State
 from broker.groups.offsets import Committed, Key
 from broker.wire.error_codes import ErrorCode
 
@@ -45,12 +47,16 @@ class Hosted:
         timer: fires at the first deadline of the group; None if there is no deadline.
         timer_at: when the timer fires.
         is_recorded: whether the log has a record of this group.
+        replaced: deletes the records of a group of the other type, which this group has replaced.
     """
 
-    __slots__ = ("group", "is_recorded", "lock", "offsets", "timer", "timer_at", "writes")
+    __slots__ = (
+        "group", "is_recorded", "lock", "offsets", "replaced", "timer", "timer_at", "writes",
+    )  # fmt: skip
 
-    def __init__(self, group: Group) -> None:
-        self.group = group
+    def __init__(self, group: AnyGroup) -> None:
+        self.group: AnyGroup = group
+        self.replaced: list[Record] = []
         self.lock = threading.Lock()
         self.offsets: dict[Key, Committed] = {}
         self.writes: deque[Write] = deque()
@@ -70,9 +76,23 @@ class Hosted:
         """The keys of all offsets, also of those that are not replicated yet."""
         return set(self.offsets).union(*[write.keys for write in self.writes])
 
+    def replace(self, group: AnyGroup) -> None:
+        """Hold a group of the other type; its offsets stay."""
+        self.replaced += group_kinds.deletion_of(self.group) if self.is_recorded else []
+        self.group = group
+
+    def unsaved(self, now: Now) -> list[Record]:
+        """Return the records that the log lacks."""
+        return [*self.replaced, *group_kinds.changes_of(self.group, now)]
+
+    def saved(self) -> None:
+        """Record that the log has all changes of the group."""
+        group_kinds.saved(self.group)
+        self.replaced, self.is_recorded = [], True
+
     def give_answers(self) -> None:
         """Send the answers that the group has decided on, when its records are replicated."""
-        replies = self.group.take_replies()
+        replies: list[tuple[Any, Any]] = [*self.group.take_replies()]
         if self.writes:
             self.writes[-1].replies += replies
             return
@@ -95,7 +115,7 @@ class Hosted:
 
     def end(self, code: ErrorCode, now: Now) -> None:
         """End the group; its waiting requests are answered with an error."""
-        sessions.end(self.group, code, now)
+        group_kinds.end(self.group, code, now)
         self.refuse_answers(code)
 
 
@@ -103,4 +123,6 @@ def refusal_of(said: Any, code: ErrorCode, code_of_sync: ErrorCode) -> Any:
     """Make the refusal of a request from the answer that it would have got."""
     if isinstance(said, JoinAnswer):
         return JoinAnswer(code, said.member_id)
+    if isinstance(said, HeartbeatAnswer):
+        return HeartbeatAnswer(code)
     return SyncAnswer(code_of_sync) if isinstance(said, SyncAnswer) else code

@@ -19,6 +19,7 @@ from contextlib import suppress
 
 from broker.catalog.client_appends import Wait
 from broker.catalog.leadership import NotServedError
+from broker.consumer_groups.exchange import ConsumerSettings
 from broker.coordinator.errors import CoordinatorError
 from broker.coordinator.group_logs import GroupLog
 from broker.coordinator.hosted import Hosted
@@ -66,6 +67,7 @@ class Shard:
         now: Callable[[], Now],
         scheduler: Scheduler,
         on_loaded: Callable[[Shard, Sequence[Hosted]], None],
+        consumers: ConsumerSettings,
     ) -> None:
         self._find_log = find_log
         self._settings = settings
@@ -73,6 +75,7 @@ class Shard:
         self._now = now
         self._scheduler = scheduler
         self._on_loaded = on_loaded
+        self._consumers = consumers
         self._lock = threading.Lock()
         self._groups: dict[str, Hosted] = {}
         self._retry_at = 0.0
@@ -191,7 +194,7 @@ class Shard:
                 self._load_later()
                 return
             log.mend()
-            groups = load(log.log, self._settings, self._draw_id, self._now)
+            groups = load(log.log, self._settings, self._draw_id, self._now, self._consumers)
         except Exception as error:  # if LOADING never ended, all clients would wait
             if not isinstance(error, CoordinatorError | LogStoreError):
                 LOG.exception("groups could not be loaded")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 
+from broker.coordinator import group_kinds
 from broker.coordinator.errors import CoordinatorError
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.hosted import Hosted
 from broker.coordinator.shard import Shard
 from broker.groups.group import State
 from broker.groups.offsets import NO_ID, expired
-from broker.groups.subscriptions import topics_of
 from broker.machines.exchange import Scheduler
 
 LOG = logging.getLogger("broker")
@@ -57,7 +57,7 @@ class OffsetUpkeep:
         if hosted.writes:  # a newer commit may be under way
             return
         group, now_ms = hosted.group, self._coordinator.now().wall_ms
-        subscribed = topics_of(group)
+        subscribed = group_kinds.subscribed(group)
         keys = expired(group, hosted.offsets, subscribed, self._retention_ms, now_ms)
         is_idle = group.state is State.EMPTY and not group.pending
         if is_idle and len(keys) == len(hosted.offsets):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from broker.groups.group import Group, State
+from broker.groups.group import State
 
 Key = tuple[str, int]  # topic and partition
 NO_ID = bytes(16)
@@ -33,8 +33,22 @@ class Committed(NamedTuple):
         return NO_ID in (topic_id, self.topic_id) or topic_id == self.topic_id
 
 
+class Owner(Protocol):
+    """What the retention needs to know of a group of either protocol."""
+
+    since_ms: int
+
+    @property
+    def state(self) -> State:
+        """The state of the group."""
+
+    @property
+    def protocol_type(self) -> str | None:
+        """The protocol type of the members; None if no member has ever joined."""
+
+
 def expired(
-    group: Group,
+    group: Owner,
     offsets: dict[Key, Committed],
     subscribed: Iterable[str] | None,
     retention_ms: int,

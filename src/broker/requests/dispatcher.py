@@ -8,6 +8,7 @@ from broker.machines.exchange import Answer, Client, Pending
 from broker.requests import (
     api_versions,
     configs,
+    consumer_groups,
     coordinators,
     fetch,
     group_admin,
@@ -62,6 +63,8 @@ HANDLERS: dict[int, Callable[[Call], Answer | Pending]] = {
     50: scram_users.answer_describe,
     51: scram_users.answer_alter,
     60: metadata.answer_cluster,
+    68: consumer_groups.answer_heartbeat,
+    69: consumer_groups.answer_describe,
     74: config_changes.answer_list,
     75: metadata.answer_topic_partitions,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from broker.consumer_groups.group import ConsumerGroup
 from broker.coordinator.errors import CoordinatorError
 from broker.coordinator.waiter import Asked, Gathering
 from broker.groups.group import Group, State
@@ -15,7 +16,7 @@ from broker.wire.messages import DeleteGroupsResponse, DescribeGroupsResponse, L
 
 # The first version of DescribeGroups in which a group that does not exist is an error.
 MISSING_IS_ERROR = 6
-TYPE = "classic"
+CLASSIC, CONSUMER = "classic", "consumer"
 
 Described = DescribeGroupsResponse.DescribedGroup
 
@@ -30,6 +31,9 @@ def answer_describe(call: Call) -> Answer:
 def _described(call: Call, name: str) -> Any:
     try:
         with call.services.groups.using(name) as (_, hosted):
+            if isinstance(hosted.group, ConsumerGroup):
+                reason = f"the group {name!r} is not a classic group"
+                raise CoordinatorError(ErrorCode.GROUP_ID_NOT_FOUND, reason)
             return _row(hosted.group)
     except CoordinatorError as error:
         if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
@@ -79,12 +83,17 @@ def answer_list(call: Call) -> Answer:
             continue
         rows += [
             ListGroupsResponse.ListedGroup(
-                group.name, group.protocol_type or "", group.state.value, TYPE
+                group.name, group.protocol_type or "", group.state.value, _type(group)
             )
             for group in groups
-            if (not states or group.state.value.lower() in states) and (not types or TYPE in types)
+            if (not states or group.state.value.lower() in states)
+            and (not types or _type(group) in types)
         ]
     return call.answer(ListGroupsResponse(error_code=code, groups=rows))
+
+
+def _type(group: Group | ConsumerGroup) -> str:
+    return CONSUMER if isinstance(group, ConsumerGroup) else CLASSIC
 
 
 def answer_delete(call: Call) -> Answer | Pending:

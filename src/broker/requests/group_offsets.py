@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from broker.coordinator import group_kinds
 from broker.coordinator.errors import CoordinatorError
 from broker.coordinator.waiter import Waiter
 from broker.groups.group import State
 from broker.groups.offsets import Committed, Key
-from broker.groups.subscriptions import CONSUMERS, topics_of
+from broker.groups.subscriptions import CONSUMERS
 from broker.machines.exchange import Answer, Pending
 from broker.requests.services import Call, Services
 from broker.wire.error_codes import ErrorCode
@@ -17,7 +18,9 @@ from broker.wire.messages import OffsetCommitResponse, OffsetDeleteResponse, Off
 
 GROUPS_FROM = 8  # the first version of OffsetFetch that asks for several groups
 CODE_FROM = 2  # the first version of OffsetFetch with an error code for the whole answer
-MISSING_FROM = 9  # the first version of OffsetCommit with an error code for an unknown group
+EPOCHS_FROM = MISSING_FROM = (
+    9  # the first version of OffsetCommit with an error code for an unknown group
+)
 MS_MAX = 2**63 - 1  # the largest time that a record of the log can have
 NOTHING = Committed(-1, -1, "", -1)
 
@@ -85,11 +88,13 @@ def _commit(
     call: Call, asked: Any, wanted: dict[Key, Committed], waiter: Waiter
 ) -> ErrorCode | None:
     """Commit offsets; return None if `waiter` gets the code later."""
-    generation = asked.generation_id_or_member_epoch
+    generation, is_old = asked.generation_id_or_member_epoch, call.request.version < EPOCHS_FROM
     try:
-        return call.services.groups.commit(
+        code = call.services.groups.commit(
             asked.group_id, asked.member_id, asked.group_instance_id, generation, wanted, waiter
         )
+        is_stale = code is ErrorCode.STALE_MEMBER_EPOCH
+        return ErrorCode.UNSUPPORTED_VERSION if is_stale and is_old else code
     except CoordinatorError as error:
         if error.code is ErrorCode.GROUP_ID_NOT_FOUND and call.request.version < MISSING_FROM:
             return ErrorCode.ILLEGAL_GENERATION
@@ -111,7 +116,9 @@ def answer_fetch(call: Call) -> Answer:
     Row = OffsetFetchResponse.OffsetFetchResponsePartitions  # noqa: N806 - a class
     groups = []
     for one in asked.groups:
-        code, topics = _fetch(call.services, one.group_id, one.topics, Topic, Row)
+        code, topics = _fetch(
+            call.services, one.group_id, one.topics, Topic, Row, (one.member_id, one.member_epoch)
+        )
         groups.append(Group(one.group_id, [] if code else topics, code))
     return call.answer(OffsetFetchResponse(groups=groups))
 
@@ -122,9 +129,10 @@ def _fetch(
     topics: Sequence[Any] | None,
     topic_kind: Any,
     row_kind: Any,
+    member: tuple[str | None, int] = (None, -1),
 ) -> tuple[ErrorCode, list[Any]]:
     """Return the committed offsets of one group, for the named topics or for all topics."""
-    code, known = _offsets_of(services, group)
+    code, known = _offsets_of(services, group, member)
     if topics is None:
         names: dict[str, list[int]] = {}
         for name, partition in known:
@@ -146,9 +154,11 @@ def _fetch(
     return code, rows
 
 
-def _offsets_of(services: Services, group: str) -> tuple[ErrorCode, dict[Key, Committed]]:
+def _offsets_of(
+    services: Services, group: str, member: tuple[str | None, int]
+) -> tuple[ErrorCode, dict[Key, Committed]]:
     try:
-        known = services.groups.offsets_of(group)
+        known = services.groups.offsets_of(group, *member)
     except CoordinatorError as error:
         return error.code, {}
     # If a topic was deleted, a crash or a disk that did not serve may have prevented the deletion
@@ -190,7 +200,7 @@ def answer_delete(call: Call) -> Answer | Pending:
     try:
         with services.groups.using(asked.group_id) as (shard, hosted):
             group = hosted.group
-            has_members, subscribed = group.state is not State.EMPTY, topics_of(group)
+            has_members, subscribed = group.state is not State.EMPTY, group_kinds.subscribed(group)
             if has_members and group.protocol_type != CONSUMERS:
                 raise CoordinatorError(ErrorCode.NON_EMPTY_GROUP)
             for topic in asked.topics:

@@ -22,6 +22,7 @@ from broker.catalog.served_topics import ServedTopics
 from broker.catalog.topics import TopicCatalog
 from broker.config import BrokerConfig
 from broker.coordination.shared_documents import SharedDocuments
+from broker.consumer_groups.exchange import ConsumerSettings
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.group_logs import GroupLogs
 from broker.coordinator.offsets_topic import OffsetsTopic
@@ -38,7 +39,7 @@ from broker.wire.frames import Request, encode_response
 from broker.wire.versions import ApiVersions
 from logstore import LogStore
 
-MILESTONES = ("base", "groups", "admin", "quotas", "logins")
+MILESTONES = ("base", "groups", "consumer groups", "admin", "quotas", "logins")
 PEERS = "cluster"  # the APIs of requests between brokers
 MS = 1000
 
@@ -85,6 +86,12 @@ def coordinator_of(
         groups_max=config.max_groups_per_partition,
         commit_seconds=config.offsets_commit_timeout_ms / MS,
         clock=clock,
+        consumers=ConsumerSettings(
+            config.group_consumer_session_timeout_ms / MS,
+            config.group_consumer_heartbeat_interval_ms,
+            config.group_consumer_max_size,
+            assignors=config.assignors,
+        ),
     )
 
 
@@ -150,6 +157,7 @@ class Services:
         self.groups = parts.groups
         self.users = parts.users
         self.peers = parts.peers
+        self.groups.consumers.topics = lambda: self.topics.current().by_name
         self.upkeep = OffsetUpkeep(
             self.groups,
             config.offsets_retention_minutes * 60.0,

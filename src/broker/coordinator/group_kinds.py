@@ -1,0 +1,89 @@
+"""Treat the two kinds of groups alike: those of the classic protocol, and those of the new one.
+
+The coordinator calls these functions for whatever a `Hosted` holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from broker.consumer_groups import leaving
+from broker.consumer_groups import records as consumer_records
+from broker.consumer_groups.exchange import TopicImage
+from broker.consumer_groups.group import ConsumerGroup
+from broker.groups import records, sessions
+from broker.groups.exchange import Now
+from broker.groups.group import Group
+from broker.groups.subscriptions import topics_of
+from broker.wire.error_codes import ErrorCode
+
+AnyGroup = Group | ConsumerGroup
+Record = tuple[bytes, bytes | None]
+BATCH_BYTES_MAX = 4 << 20  # of the records of one change; a change may need several batches
+
+
+def next_deadline(group: AnyGroup) -> float:
+    """Return the time at which `expire` next has something to do."""
+    if isinstance(group, ConsumerGroup):
+        return leaving.next_deadline(group)
+    return sessions.next_deadline(group)
+
+
+def expire(group: AnyGroup, topics: Mapping[str, TopicImage], now: Now) -> None:
+    """Handle the deadlines that have passed."""
+    if isinstance(group, ConsumerGroup):
+        leaving.expire(group, topics, now)
+    else:
+        sessions.expire(group, now)
+
+
+def end(group: AnyGroup, code: ErrorCode, now: Now) -> None:
+    """Remove the group; its waiting requests are answered with an error."""
+    if isinstance(group, ConsumerGroup):
+        leaving.end(group, now)
+    else:
+        sessions.end(group, code, now)
+
+
+def changes_of(group: AnyGroup, now: Now) -> list[Record]:
+    """Return the records that the log lacks."""
+    if not group.is_unsaved:
+        return []
+    if isinstance(group, ConsumerGroup):
+        return consumer_records.changes_of(group, now)
+    return [(records.group_key(group.name), records.group_value(group))]
+
+
+def saved(group: AnyGroup) -> None:
+    """Record that the log has all changes of the group."""
+    if isinstance(group, ConsumerGroup):
+        group.saved()
+    else:
+        group.is_unsaved = False
+
+
+def deletion_of(group: AnyGroup) -> list[Record]:
+    """Return the records that delete a group, without its offsets."""
+    if isinstance(group, ConsumerGroup):
+        return consumer_records.deletion_of(group)
+    return [(records.group_key(group.name), None)]
+
+
+def subscribed(group: AnyGroup) -> set[str] | None:
+    """Return the topics that the members have subscribed to, or None if they are not known."""
+    return group.subscribed() if isinstance(group, ConsumerGroup) else topics_of(group)
+
+
+def batches(rows: list[Record]) -> Iterator[list[Record]]:
+    """Split records into batches, none of which is too large for the log."""
+    batch: list[Record] = []
+    size = 0
+    for key, value in rows:
+        more = len(key) + len(value or b"") + 32
+        if batch and size + more > BATCH_BYTES_MAX:
+            yield batch
+            batch, size = [], 0
+        batch.append((key, value))
+        size += more
+    if batch:
+        yield batch

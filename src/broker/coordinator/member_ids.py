@@ -1,0 +1,18 @@
+"""Draw the ids of new members."""
+
+from __future__ import annotations
+
+import base64
+import uuid
+
+PREFIX_LETTERS_MAX = 255
+
+
+def draw_member_id(prefix: str) -> str:
+    """Return a new member id; a long prefix is cut, because the protocol limits the id's length."""
+    return f"{prefix[:PREFIX_LETTERS_MAX]}-{uuid.uuid4()}"
+
+
+def draw_uuid() -> str:
+    """Return the id of a member of the new protocol, written as Kafka writes it."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
