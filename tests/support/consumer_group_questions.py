@@ -270,7 +270,7 @@ def answers_of(client: KafkaClient) -> dict[str, str]:
     """Ask all questions."""
     ask = Asker(client)
     return {
-        f"{part.__name__}: {name}": json.dumps(answer)
+        f"{part.__name__}: {name}": json.dumps(answer, sort_keys=True)
         for part in (refusals, life, statics)
         for name, answer in part(ask)
     }
