@@ -18,6 +18,7 @@ from typing import NamedTuple
 import pytest
 
 from support.client_programs import WHICH, demand_java, lines_of
+from support.kafka_client import KafkaClient
 from support.kafka_tools import Server, Toolbox, own_process
 
 READ_AGAIN_SECONDS = 10.0
@@ -129,7 +130,6 @@ NO_APIS = {
     "access control": "DescribeAcls CreateAcls DeleteAcls",
     "quotas": "DescribeClientQuotas AlterClientQuotas",
     "a quorum": "DescribeQuorum UpdateFeatures UnregisterBroker AddRaftVoter RemoveRaftVoter",
-    "groups of KIP-848": "ConsumerGroupHeartbeat ConsumerGroupDescribe",
     "groups that share partitions": "ShareGroupHeartbeat ShareGroupDescribe ShareFetch"
     " ShareAcknowledge InitializeShareGroupState ReadShareGroupState WriteShareGroupState"
     " DeleteShareGroupState ReadShareGroupStateSummary DescribeShareGroupOffsets"
@@ -252,15 +252,46 @@ def test_groups_and_their_offsets(pair: Pair) -> None:
     pair.compare("groups")
 
 
+def test_groups_of_the_new_protocol(pair: Pair) -> None:
+    """They are read, listed, described, reset and deleted; Kafka's tool can print their records."""
+    pair.compare("new_groups")
+    with KafkaClient(pair.servers[0].address) as client:  # the tools match expressions themselves
+        client.call(
+            "ConsumerGroupHeartbeat", group_id="n", member_id="m", subscribed_topic_regex="u.*",
+            rebalance_timeout_ms=1000, topic_partitions=[],
+        )  # fmt: skip
+    kinds = []
+    for server in pair.servers:
+        (segment,) = server.place.glob("?/__consumer_offsets-0/*.log")
+        dump = f"kafka-dump-log --offsets-decoder --files {segment}"
+        said = pair.box.call(server, dump)
+        assert "Could not decode" not in said and "unknown" not in said
+        kinds.append(set(re.findall(r'"type":"(\d+)"', said)))
+    assert kinds[1] >= {"3", "5", "6", "7", "8"}
+    assert kinds[0] == kinds[1] | {"16"}
+
+
 def test_programs_that_verify_a_broker(pair: Pair) -> None:
     """They print each event; while the consumer runs, the group's tool shows its member."""
+    verify(pair, "members", "v", "--group-id", "live", "--reset-policy", "earliest", "--verbose")
+
+
+def test_a_program_that_verifies_the_new_protocol(pair: Pair) -> None:
+    """Its events and what the tools print are the same as with Kafka."""
+    verify(
+        pair, "new_members", "w", "--group-id", "fresh", "--reset-policy", "earliest", "--verbose",
+        "--group-protocol", "consumer",
+    )  # fmt: skip
+
+
+def verify(pair: Pair, script: str, topic: str, *consumer: str) -> None:
+    """Run a verifiable producer and consumer, and a script of calls while the consumer runs."""
     runs = []
     with ExitStack() as stack:
         for server in pair.servers:
-            address = ["--bootstrap-server", server.address, "--topic", "v"]
+            address = ["--bootstrap-server", server.address, "--topic", topic]
             producer = ["--max-messages", "20", "--repeating-keys", "3", "--value-prefix", "7"]
             events = lines_of(own_process("kafka-verifiable-producer", *address, *producer))
-            consumer = ["--group-id", "live", "--reset-policy", "earliest", "--verbose"]
             words = own_process("kafka-verifiable-consumer", *address, *consumer)
             child = stack.enter_context(subprocess.Popen(words, stdout=subprocess.PIPE, text=True))
             stack.callback(child.kill)
@@ -269,7 +300,7 @@ def test_programs_that_verify_a_broker(pair: Pair) -> None:
                 events.append(child.stdout.readline())
                 assert events[-1], events
             runs.append((child, events))
-        pair.compare("members")
+        pair.compare(script)
         for child, events in runs:
             child.terminate()
             events += child.communicate()[0].splitlines()

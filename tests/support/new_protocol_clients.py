@@ -18,6 +18,7 @@ from support.kafka_client import KafkaClient
 from support.places import environment
 
 SECONDS = 60.0
+COMMITS_MAX = 100
 FAST = {
     "group_consumer_heartbeat_interval_ms": 100,
     "group_consumer_session_timeout_ms": 2000,
@@ -79,11 +80,24 @@ class Reader:
         self._thread.start()
 
     def _commit(self) -> None:
-        try:
-            self.consumer.commit(asynchronous=False)
-        except confluent_kafka.KafkaException as error:
-            if error.args[0].code() != confluent_kafka.KafkaError._NO_OFFSET:
-                self.failures.append(f"a commit was refused: {error}")
+        """Commit what was read.
+
+        A heartbeat whose answer is on its way may have raised the epoch of the member. Then the
+        commit is refused, also by Kafka, and is sent again.
+        """
+        stale = confluent_kafka.KafkaError.STALE_MEMBER_EPOCH
+        for _ in range(COMMITS_MAX):
+            try:
+                self.consumer.commit(asynchronous=False)
+            except confluent_kafka.KafkaException as error:
+                code = error.args[0].code()
+                if code == stale:
+                    self._ends.wait(0.05)
+                    continue
+                if code != confluent_kafka.KafkaError._NO_OFFSET:
+                    self.failures.append(f"a commit was refused: {error}")
+            return
+        self.failures.append("a commit was refused again and again")
 
     def _run(self) -> None:
         self.consumer.subscribe(self._topics, on_revoke=lambda *_: self._commit())

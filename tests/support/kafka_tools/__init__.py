@@ -46,6 +46,7 @@ VARYING = [
     (r"\tat .*\n|\t\.\.\. \d+ more\n|\nCaused by: .*", ""),  # the stack of an exception
     (r"TopicId: \S{22}", "TopicId: <id>"),
     (r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "-<uuid>"),
+    (r"[\w-]{22} (?=/127)", "<member id> "),  # of the new group protocol
     (r'"size": \d+, "offsetLag": [1-9]\d*', '"size": <size>, "offsetLag": <lag>'),
     (r'"size": [1-9]\d*', '"size": <size>'),
     (r'"timestamp":\d+', '"timestamp":<time>'),
