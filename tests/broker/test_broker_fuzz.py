@@ -28,7 +28,7 @@ from support.wire_samples import sample
 FRAMES = int(os.environ.get("LOGSTORE_FUZZ_FRAMES", "2000"))
 FRAMES_PER_CONNECTION = 5  # a damaged frame ends its connection
 SECONDS = 60.0
-APIS = ApiVersions(["base"])
+APIS = ApiVersions(["base", "consumer groups"])
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 TOKENS = [
     b"\0alice\0wrong", b"alice\0alice\0", b"n,,n=alice,r=abcdef", b"y,,n=alice,r=abcdef",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -28,17 +28,16 @@ ALL = frozenset({(T, 0), (T, 1)})
 class Hosting(Bench):
     """A coordinator with a topic of two partitions."""
 
-    def load(self, name: str = "g") -> Hosting:
+    def load(self, name: str = "g") -> Self:
         self.groups.consumers.topics = lambda: TOPICS
-        super().load(name)
-        return self
+        return super().load(name)
 
     def hear(self, name: str, member: str, epoch: int = 0, **fields: Any) -> HeartbeatAnswer:
         asked = Heartbeat(member, epoch, **fields)
         if not epoch:
             owned = frozenset[Any]()
-            full = {"rebalance_timeout_ms": 5000, "topics": ("t",), "owned": owned} | fields
-            asked = asked._replace(**full)
+            full: dict[str, Any] = {"rebalance_timeout_ms": 5000, "topics": ("t",), "owned": owned}
+            asked = asked._replace(**(full | fields))
         waiter = Waiter()
         try:
             self.groups.consumers.heartbeat(name, asked, waiter)
@@ -207,7 +206,7 @@ def test_a_damaged_record_costs_only_its_member(
 def test_a_large_change_is_written_in_several_batches(
     bench: Hosting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The assignment epoch comes last among the group's records."""
+    """A group that is large needs this; here, each batch has one record."""
     monkeypatch.setattr(group_kinds, "BATCH_BYTES_MAX", 64)
     before = bench.groups.topic.open(0).log.log_end_offset
     bench.hear("g", "a")

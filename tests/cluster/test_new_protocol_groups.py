@@ -31,7 +31,7 @@ def epochs(address: str) -> dict[str, int]:
         found.clear()
         found.update({one.member_id: one.member_epoch for one in row.members})
         found[""] = row.group_epoch
-        return row.error_code == 0
+        return bool(row.error_code == 0)
 
     wait_until(is_known, "the coordinator knows the group")
     return found

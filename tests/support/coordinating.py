@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from broker.catalog.topics import TopicCatalog
 from broker.coordinator.errors import CoordinatorError
@@ -109,14 +109,14 @@ class Bench:
         self.upkeep = OffsetUpkeep(self.groups, RETENTION_SECONDS, 100.0)
         self.groups.start(self.scheduler)
 
-    def __enter__(self) -> Bench:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.topics.close()
         self.store.close()
 
-    def load(self, name: str = "g") -> Bench:
+    def load(self, name: str = "g") -> Self:
         """Have the groups loaded; the topic is created for that."""
         if self.code_of(name) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             self.scheduler.run()

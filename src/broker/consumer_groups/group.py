@@ -115,14 +115,15 @@ class ConsumerGroup:
 
     @property
     def state(self) -> State:
-        """The state of the group."""
+        """The state of the group; a thread may ask for it without the lock."""
+        members = list(self.members.values())
         if self.is_dead:
             return State.DEAD
-        if not self.members:
+        if not members:
             return State.EMPTY
         if self.epoch > self.assignment_epoch:
             return State.ASSIGNING
-        has_all = all(one.has_reached(self.assignment_epoch) for one in self.members.values())
+        has_all = all(one.has_reached(self.assignment_epoch) for one in members)
         return State.STABLE if has_all else State.RECONCILING
 
     def fault_of_commit(

@@ -23,6 +23,7 @@ from broker.wire.error_codes import ErrorCode
 from broker.wire.messages import ConsumerGroupDescribeResponse, ConsumerGroupHeartbeatResponse
 
 OWN_ID_FROM = 1  # the first version of ConsumerGroupHeartbeat in which clients draw their member id
+OWNED_MAX = 500_000  # the largest number of partitions that a member may say it has
 NEW_PROTOCOL = 1  # the type of a member in ConsumerGroupDescribe
 Described = ConsumerGroupDescribeResponse.DescribedGroup
 
@@ -50,6 +51,10 @@ def _fault_of(call: Call, asked: Any) -> Refused | None:
         ),
         (joins and not has_topics, "a member that joins must name topics or an expression."),
         (epoch == LEAVES_FOR_NOW and asked.instance_id is None, "InstanceId can't be null."),
+        (
+            sum(len(row.partitions) for row in asked.topic_partitions or ()) > OWNED_MAX,
+            f"a member cannot have more than {OWNED_MAX} partitions.",
+        ),
         (epoch < LEAVES_FOR_NOW, f"MemberEpoch is {epoch}, but must not be less than -2."),
     )
     for is_fault, reason in checks:
