@@ -21,8 +21,8 @@ from broker.catalog.replica_changes import ReplicaChanges, SoleReplicas
 from broker.catalog.served_topics import ServedTopics
 from broker.catalog.topics import TopicCatalog
 from broker.config import BrokerConfig
-from broker.coordination.shared_documents import SharedDocuments
 from broker.consumer_groups.exchange import ConsumerSettings
+from broker.coordination.shared_documents import SharedDocuments
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.group_logs import GroupLogs
 from broker.coordinator.offsets_topic import OffsetsTopic
