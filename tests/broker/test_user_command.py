@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from broker import Broker
 from logstore.cli.app import app
-from support.secured import SecureClient
+from support.secured import Certificates, SecureClient, secure_config
 
 SECRET = "a long secret"
 CONFIG = {"listeners": "SASL_PLAINTEXT://127.0.0.1:0"}
@@ -86,3 +86,34 @@ def test_mistakes_are_explained(
     (tmp_path / "open").chmod(0o644)
     result = run(*args, given=given)
     assert (result.exit_code, text in result.output) == (code, True), result.output
+
+
+def test_a_check_reads_the_files_of_security(tmp_path: Path) -> None:
+    """It reports those that cannot be used, as a start does; it shows no password."""
+    config = secure_config(Certificates.make(tmp_path)) | {
+        "listeners": "CLIENTS://127.0.0.1:0",
+        "listener_security_protocol_map": "clients:sasl_ssl",
+        "log_dirs": str(tmp_path / "logs"),
+    }
+    file = tmp_path / "server.properties"
+    file.write_text("".join(f"{key.replace('_', '.')}={text}\n" for key, text in config.items()))
+
+    def start(*args: str) -> Result:
+        return CliRunner().invoke(app, ["broker", "--config", str(file), *args])
+
+    good = start("--check", "--format", "json")
+    assert good.exit_code == 0, good.output
+    (line,) = (one for one in json.loads(good.stdout) if one["kind"] == "listener")
+    assert line["name"].startswith("CLIENTS://") and line["value"].startswith("SASL_SSL; clients")
+    Path(config["sasl_users_file"]).chmod(0o644)
+    Path(config["ssl_keystore_location"]).write_text("nothing")
+    bad = start("--check", "--format", "json")
+    problems = [one["name"] for one in json.loads(bad.stdout) if one["kind"] == "problem"]
+    assert bad.exit_code == 1
+    assert [one.partition(":")[0] for one in problems] == [
+        "ssl.keystore.location", "sasl.users.file",
+    ]  # fmt: skip
+    refused = start()
+    assert refused.exit_code == 2 and "ssl.keystore.location" in refused.output
+    for one in (good, bad, refused):
+        assert "s-secret" not in one.output
