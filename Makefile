@@ -12,7 +12,7 @@ MAKEFLAGS += --no-print-directory
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: browser secure-broker secure-cluster broker-clients fuzz fuzz-broker kafka-parity kill-broker fuzz-batches fuzz-frames kafka-damage kafka-interop help demo demo-broker demo-cluster bench-broker test tests-together tests-alone quick lint format bench-peers bench-move bench-kafka bench-history bench-gate bench-layouts kill kill-moves soak soak-moves media crash faults startup-model io-errors interrupts exhaustion hanging-start small-files build tools clean
+.PHONY: bench-tls browser secure-broker secure-cluster broker-clients fuzz fuzz-broker kafka-parity kill-broker fuzz-batches fuzz-frames kafka-damage kafka-interop help demo demo-broker demo-cluster bench-broker test tests-together tests-alone quick lint format bench-peers bench-move bench-kafka bench-history bench-gate bench-layouts kill kill-moves soak soak-moves media crash faults startup-model io-errors interrupts exhaustion hanging-start small-files build tools clean
 SPARK_KILL_RUN := LOGSTORE_SPARK_KILLS=20 LOGSTORE_SPARK_CUT_STEP=1
 .PHONY: consumer-groups bench-cluster cluster-sim kill-cluster jepsen operate-cluster bench-compaction bench-spark bench-kafka-spark spark-kill spark-cluster spark-fuzz
 
@@ -72,6 +72,9 @@ bench-kafka: $(VENV)/stamp-bench ## a real Kafka broker beside this engine (Java
 
 bench-broker: $(VENV)/stamp-broker ## the broker beside a real Kafka, same clients (Java 17, Maven, SCALE=small)
 	@$(BIN)/python -m benchmarks.broker --scale $(or $(SCALE),full) --json bench-broker.json
+
+bench-tls: $(VENV)/stamp-test ## what TLS costs the broker: the same client with it and without it
+	@PYTHONPATH=src:tests:. $(BIN)/python -m benchmarks.broker.tls
 
 bench-cluster: $(VENV)/stamp-test ## three brokers beside three of a real Kafka, same clients (Java 17, Maven, SCALE=small)
 	@PYTHONPATH=src:tests:. $(BIN)/python -m benchmarks.cluster.bench --scale $(or $(SCALE),full) --json bench-cluster.json

@@ -24,7 +24,7 @@ from support.kafka_client import batch_of
 from support.places import environment
 from support.secured import Certificates, SecureClient, client_context
 
-ROUNDS = 3
+ROUNDS = 5
 MB = 1_000_000
 BATCHES = {"16 KiB": 16 << 10, "1 MB": 950_000}
 FETCH_BYTES = 8 << 20
