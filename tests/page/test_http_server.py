@@ -36,16 +36,16 @@ def asked() -> Asked:
 
 
 @pytest.fixture
-def server(asked: Asked) -> Iterator[HttpServer]:
+def page(asked: Asked) -> Iterator[HttpServer]:
     names = admission.allowed_names("127.0.0.1", "")
     with contextlib.closing(HttpServer(Endpoint("HTTP", "127.0.0.1", 0), names, asked)) as running:
         running.start()
         yield running
 
 
-def connect(server: HttpServer) -> socket.socket:
-    """Connect to a server."""
-    return socket.create_connection((server.endpoint.host, server.endpoint.port), SECONDS)
+def connect(page: HttpServer) -> socket.socket:
+    """Connect to a page."""
+    return socket.create_connection((page.endpoint.host, page.endpoint.port), SECONDS)
 
 
 def read_all(client: socket.socket) -> bytes:
@@ -57,9 +57,9 @@ def read_all(client: socket.socket) -> bytes:
     return data
 
 
-def answer_to(server: HttpServer, request: bytes) -> bytes:
+def answer_to(page: HttpServer, request: bytes) -> bytes:
     """Send bytes, and read the whole answer."""
-    with connect(server) as client:
+    with connect(page) as client:
         with contextlib.suppress(ConnectionError):
             client.sendall(request)
         return read_all(client)
@@ -70,9 +70,9 @@ def status_of(answer: bytes) -> int:
     return int(answer.split(b" ", 2)[1]) if answer.startswith(b"HTTP/1.0 ") else 0
 
 
-def test_an_answer(server: HttpServer, asked: Asked) -> None:
+def test_an_answer(page: HttpServer, asked: Asked) -> None:
     """It has the headers that protect a browser, and closes the connection."""
-    head, _, body = answer_to(server, GET).partition(b"\r\n\r\n")
+    head, _, body = answer_to(page, GET).partition(b"\r\n\r\n")
     lines = head.decode().split("\r\n")
     assert (lines[0], body, asked.targets) == ("HTTP/1.0 200 OK", b"/x", ["/x"])
     headers = dict(line.split(": ", 1) for line in lines[1:])
@@ -82,7 +82,7 @@ def test_an_answer(server: HttpServer, asked: Asked) -> None:
     assert headers["X-Content-Type-Options"] == "nosniff"
     assert headers["Cache-Control"] == "no-store" and headers["Content-Length"] == "2"
     assert not {"Server", "Access-Control-Allow-Origin", "Set-Cookie"} & set(headers)
-    assert answer_to(server, GET.replace(b"GET", b"HEAD")).partition(b"\r\n\r\n")[2] == b""
+    assert answer_to(page, GET.replace(b"GET", b"HEAD")).partition(b"\r\n\r\n")[2] == b""
 
 
 @pytest.mark.parametrize(
@@ -105,27 +105,25 @@ def test_an_answer(server: HttpServer, asked: Asked) -> None:
         (b"GET /x HTTP/1.1\r\nHost: localhost\r\n" + b"A: b\r\n" * 150 + b"\r\n", 431),
     ],
 )
-def test_what_is_refused(
-    server: HttpServer, asked: Asked, request_bytes: bytes, status: int
-) -> None:
+def test_what_is_refused(page: HttpServer, asked: Asked, request_bytes: bytes, status: int) -> None:
     """The page is not asked, the answer quotes nothing, and the next client is served.
 
     An unread rest of a request may reset the connection before the client has read the answer.
     """
-    answer = answer_to(server, request_bytes)
+    answer = answer_to(page, request_bytes)
     if answer or len(request_bytes) < admission.HEAD_BYTES_MAX:
         assert status_of(answer) == status, answer
     assert b"evil" not in answer and not asked.targets
-    assert status_of(answer_to(server, GET)) == 200
+    assert status_of(answer_to(page, GET)) == 200
 
 
 def test_a_request_that_comes_slowly_is_cut(
-    server: HttpServer, asked: Asked, monkeypatch: pytest.MonkeyPatch
+    page: HttpServer, asked: Asked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However regularly its bytes come: the whole connection has a deadline."""
     monkeypatch.setattr(admission, "CONNECTION_SECONDS", 0.6)
     began = time.monotonic()
-    with connect(server) as client:
+    with connect(page) as client:
         client.settimeout(0.05)
         is_open = True
         while is_open and time.monotonic() - began < SECONDS:
@@ -141,37 +139,37 @@ def test_a_request_that_comes_slowly_is_cut(
 
 
 def test_an_answer_that_is_not_read_is_cut(
-    server: HttpServer, monkeypatch: pytest.MonkeyPatch
+    page: HttpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A client that stopped reading holds its thread only until the deadline."""
     monkeypatch.setattr(admission, "CONNECTION_SECONDS", 0.6)
-    server.respond = lambda target: Response(200, "text/plain", bytes(64 << 20))
-    with connect(server) as client:
+    page.respond = lambda target: Response(200, "text/plain", bytes(64 << 20))
+    with connect(page) as client:
         client.sendall(GET)
-        assert wait_for(lambda: server.connection_count == 1)
-        assert wait_for(lambda: server.connection_count == 0)
+        assert wait_for(lambda: page.connection_count == 1)
+        assert wait_for(lambda: page.connection_count == 0)
         assert len(read_all(client)) < 64 << 20
 
 
-def test_more_connections_than_places_wait_their_turn(server: HttpServer) -> None:
+def test_more_connections_than_places_wait_their_turn(page: HttpServer) -> None:
     """Idle connections lose their places after a second, so a real client is soon served."""
-    idle = [connect(server) for _ in range(admission.CONNECTIONS_MAX + 10)]
+    idle = [connect(page) for _ in range(admission.CONNECTIONS_MAX + 10)]
     try:
-        assert wait_for(lambda: server.connection_count == admission.CONNECTIONS_MAX)
+        assert wait_for(lambda: page.connection_count == admission.CONNECTIONS_MAX)
         began = time.monotonic()
-        assert status_of(answer_to(server, GET)) == 200
+        assert status_of(answer_to(page, GET)) == 200
         assert time.monotonic() - began < 8
-        assert server.connection_count <= admission.CONNECTIONS_MAX
+        assert page.connection_count <= admission.CONNECTIONS_MAX
     finally:
         for client in idle:
             client.close()
 
 
-def test_connections_are_accepted_at_a_pace(server: HttpServer) -> None:
+def test_connections_are_accepted_at_a_pace(page: HttpServer) -> None:
     """After a burst, a client that connects as fast as it can gets 20 connections a second."""
     began = time.monotonic()
     count = admission.BURST + 15
-    assert {status_of(answer_to(server, GET)) for _ in range(count)} == {200}
+    assert {status_of(answer_to(page, GET)) for _ in range(count)} == {200}
     assert time.monotonic() - began > 14 / admission.CONNECTIONS_PER_SECOND
 
 
