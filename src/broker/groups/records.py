@@ -2,7 +2,7 @@
 
 Keys and values have Kafka's format: the version as int16, then a message of this version. Kafka can
 read these records. This module can read the records of every version of Kafka. Records of other
-kinds are ignored, such as the records of Kafka's new group protocol.
+kinds are ignored. `broker.consumer_groups.records` reads those of the new group protocol.
 """
 
 from __future__ import annotations
