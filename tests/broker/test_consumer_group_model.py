@@ -11,7 +11,7 @@ import random
 
 from support.consumer_group_history import History
 
-HISTORIES = int(os.environ.get("LOGSTORE_CONSUMER_GROUP_HISTORIES", "80"))
+HISTORIES = int(os.environ.get("LOGSTORE_CONSUMER_GROUP_HISTORIES", "40"))
 STEPS = 60
 
 
