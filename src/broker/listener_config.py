@@ -172,9 +172,7 @@ class ListenerConfig:
             if "PLAIN" in self.mechanisms and not self.sasl_users_file:
                 raise ValueError("sasl_users_file: the mechanism PLAIN needs it")
         if self.ssl_client_auth != "none" and not self.ssl_truststore_location:
-            raise ValueError(
-                f"ssl_truststore_location: ssl_client_auth={self.ssl_client_auth} needs it"
-            )
+            raise ValueError("ssl_truststore_location: certificates of clients need it")
         self._check_advertised()
         if has_peers:
             self.check_peers()

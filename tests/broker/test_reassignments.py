@@ -10,6 +10,7 @@ import pytest
 from broker.catalog.replica_changes import Outcome, Reassignment, SoleReplicas
 from broker.listener_config import Endpoint
 from broker.machines.exchange import Client
+from broker.quotas.quotas import Quotas
 from broker.requests.admin import reassignments
 from broker.requests.services import Call, Services
 from broker.wire import messages as m
@@ -44,7 +45,7 @@ def asked(changes: Any, key: int, message: Any) -> Any:
     """Ask a handler, over the bytes of a request and of its answer."""
     version = APIS.announced[[row.key for row in APIS.announced].index(key)].last
     frame = bytes(encode_request(key, version, 9, "test", message))[4:]
-    services = cast(Services, SimpleNamespace(replica_changes=changes))
+    services = cast(Services, SimpleNamespace(replica_changes=changes, quotas=Quotas()))
     client = Client(Endpoint("PLAINTEXT", "b1", 9092), "c")
     call = Call(services, parse_request(memoryview(frame), APIS), client)
     (answer,) = HANDLERS[key](call)

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.config import BrokerConfig, Endpoint
+from broker.config import BrokerConfig
+from broker.listener_config import Endpoint
 from support.places import environment
 
 
