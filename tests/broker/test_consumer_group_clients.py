@@ -43,7 +43,7 @@ def values(*readers: Reader) -> list[int]:
 @pytest.mark.parametrize("assignor", ["uniform", "range"])
 def test_two_consumers_share_a_topic(servers: str, assignor: str) -> None:
     """Each partition has one reader; when one leaves, the other one continues from its commits."""
-    create(servers, assignor, PARTITIONS)
+    create(servers, assignor, PARTITIONS, assignor)
     fill(servers, assignor, range(COUNT), PARTITIONS)
     one, two = (Reader(servers, assignor, [assignor], group_remote_assignor=assignor) for _ in "12")
     wait_until(lambda: len(one.share) == 2 == len(two.share), "a share each")
@@ -115,7 +115,7 @@ def test_a_consumer_that_is_killed_loses_its_share(servers: str) -> None:
 
 def test_a_group_without_members_changes_its_type(servers: str) -> None:
     """Its offsets stay: a consumer of the other protocol continues from them."""
-    create(servers, "types", PARTITIONS)
+    create(servers, "types", PARTITIONS, "types")
     fill(servers, "types", range(COUNT), PARTITIONS)
     new = Reader(servers, "types", ["types"])
     wait_until(lambda: len(new.read) == COUNT, "all records")
@@ -136,7 +136,7 @@ def test_groups_go_on_after_the_broker_was_killed() -> None:
     """Members keep their partitions and epochs; each record is read at least once."""
     with fast_directory() as place:
         broker = Process(place)
-        create(broker.address, "t", PARTITIONS)
+        create(broker.address, "t", PARTITIONS, "g")
         readers = [Reader(broker.address, "g", ["t"]) for _ in "12"]
         wait_until(lambda: all(len(one.share) == 2 for one in readers), "a share each")
         shares, count = [one.share for one in readers], 0
@@ -170,7 +170,7 @@ def test_consumers_come_and_go_while_records_flow(servers: str) -> None:
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")
     draw = random.Random(seed)
-    create(servers, "flow", 8)
+    create(servers, "flow", 8, "flow")
     alive: list[Reader] = [Reader(servers, "flow", ["flow"])]
     gone: list[Reader] = []
     count = 0
