@@ -99,7 +99,7 @@ def test_a_deleted_topic_is_announced_beside_its_successor() -> None:
     made.announce([(ORDERS, Announced(B, ALONE))])
     update = made.news(1, heard)
     assert update is not None and sorted(update.topics, key=str) == [
-        TopicUpdate("orders", A, {1: None}), TopicUpdate("orders", B, {0: ALONE})
+        TopicUpdate("orders", A, {0: None, 1: None}), TopicUpdate("orders", B, {0: ALONE})
     ]  # fmt: skip
     everything = made.news(1, NOTHING)
     assert everything is not None
@@ -121,6 +121,20 @@ def test_old_deletions_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [one.name for one in update.topics] == ["orders", "other"]
     assert later is not None and not later.is_full
     assert {one.name for one in later.topics} == {"t3", "t4"}
+
+
+def test_regression_a_broker_that_knows_only_the_old_topic_hears_of_its_deletion() -> None:
+    """The new topic came and went while its messages were lost; the old one must not stay."""
+    made, cache = opened(), MetadataCache()
+    first = made.news(1, NOTHING)
+    assert first is not None and cache.update(encode_update(first)) is ErrorCode.NONE
+    made.announce([(ORDERS, Announced(A, None))])
+    made.announce([(ORDERS, Announced(B, ALONE))])
+    made.announce([(ORDERS, Announced(B, None))])
+    update = made.news(1, heard_after(first))
+    assert update is not None and cache.update(encode_update(update)) is ErrorCode.NONE
+    assert "orders" not in cache.view.topics
+    assert made.find(ORDERS) == Announced(B, None)
 
 
 CHANGES = st.one_of(

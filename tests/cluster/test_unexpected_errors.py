@@ -39,7 +39,7 @@ class Faulty:
     def __init__(self) -> None:
         self.calls = 0
 
-    def ask(self, key: int, version: int, message: Any, seconds: float) -> Any:
+    def ask(self, key: int, version: int, message: Any, seconds: float, large: Any = None) -> Any:
         self.calls += 1
         raise RuntimeError(REASON)
 

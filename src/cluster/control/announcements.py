@@ -3,7 +3,9 @@
 The newest state of each partition is kept once, for all brokers, in the order of the changes. So a
 broker that was slow gets only the newest state of each partition, and a broker that knows nothing
 gets everything. A deleted partition is kept as deleted; when there are too many of these, the
-oldest are dropped, and brokers that do not know them yet get everything, too.
+oldest are dropped, and brokers that do not know them yet get everything, too. If a topic is created
+again, the deletion of the old one is kept beside the new one: a broker may know only the old one
+when the new one is deleted, too.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from cluster.wire.roles import Controlling
 DELETED_MAX = 10_000  # deleted partitions that are kept
 
 Place = tuple[str, int]  # topic name and partition
+Key = tuple[Place, bytes]  # with the topic id
 
 
 class Announced(NamedTuple):
@@ -50,8 +53,9 @@ class Announcements:
         self._changed = threading.Condition()  # guards everything below
         self._is_open = False
         self._last_change = self._dropped = 0
-        self._changes: dict[Place, tuple[int, Announced]] = {}  # in the order of their numbers
-        self._deleted: dict[Place, int] = {}  # in the order of their numbers
+        self._changes: dict[Key, tuple[int, Announced]] = {}  # in the order of their numbers
+        self._deleted: dict[Key, int] = {}  # in the order of their numbers
+        self._newest: dict[Place, bytes] = {}  # the topic id that was announced last
         self._brokers: tuple[BrokerView, ...] = ()
         self._epochs: Mapping[int, int] = {}
 
@@ -68,7 +72,7 @@ class Announcements:
 
     def find(self, place: Place) -> Announced | None:
         """Give what was announced last about a partition."""
-        found = self._changes.get(place)
+        found = self._changes.get((place, self._newest.get(place, b"")))
         return None if found is None else found[1]
 
     def announce(self, rows: Iterable[tuple[Place, Announced]]) -> None:
@@ -129,29 +133,45 @@ class Announcements:
         return self._is_open and epoch is not None and not is_known
 
     def _add(self, place: Place, announced: Announced) -> None:
-        known = self._changes.get(place)
+        topic_id = announced.topic_id
+        newest = self._newest.get(place, topic_id)
+        if announced.view is not None and newest != topic_id:  # the topic was created again
+            self._put(place, Announced(newest, None))
+        if announced.view is not None or newest == topic_id:
+            self._newest[place] = topic_id
+        self._put(place, announced)
+
+    def _put(self, place: Place, announced: Announced) -> None:
+        key = place, announced.topic_id
+        known = self._changes.get(key)
         if known is not None and known[1] == announced:
             return
         self._last_change += 1
-        self._changes.pop(place, None)  # so that it gets its new place in the order
-        self._changes[place] = self._last_change, announced
-        self._deleted.pop(place, None)
+        self._changes.pop(key, None)  # so that it gets its new place in the order
+        self._changes[key] = self._last_change, announced
+        self._deleted.pop(key, None)
         if announced.view is None:
-            self._deleted[place] = self._last_change
+            self._deleted[key] = self._last_change
         if len(self._deleted) > DELETED_MAX:
-            oldest = next(iter(self._deleted))
-            self._dropped = self._deleted.pop(oldest)
-            del self._changes[oldest]
+            self._drop(next(iter(self._deleted)))
+
+    def _drop(self, key: Key) -> None:
+        """Forget a deletion."""
+        self._dropped = self._deleted.pop(key)
+        del self._changes[key]
+        place, topic_id = key
+        if self._newest.get(place) == topic_id:
+            del self._newest[place]
 
     def _all(self) -> Iterator[tuple[Place, Announced]]:
         """Give all partitions that exist."""
-        for place, (_, announced) in self._changes.items():
+        for (place, _), (_, announced) in self._changes.items():
             if announced.view is not None:
                 yield place, announced
 
     def _after(self, number: int) -> Iterator[tuple[Place, Announced]]:
         """Give the partitions whose last change has a larger number."""
-        for place, (changed_at, announced) in reversed(self._changes.items()):
+        for (place, _), (changed_at, announced) in reversed(self._changes.items()):
             if changed_at <= number:
                 return
             yield place, announced
