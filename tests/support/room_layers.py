@@ -36,6 +36,7 @@ LAYERS = [
         "broker.groups",
         "broker.quotas",
         "broker.coordination",
+        "broker.transactions",
     },
     {"broker.net", "broker.consumer_groups"},
     {"broker.catalog"},
