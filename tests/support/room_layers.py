@@ -41,6 +41,7 @@ LAYERS = [
     {"broker.net", "broker.consumer_groups"},
     {"broker.catalog"},
     {"broker.coordinator", "broker.ignored_keys", "broker.server_properties"},
+    {"broker.transaction_coordinator"},
     {"broker.requests"},
     {"broker.page"},
     {"broker.forecast", "broker.server"},
