@@ -43,7 +43,7 @@ from cluster.serve.cluster_gauges import gauges_of
 from cluster.serve.cluster_group_logs import ClusterGroupLogs
 from cluster.serve.cluster_leadership import ClusterLeadership
 from cluster.serve.cluster_topics import ClusterTopics
-from cluster.serve.coordinator_peers import ClusterRoutes, ClusterVerifier
+from cluster.serve.coordinator_peers import ClusterRoutes, ClusterVerifier, Peers
 from cluster.serve.deleted_topics import DeletedTopics
 from cluster.serve.eligible_replicas import elr_of
 from cluster.serve.producer_blocks import ProducerBlocks
@@ -96,6 +96,7 @@ class ClusterBroker:
             self.member, cluster_id, is_rack_aware=bool(self.config.replica_selector_class)
         )
         self._groups = coordinator_of(self._logs_of(OFFSETS), self.config)
+        self._peers = Peers(self.member.connect), Peers(self.member.connect)
         parts = self._parts(store, session)
         services = Services(store, self.config, parts=parts)
         try:
@@ -136,14 +137,15 @@ class ClusterBroker:
 
     def _transaction_parts(self, appends: Appends, producer_ids: ProducerIds) -> TransactionParts:
         leadership, member = self.leadership, self.member
+        routes_peers, verifier_peers = self._peers
         return transaction_parts(
             self._logs_of(TRANSACTION_STATE),
             self._groups,
             appends,
-            ClusterRoutes(leadership, member.metadata, member.connect),
+            ClusterRoutes(leadership, member.metadata, routes_peers),
             producer_ids,
             self.config,
-            verifier_of=lambda one: ClusterVerifier(one, leadership, member.connect),
+            verifier_of=lambda one: ClusterVerifier(one, leadership, verifier_peers),
         )
 
     def _parts(self, store: LogStore, session: Session) -> Parts:
@@ -185,13 +187,19 @@ class ClusterBroker:
         try:
             self.member.close()
         finally:
+            self._close_peers()
             self.broker.close(timeout)
 
     def abandon(self) -> None:
         """Stop all threads as a death of the process would; nothing is written."""
+        self._close_peers()
         self.broker.close(0.0)
         self._settings.close()
         self.member.abandon()
+
+    def _close_peers(self) -> None:
+        for peers in self._peers:
+            peers.close()
 
     def _on_role(self, replica: HostedReplica) -> None:
         if replica.name == OFFSETS.name:

@@ -41,7 +41,8 @@ class Peers:
 
     def __init__(self, connect: Connect) -> None:
         self._connect = connect
-        self._lock = threading.Lock()  # guards `_known`
+        self._lock = threading.Lock()  # guards the next two
+        self._is_closed = False
         self._known: dict[int, tuple[threading.Lock, PeerConnection]] = {}
 
     def ask(self, broker: int, key: int, version: int, message: Any, seconds: float) -> Any:
@@ -51,6 +52,8 @@ class Peers:
             PeerError, WireError: there is no valid answer in time.
         """
         with self._lock:
+            if self._is_closed:
+                raise PeerError(address=f"broker {broker}", reason="this broker stops")
             if broker not in self._known:
                 self._known[broker] = threading.Lock(), self._connect(broker)
             lock, connection = self._known[broker]
@@ -61,14 +64,22 @@ class Peers:
         finally:
             lock.release()
 
+    def close(self) -> None:
+        """Close all connections; a running `ask` fails."""
+        with self._lock:
+            self._is_closed = True
+            known = list(self._known.values())
+        for _, connection in known:
+            connection.close()
+
 
 class ClusterRoutes:
     """Fulfil `MarkerRoutes` for a broker of a cluster."""
 
     def __init__(
-        self, leadership: ClusterLeadership, metadata: MetadataCache, connect: Connect
+        self, leadership: ClusterLeadership, metadata: MetadataCache, peers: Peers
     ) -> None:
-        self._leadership, self._metadata, self._peers = leadership, metadata, Peers(connect)
+        self._leadership, self._metadata, self._peers = leadership, metadata, peers
         self._unknown: dict[Place, float] = {}  # since when a partition is not known
 
     def route(self, place: Place) -> int | None:
@@ -137,10 +148,10 @@ class ClusterVerifier:
         self,
         coordinator: TransactionCoordinator,
         leadership: ClusterLeadership,
-        connect: Connect,
+        peers: Peers,
     ) -> None:
         self._coordinator, self._leadership = coordinator, leadership
-        self._peers = Peers(connect)
+        self._peers = peers
 
     def faults_of_batches(
         self, name: str, asker: Asker, places: Sequence[Place]
