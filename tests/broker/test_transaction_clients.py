@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 import confluent_kafka
@@ -11,8 +12,15 @@ from confluent_kafka import Producer
 
 from broker import Broker
 from support.exactly_once import PARTITIONS, create_topics, read_all, worker
+from support.transaction_requests import SMALL
 
 SECONDS = 20.0
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker.start(config=SMALL) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")

@@ -12,14 +12,20 @@ import pytest
 from broker import Broker
 from broker.wire import messages
 from support.kafka_client import KafkaClient, batch_of, values_in
-from support.transaction_requests import TRANSACTIONAL, RawProducer, fetch_offset
+from support.transaction_requests import SMALL, TRANSACTIONAL, RawProducer, fetch_offset
 
 Start = Callable[[str], RawProducer]
 SOON = {
     "transaction_abort_timed_out_transaction_cleanup_interval_ms": 50,
     "transaction_remove_expired_transaction_cleanup_interval_ms": 50,
-    "transactional_id_expiration_ms": 1500, "transaction_state_log_num_partitions": 3,
+    "transactional_id_expiration_ms": 1500, **SMALL,
 }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker.start(config=SMALL) as running:
+        yield running
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ from support.transaction_requests import RawProducer, fetch_offset
 
 KILLS = int(os.environ.get("LOGSTORE_TRANSACTION_KILLS", "2"))
 STATES = 2
+INPUTS = 200  # for each round
 CONFIG = {
     "offsets_topic_num_partitions": 2, "transaction_state_log_num_partitions": STATES,
     "transaction_abort_timed_out_transaction_cleanup_interval_ms": 100, "min_insync_replicas": 1,
@@ -70,10 +71,11 @@ def test_exactly_once_while_brokers_are_killed() -> None:
     ):
         servers = cluster.bootstrap_servers
         create_topics(servers, 3, **{"min.insync.replicas": "2"})
-        feeder = Feeder(servers)
+        feeder = Feeder(servers, INPUTS)
         with worker(servers, "worker", seed) as running_worker:
             running_worker.wait_for_progress()
             for _ in range(KILLS):
+                feeder.limit += INPUTS
                 victim = coordinator_of(cluster, "worker")[0]
                 broker = rng.choice([victim, 1, 2, 3])
                 threading.Event().wait(rng.random() * 0.2)

@@ -22,6 +22,7 @@ from support.exactly_once import Feeder, create_topics, judge, wait_for_outputs,
 from support.places import environment, fast_directory
 
 KILLS = int(os.environ.get("LOGSTORE_TRANSACTION_KILLS", "3"))
+INPUTS = 100  # for each round
 SERVE = """
 import sys
 from broker import Broker
@@ -84,9 +85,10 @@ def test_exactly_once_under_kills() -> None:
     rng = random.Random(seed)
     with fast_directory() as base, broker_process([base / "a", base / "b"]) as broker:
         create_topics(broker.servers)
-        feeder = Feeder(broker.servers)
+        feeder = Feeder(broker.servers, INPUTS)
         done = 0
         for turn in range(KILLS):
+            feeder.limit += INPUTS
             with worker(broker.servers, "worker", f"{seed}-{turn}") as running:
                 running.wait_for_progress()
                 threading.Event().wait(rng.random() * 0.3)

@@ -34,9 +34,14 @@ def create_topics(servers: str, replicas: int = 1, **settings: str) -> None:
 
 
 class Feeder:
-    """Appends inputs from a thread, until it is stopped; all of them are acknowledged then."""
+    """Appends inputs from a thread, until it is stopped; all of them are acknowledged then.
 
-    def __init__(self, servers: str) -> None:
+    Attributes:
+        limit: how many inputs there may be; a test raises it.
+    """
+
+    def __init__(self, servers: str, limit: int) -> None:
+        self.limit = limit
         self._producer = Producer(
             {
                 "bootstrap.servers": servers, "enable.idempotence": True, "log_level": 0,
@@ -55,11 +60,13 @@ class Feeder:
                 self.failures.append(error)
 
         while not self._is_over.wait(FEED_SECONDS):
+            self._producer.poll(0)
+            if self.count >= self.limit:
+                continue
             value = str(self.count)
             self._producer.produce(
                 "inputs", value, partition=self.count % PARTITIONS, on_delivery=told
             )
-            self._producer.poll(0)
             self.count += 1
 
     def stop(self) -> int:
@@ -129,15 +136,19 @@ def worker(servers: str, name: str, seed: object) -> Iterator[Worker]:
         made.kill()
 
 
-def read_all(servers: str, topic: str, level: str) -> list[list[str]]:
-    """Read each partition of a topic up to its end, in an isolation level."""
-    reader = Consumer(
+def _reader(servers: str, level: str) -> Consumer:
+    return Consumer(
         {
             "bootstrap.servers": servers, "group.id": "judges", "isolation.level": level,
             "enable.auto.commit": False, "log_level": 0, "enable.partition.eof": True,
             "fetch.wait.max.ms": 10,
         }
     )  # fmt: skip
+
+
+def read_all(servers: str, topic: str, level: str) -> list[list[str]]:
+    """Read each partition of a topic up to its end, in an isolation level."""
+    reader = _reader(servers, level)
     try:
         reader.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
         found: list[list[str]] = [[] for _ in range(PARTITIONS)]
@@ -158,9 +169,15 @@ def read_all(servers: str, topic: str, level: str) -> list[list[str]]:
 
 def wait_for_outputs(servers: str, count: int) -> None:
     """Wait until there are as many committed outputs as inputs."""
-    deadline = time.monotonic() + SECONDS
-    while sum(map(len, read_all(servers, "outputs", "read_committed"))) < count:
-        assert time.monotonic() < deadline, "the worker does not finish"
+    reader = _reader(servers, "read_committed")
+    found, deadline = 0, time.monotonic() + SECONDS
+    try:
+        reader.assign([TopicPartition("outputs", number, 0) for number in range(PARTITIONS)])
+        while found < count:
+            assert time.monotonic() < deadline, f"{found} of {count} inputs have an output"
+            found += sum(one.error() is None for one in reader.consume(500, 0.1))
+    finally:
+        reader.close()
 
 
 def judge(servers: str, count: int) -> dict[str, int]:

@@ -11,6 +11,7 @@ from support.kafka_client import KafkaClient, batch_of
 TRANSACTIONAL = 0x10
 SECONDS = 20.0
 BUSY = (14, 15, 16, 51)  # the client sends the request again
+SMALL = {"transaction_state_log_num_partitions": 3, "offsets_topic_num_partitions": 2}
 Place = tuple[str, int]
 
 
