@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from broker import Broker
+from broker.catalog.leadership import SoleBroker
 from broker.wire import messages
+from logstore import ReplicaOfflineError
 from support.kafka_client import KafkaClient, batch_of, values_in
 from support.transaction_requests import SMALL, TRANSACTIONAL, RawProducer, fetch_offset
 
@@ -328,8 +330,28 @@ def test_a_deleted_topic_needs_no_marker(start: Start, client: KafkaClient) -> N
     assert producer.add(("kept", 0)) == 0
 
 
-def test_a_transactional_batch_without_a_known_log_state(client: KafkaClient) -> None:
-    """A batch whose records say transactional but whose request does not is refused."""
+def test_a_batch_that_nobody_verified_begins_no_transaction(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its log was away while the coordinator should be asked, and is back for the append."""
+    producer = start("away")
+    assert producer.add(("away", 0)) == 0
+
+    def away(*_: object) -> None:
+        raise ReplicaOfflineError(topic="away", partition=0, reason="its log dir is away")
+
+    monkeypatch.setattr(SoleBroker, "log", away)
+    assert producer.produce("away", b"x") == 48
+    monkeypatch.undo()
+    assert producer.produce("away", b"x") == 0
+    monkeypatch.setattr(SoleBroker, "log", away)
+    assert producer.produce("away", b"y") == 0  # the log has the transaction
+    monkeypatch.undo()
+    producer.finish(commit=True)
+
+
+def test_a_request_without_a_transactional_id_has_no_transaction(client: KafkaClient) -> None:
+    """A batch that says it is of one is refused."""
     client.create("lone")
     batch = batch_of(b"x", producer=(3, 0, 0), attributes=TRANSACTIONAL)
     assert client.produce("lone", batch).error_code == 48

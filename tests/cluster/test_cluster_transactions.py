@@ -21,7 +21,7 @@ from support.kafka_client import KafkaClient
 from support.places import fast_directory
 from support.transaction_requests import RawProducer, fetch_offset
 
-KILLS = int(os.environ.get("LOGSTORE_TRANSACTION_KILLS", "2"))
+KILLS = int(os.environ.get("LOGSTORE_TRANSACTION_KILLS", "1"))
 STATES = 2
 INPUTS = 200  # for each round
 CONFIG = {

@@ -21,7 +21,7 @@ import pytest
 from support.exactly_once import Feeder, create_topics, judge, wait_for_outputs, worker
 from support.places import environment, fast_directory
 
-KILLS = int(os.environ.get("LOGSTORE_TRANSACTION_KILLS", "3"))
+KILLS = int(os.environ.get("LOGSTORE_TRANSACTION_KILLS", "2"))
 INPUTS = 100  # for each round
 SERVE = """
 import sys
