@@ -50,7 +50,7 @@ def test_a_bad_software_name_is_refused(client: KafkaClient, name: str, version:
     assert client.call("ApiVersions", 3, **fields).error_code == 42
 
 
-@pytest.mark.parametrize(("key", "version"), [(0, 2), (0, 14), (3, 14), (48, 0), (999, 0), (-1, 0)])
+@pytest.mark.parametrize(("key", "version"), [(0, 2), (0, 14), (3, 14), (38, 0), (999, 0), (-1, 0)])
 def test_an_unknown_request_ends_the_connection(
     client: KafkaClient, key: int, version: int
 ) -> None:

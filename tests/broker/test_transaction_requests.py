@@ -241,6 +241,23 @@ def test_the_member_of_an_offset_is_checked(start: Start, client: KafkaClient) -
     producer.finish(commit=True)
 
 
+def test_the_epoch_of_a_member_is_checked(start: Start, client: KafkaClient) -> None:
+    """A group of the new protocol: 25 for a stranger, 22 for another epoch, as in Kafka."""
+    producer = start("epochs")
+    joined = client.call(
+        "ConsumerGroupHeartbeat", group_id="choir", member_id="singer", member_epoch=0,
+        rebalance_timeout_ms=5000, subscribed_topic_names=["epochs"], topic_partitions=[],
+    )  # fmt: skip
+    assert joined.error_code == 0 and producer.add_offsets("choir") == 0
+    own = {"member_id": "singer", "generation_id": joined.member_epoch}
+    assert producer.commit_offset("choir", "epochs", 1, **own) == 0
+    assert producer.commit_offset("choir", "epochs", 2, **{**own, "generation_id": 7}) == 22
+    assert producer.commit_offset("choir", "epochs", 3, **{**own, "member_id": "x"}) == 25
+    assert producer.commit_offset("choir", "epochs", 4) == 0
+    producer.finish(commit=True)
+    assert fetch_offset(client, "choir", "epochs", stable=True) == (0, 4)
+
+
 def test_transactions_are_described_and_listed(start: Start, client: KafkaClient) -> None:
     """With their partitions, their producers, and filters."""
     producer = start("shown")

@@ -10,6 +10,7 @@ from broker.coordinator.errors import CoordinatorError
 from broker.coordinator.offsets_topic import NAME as OFFSETS
 from broker.coordinator.waiter import Asked, Gathering
 from broker.machines.exchange import Answer, Pending
+from broker.requests.security import peers
 from broker.requests.services import Call, Services
 from broker.requests.transactions.replies import waiting
 from broker.transaction_coordinator.hosted_transaction import Reply
@@ -64,6 +65,8 @@ def _refused(places: Iterable[Place], faults: Codes) -> Codes:
 def answer_add(call: Call) -> Answer | Pending:
     """Add partitions to a transaction, or check that it has them."""
     if call.request.version >= BATCHED:
+        if not call.services.peers.accepts(call.client.principal):
+            return peers.refused(call.request)
         return _answer_batched(call)
     asked = call.request.message()
     topics, places = asked.v3_and_below_topics, places_of(asked.v3_and_below_topics)

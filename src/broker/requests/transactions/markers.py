@@ -20,13 +20,19 @@ Row = WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult
 
 
 def answer(call: Call) -> Answer | Pending:
-    """Append the markers; the request waits until all in-sync replicas have them."""
+    """Append the markers; the request waits until all in-sync replicas have them.
+
+    If the broker knows who its peers are, it obeys only them and the other super users.
+    """
     services, asked = call.services, call.request.message()
     results: dict[tuple[int, str, int], Asked] = {}
     for number, one in enumerate(asked.markers):
         for topic in one.topics:
             for partition in topic.partition_indexes:
                 result = results[number, topic.name, partition] = Asked()
+                if not services.peers.accepts(call.client.principal):
+                    result.put(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+                    continue
                 if one.producer_id < 0 or one.producer_epoch < 0 or one.coordinator_epoch < -1:
                     result.put(ErrorCode.INVALID_REQUEST)
                     continue
