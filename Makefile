@@ -12,7 +12,7 @@ MAKEFLAGS += --no-print-directory
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: bench-tls browser secure-broker secure-cluster broker-clients fuzz fuzz-broker kafka-parity kill-broker fuzz-batches fuzz-frames kafka-damage kafka-interop help demo demo-broker demo-cluster bench-broker test tests-together tests-alone quick lint format bench-peers bench-move bench-kafka bench-history bench-gate bench-layouts kill kill-moves soak soak-moves media crash faults startup-model io-errors interrupts exhaustion hanging-start small-files build tools clean
+.PHONY: kill-transactions bench-tls browser secure-broker secure-cluster broker-clients fuzz fuzz-broker kafka-parity kill-broker fuzz-batches fuzz-frames kafka-damage kafka-interop help demo demo-broker demo-cluster bench-broker test tests-together tests-alone quick lint format bench-peers bench-move bench-kafka bench-history bench-gate bench-layouts kill kill-moves soak soak-moves media crash faults startup-model io-errors interrupts exhaustion hanging-start small-files build tools clean
 SPARK_KILL_RUN := LOGSTORE_SPARK_KILLS=20 LOGSTORE_SPARK_CUT_STEP=1
 .PHONY: consumer-groups bench-cluster cluster-sim kill-cluster jepsen operate-cluster bench-compaction bench-spark bench-kafka-spark spark-kill spark-cluster spark-fuzz
 
@@ -150,6 +150,10 @@ crash: $(VENV)/stamp-test ## power cuts: 60 histories, 1,000,000 in moves, 3,000
 	@LOGSTORE_HISTORIES=60 LOGSTORE_MOVE_STATES=1000000 LOGSTORE_COMPACTION_CUTS=40 \
 	  LOGSTORE_HISTORY_CUTS=10000 LOGSTORE_REAL_CUTS=3000 LOGSTORE_BROKER_CUTS=1000 \
 	  LOGSTORE_COORDINATION_CUTS=20000 $(PYTEST) tests/crash -s
+
+kill-transactions: $(VENV)/stamp-test ## 200 times kill -9 of a broker, or a cluster's broker, under transactions
+	@LOGSTORE_TRANSACTION_KILLS=200 $(PYTEST) -s tests/kill/test_transaction_kills.py \
+	  tests/cluster/test_cluster_transactions.py
 
 kill-moves: $(VENV)/stamp-test ## a move killed at each of its system calls on files (strace)
 	@LOGSTORE_MOVE_KILLS=strace $(PYTEST) tests/kill/test_move_kills.py -s

@@ -1,11 +1,12 @@
 """Write src/broker/wire/schemas.json: the message schemas of Apache Kafka that the broker speaks.
 
     python scripts/wire_schemas.py kafka-clients-4.1.0.jar kafka-clients-3.9.1.jar \
-        kafka-group-coordinator-4.1.0.jar
+        kafka-group-coordinator-4.1.0.jar kafka-transaction-coordinator-4.1.0.jar
 
 The jars come from Maven Central (`mvn dependency:copy -DoutputDirectory=.
 -Dartifact=org.apache.kafka:kafka-clients:4.1.0`). The first jar gives every message; keys 4 to 7,
-which Kafka 4.0 removed, come from the second; the third gives the records of `__consumer_offsets`.
+which Kafka 4.0 removed, come from the second; the others give the records of `__consumer_offsets`
+and `__transaction_state`.
 Comments and descriptions are left out, and so is what only Java's code generator needs. The same
 jars give the same bytes.
 """
@@ -38,7 +39,7 @@ RECORDS = {
         "OffsetCommit", "GroupMetadata", "ConsumerGroupMetadata", "ConsumerGroupMemberMetadata",
         "ConsumerGroupPartitionMetadata", "ConsumerGroupTargetAssignmentMetadata",
         "ConsumerGroupTargetAssignmentMember", "ConsumerGroupCurrentMemberAssignment",
-        "ConsumerGroupRegularExpression",
+        "ConsumerGroupRegularExpression", "TransactionLog",
     )
     for part in ("Key", "Value")
 }  # fmt: skip
@@ -64,6 +65,7 @@ def stripped(fields: list[dict[str, Any]]) -> list[dict[str, Any]]:
         kept = {fact: field[fact] for fact in FIELD_FACTS if fact in field}
         if kept.get("default", "") is None:  # the schemas write it in two ways
             kept["default"] = "null"
+        kept.setdefault("versions", kept.get("taggedVersions"))  # a tagged field may leave it out
         if "fields" in field:
             kept["fields"] = stripped(field["fields"])
         found.append(kept)
@@ -89,7 +91,7 @@ def record(schema: dict[str, Any]) -> dict[str, Any]:
     return {**kept, "type": "data"}
 
 
-def document(newest: Path, older: Path, coordinator: Path) -> str:
+def document(newest: Path, older: Path, *coordinators: Path) -> str:
     """Give the whole file: a head, then one line a message, in the order of their names."""
     messages = [
         message(schema)
@@ -99,7 +101,9 @@ def document(newest: Path, older: Path, coordinator: Path) -> str:
     messages += [
         message(schema) for schema in schemas(older) if schema.get("apiKey") in REMOVED_KEYS
     ]
-    messages += [record(one) for one in schemas(coordinator) if one["name"] in RECORDS]
+    messages += [
+        record(one) for jar in coordinators for one in schemas(jar) if one["name"] in RECORDS
+    ]
     missing = (KEYS | REMOVED_KEYS) - {kept.get("apiKey") for kept in messages}
     if missing:
         raise ValueError(f"no schema has the keys {sorted(missing)}")
@@ -108,7 +112,7 @@ def document(newest: Path, older: Path, coordinator: Path) -> str:
         "license": "Apache-2.0; see KAFKA_NOTICE.txt beside this file",
         "sources": [
             {"jar": jar.name, "sha256": hashlib.sha256(jar.read_bytes()).hexdigest()}
-            for jar in (newest, older, coordinator)
+            for jar in (newest, older, *coordinators)
         ],
     }
     lines = [
@@ -124,10 +128,12 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("newest", type=Path, help="kafka-clients of the version that is spoken")
     parser.add_argument("older", type=Path, help="kafka-clients of a version with keys 4 to 7")
-    parser.add_argument("coordinator", type=Path, help="kafka-group-coordinator, as `newest`")
+    parser.add_argument(
+        "coordinators", type=Path, nargs="+", help="the coordinators' jars, as `newest`"
+    )
     parser.add_argument("--target", type=Path, default=TARGET)
     options = parser.parse_args(arguments)
-    text = document(options.newest, options.older, options.coordinator)
+    text = document(options.newest, options.older, *options.coordinators)
     options.target.write_text(text, encoding="utf-8")
 
 

@@ -114,6 +114,20 @@ class BrokerConfig(ListenerConfig):
             that there is no page.
         http_hosts: the names and addresses by which browsers on other machines reach the page,
             separated by commas. An address that other machines can reach needs them.
+        transaction_max_timeout_ms: the longest timeout that a client may ask for its transactions.
+        transactional_id_expiration_ms: a transactional id that was not used for this time is
+            forgotten.
+        transaction_state_log_num_partitions: the number of partitions of `__transaction_state`.
+            This key cannot be changed after the topic was created.
+        transaction_state_log_replication_factor: in a cluster, the number of replicas of each
+            partition of `__transaction_state`, but at most one on each broker that lives when it is
+            created.
+        transaction_abort_timed_out_transaction_cleanup_interval_ms: the time between two searches
+            for transactions that have run longer than their timeout.
+        transaction_remove_expired_transaction_cleanup_interval_ms: the time between two searches
+            for transactional ids that are not used.
+        max_transactional_ids_per_partition: the largest number of transactional ids in one
+            partition of `__transaction_state`.
         log_config: the configuration of topics that are created without settings of their own.
         store_config: the configuration of a store that the broker opens itself. The broker's own
             `log_config` replaces the `log_config` of this configuration.
@@ -165,6 +179,13 @@ class BrokerConfig(ListenerConfig):
     offset_metadata_max_bytes: int = 4096
     http_listener: str = ""
     http_hosts: str = ""
+    transaction_max_timeout_ms: int = 900_000
+    transactional_id_expiration_ms: int = 7 * DAY_MS
+    transaction_state_log_num_partitions: int = 50
+    transaction_state_log_replication_factor: int = 3
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = 10_000
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = 3_600_000
+    max_transactional_ids_per_partition: int = 100_000
     log_config: LogConfig = field(default=KAFKA_LOG_CONFIG)
     store_config: StoreConfig = field(default=STORE_CONFIG)
 

@@ -40,7 +40,6 @@ IGNORED = frozenset({
     "queued.max.requests", "request.timeout.ms",
     "server.max.startup.time.ms", "socket.listen.backlog.size", "socket.receive.buffer.bytes",
     "socket.send.buffer.bytes", "telemetry.max.bytes",
-    "transactional.id.expiration.ms",
     "unclean.leader.election.interval.ms", "unstable.api.versions.enable",
     "unstable.feature.versions.enable",
 })  # fmt: skip

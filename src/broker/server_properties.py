@@ -89,7 +89,8 @@ CLUSTER_KEYS = _dotted({
     "replica_selector_class", "reserved_broker_max_id",
     "sasl_inter_broker_credentials_file", "sasl_mechanism_inter_broker_protocol",
     "security_inter_broker_protocol",
-    "unclean_leader_election_enable", "zookeeper_connect", "zookeeper_credentials_file",
+    "transaction_state_log_replication_factor", "unclean_leader_election_enable",
+    "zookeeper_connect", "zookeeper_credentials_file",
     "zookeeper_session_timeout_ms", "zookeeper_set_acl",
 })  # fmt: skip
 BROKER_KEYS = _dotted(

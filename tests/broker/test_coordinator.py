@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from broker.coordinator.errors import CoordinatorError
-from broker.coordinator.offsets_topic import NAME, java_hash, partition_of
+from broker.coordinator.internal_topic import java_hash, partition_of
+from broker.coordinator.offsets_topic import NAME
 from broker.groups import records, sessions
 from broker.groups.group import State
 from broker.groups.offsets import Committed

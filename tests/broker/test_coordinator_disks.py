@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.coordinator import group_coordinator
+from broker.coordinator import shards
+from broker.coordinator.hosted import Hosted
 from broker.coordinator.shard import Phase, Shard
 from broker.wire.error_codes import ErrorCode
 from logstore.disk import files
@@ -145,7 +146,7 @@ def test_groups_end_although_a_disk_holds_one(
     bench.member("other")
     waiter = bench.join("other")
     (shard,) = bench.groups.shards()
-    monkeypatch.setattr(group_coordinator, "LOCK_SECONDS", 0.05)
+    monkeypatch.setattr(shards, "LOCK_SECONDS", 0.05)
     with hang(monkeypatch, bench.store.log_dirs[0], "pwritev", "pwrite") as disk:
         held = Caller(lambda: bench.commit("one", 5, one))
         assert disk.began.wait(30.0)
@@ -165,7 +166,7 @@ def test_groups_end_although_a_disk_holds_one(
 def test_a_disk_that_hangs_holds_one_group(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """The others of the partition are answered; this one gets 14 until the disk is back."""
     one, other = bench.member("one"), bench.member("other")
-    monkeypatch.setattr(group_coordinator, "LOCK_SECONDS", 0.05)
+    monkeypatch.setattr(shards, "LOCK_SECONDS", 0.05)
     with hang(monkeypatch, bench.store.log_dirs[0], "pwritev", "pwrite") as disk:
         caller = Caller(lambda: bench.commit("one", 5, one))
         assert disk.began.wait(30.0)
@@ -186,7 +187,7 @@ def test_a_log_that_fails_in_the_middle_of_a_request(
     member = bench.member("g")
     require = Shard.require
 
-    def late(shard: Shard) -> None:
+    def late(shard: Shard[Hosted]) -> None:
         require(shard)
         shard.leave("the log failed")
 
@@ -210,7 +211,7 @@ def test_an_unexpected_error_does_not_hold_the_groups(
     (shard,) = bench.groups.shards()
     shard.leave("a test")
     bench.scheduler.run()
-    monkeypatch.setattr("broker.coordinator.shard.load", lambda *_: 1 / 0)
+    monkeypatch.setattr("broker.coordinator.group_coordinator.load", lambda *_: 1 / 0)
     assert bench.beat("g", "m", 1) is LOADING
     bench.scheduler.run()
     assert bench.beat("g", "m", 1) is AWAY and not bench.scheduler.tasks

@@ -321,7 +321,7 @@ def test_regression_no_heartbeat_and_no_sync_gets_14(
     joined = join_alone(client, "loading")
     member = {"group_id": "loading", "member_id": joined.member_id, "generation_id": 1}
 
-    def loading(_: Shard) -> None:
+    def loading(_: Shard[Any]) -> None:
         raise CoordinatorError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
     monkeypatch.setattr(Shard, "require", loading)

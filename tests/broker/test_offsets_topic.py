@@ -10,12 +10,13 @@ import pytest
 
 from broker.catalog import dir_facts
 from broker.catalog.topics import TopicCatalog
-from broker.coordinator import offsets_topic
-from broker.coordinator.offsets_topic import CONFIG, FACT, NAME, OffsetsTopic
+from broker.coordinator import internal_topic
+from broker.coordinator.offsets_topic import NAME, OFFSETS, OffsetsTopic
 from logstore import LogDirFullError, LogStore
 from support.hanging import QUIET, Caller
 
 PARTITIONS = 4
+CONFIG, FACT = OFFSETS.config, OFFSETS.fact
 
 
 class Case:
@@ -64,7 +65,7 @@ def test_regression_partitions_that_a_full_disk_refused_are_tried_again(
     assert case.topic.ensure() == PARTITIONS
     monkeypatch.undo()
     assert case.topic.ensure() == PARTITIONS and case.numbers == [0]
-    case.seconds += offsets_topic.RETRY_SECONDS
+    case.seconds += internal_topic.RETRY_SECONDS
     assert case.topic.ensure() == PARTITIONS and case.numbers == list(range(PARTITIONS))
 
 
@@ -73,7 +74,7 @@ def test_regression_a_disk_that_hangs_during_the_creation_holds_one_thread(
     case: Case, monkeypatch: pytest.MonkeyPatch, *, has_some: bool
 ) -> None:
     """Each request for a group waited for the disk, until the broker had no thread left."""
-    monkeypatch.setattr(offsets_topic, "LOCK_SECONDS", 0.05)
+    monkeypatch.setattr(internal_topic, "LOCK_SECONDS", 0.05)
     if has_some:
         dir_facts.remember(case.store, FACT, PARTITIONS)
         case.store.create(NAME, 0, config=CONFIG)
@@ -88,7 +89,7 @@ def test_regression_a_disk_that_hangs_during_the_creation_holds_one_thread(
     monkeypatch.setattr(case.store, name, hanging)
     first = Caller(case.topic.ensure)
     assert began.wait(30)
-    case.seconds += offsets_topic.RETRY_SECONDS
+    case.seconds += internal_topic.RETRY_SECONDS
     second = Caller(case.topic.ensure)
     if has_some:  # other groups have their partition
         assert second.outcome() == PARTITIONS

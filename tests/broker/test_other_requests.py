@@ -50,7 +50,7 @@ def test_a_bad_software_name_is_refused(client: KafkaClient, name: str, version:
     assert client.call("ApiVersions", 3, **fields).error_code == 42
 
 
-@pytest.mark.parametrize(("key", "version"), [(0, 2), (0, 14), (3, 14), (24, 0), (999, 0), (-1, 0)])
+@pytest.mark.parametrize(("key", "version"), [(0, 2), (0, 14), (3, 14), (38, 0), (999, 0), (-1, 0)])
 def test_an_unknown_request_ends_the_connection(
     client: KafkaClient, key: int, version: int
 ) -> None:
@@ -75,7 +75,7 @@ def test_each_producer_gets_its_own_id(client: KafkaClient, version: int) -> Non
         assert (again.producer_id, again.producer_epoch) == (ids[2] + 1, 0)
         half = client.call("InitProducerId", version, **fields, producer_id=ids[0])
         assert half.error_code == 42
-    fields["transactional_id"] = "transfers"
+    fields["transactional_id"] = ""
     refused = client.call("InitProducerId", version, **fields)
     assert (refused.error_code, refused.producer_id, refused.producer_epoch) == (42, -1, -1)
 
@@ -91,12 +91,18 @@ def test_the_broker_coordinates_groups(client: KafkaClient, broker: Broker, vers
 
 
 @pytest.mark.parametrize("version", range(1, 7))
-def test_there_are_no_transactions_yet(client: KafkaClient, version: int) -> None:
-    """A transactional producer gives up, and says why."""
+def test_the_broker_coordinates_transactions(
+    client: KafkaClient, broker: Broker, version: int
+) -> None:
+    """It names itself; there are no coordinators of other types."""
     answer = client.call("FindCoordinator", version, key="k", key_type=1, coordinator_keys=["k"])
     rows = answer.coordinators if version >= 4 else [answer]
+    assert {(row.error_code, row.node_id) for row in rows} == {(0, 0)}
+    assert {f"{row.host}:{row.port}" for row in rows} == {broker.bootstrap_servers}
+    answer = client.call("FindCoordinator", version, key="k", key_type=2, coordinator_keys=["k"])
+    rows = answer.coordinators if version >= 4 else [answer]
     assert [(row.error_code, row.node_id) for row in rows] == [(42, -1)]
-    assert "yet" in rows[0].error_message
+    assert "type 2" in rows[0].error_message
 
 
 def configs_of(client: KafkaClient, kind: int, name: str, version: int = 4, **fields: Any) -> Any:

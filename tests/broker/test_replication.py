@@ -10,7 +10,8 @@ import pytest
 
 from broker.catalog.leadership import NotServedError
 from broker.coordinator.errors import CoordinatorError
-from broker.coordinator.offsets_topic import OffsetsTopic, SoleGroupLog
+from broker.coordinator.internal_topic import SoleGroupLog
+from broker.coordinator.offsets_topic import OffsetsTopic
 from broker.groups.offsets import Committed
 from broker.wire.error_codes import ErrorCode
 from logstore import Log

@@ -25,12 +25,7 @@ ACLS = {"test_create_describe_delete_acls"}
 KNOWN = {
     # The peer runs without an authorizer, and is broker 1, where a test names broker 0.
     "kafka": ACLS | {"test_create_partitions"},
-    "logstore": ACLS
-    | {
-        "test_describe_metadata_quorum",
-        "test_transactional_producer_messages",
-        "test_transactional_producer_offsets",
-    },
+    "logstore": ACLS | {"test_describe_metadata_quorum"},
 }
 # The distribution lacks this file, and its fixtures import it.
 SERVICE = """

@@ -11,7 +11,8 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from broker.coordinator.offsets_topic import NAME, partition_of
+from broker.coordinator.internal_topic import partition_of
+from broker.coordinator.offsets_topic import NAME
 from cluster import Cluster
 from support.cluster_groups import (
     CONFIG,

@@ -9,7 +9,8 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from broker.coordinator.offsets_topic import NAME, partition_of
+from broker.coordinator.internal_topic import partition_of
+from broker.coordinator.offsets_topic import NAME
 from cluster import Cluster
 from support.cluster_groups import CONFIG, GROUP, coordinator_of
 from support.kafka_client import KafkaClient

@@ -14,7 +14,7 @@ from broker.protocols import Protocol
 from broker.security.client_login import ClientLogin
 from broker.security.errors import LoginFailedError
 from broker.security.passwords import Password
-from broker.wire.messages import FetchRequest, LeaderAndIsrRequest
+from broker.wire.messages import FetchRequest, LeaderAndIsrRequest, WriteTxnMarkersRequest
 from cluster.admin.cluster_users import ClusterUsers
 from cluster.errors import PeerError
 from cluster.local import cluster as local
@@ -132,6 +132,11 @@ def _check_strangers(cluster: Cluster, certificates: Certificates) -> None:
             topic = FetchRequest.FetchTopic("secret", partitions=[FetchRequest.FetchPartition(0)])
             answer = client.call("Fetch", 12, replica_id=2, topics=[topic], max_wait_ms=0)
             assert answer.error_code == 31 and not answer.responses
+            assert client.call("AddPartitionsToTxn", 4).error_code == 31
+            topics = [WriteTxnMarkersRequest.WritableTxnMarkerTopic("secret", [0])]
+            marker = WriteTxnMarkersRequest.WritableTxnMarker(1, 0, True, topics, 0)
+            (one,) = client.call("WriteTxnMarkers", 1, markers=[marker]).markers
+            assert one.topics[0].partitions[0].error_code == 31
     address = cluster.bootstrap_servers.split(",")[1].split(":")
     for mechanism, user, secret, reason in (
         ("SCRAM-SHA-512", OWN, OWN_SECRET, ""), ("SCRAM-SHA-512", OWN, "wrong", "error 58"),

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from broker.coordinator.offsets_topic import NAME, partition_of
+from broker.coordinator.internal_topic import partition_of
+from broker.coordinator.offsets_topic import NAME
 from cluster import Cluster
 from support.places import fast_directory
 

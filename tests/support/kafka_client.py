@@ -27,6 +27,8 @@ NEWEST = {
     "OffsetCommit": 9, "OffsetFetch": 9, "OffsetDelete": 0, "DescribeGroups": 6, "ListGroups": 5,
     "DeleteGroups": 2, "DeleteRecords": 2, "AlterConfigs": 2, "IncrementalAlterConfigs": 1,
     "AlterReplicaLogDirs": 2, "DescribeLogDirs": 4, "CreatePartitions": 3, "ElectLeaders": 2,
+    "AddPartitionsToTxn": 5, "AddOffsetsToTxn": 4, "EndTxn": 4, "TxnOffsetCommit": 4,
+    "WriteTxnMarkers": 1, "DescribeProducers": 0, "DescribeTransactions": 0, "ListTransactions": 1,
     "AlterPartitionReassignments": 1, "ListPartitionReassignments": 0, "ListConfigResources": 1,
     "SaslHandshake": 1, "SaslAuthenticate": 2, "AlterUserScramCredentials": 0,
     "DescribeUserScramCredentials": 0,

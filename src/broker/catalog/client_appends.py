@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from broker.catalog.leadership import NotServedError
 from broker.catalog.served_topics import ServedTopics
 from broker.wire.error_codes import ErrorCode
-from logstore import AppendInfo, Log, LogStoreError, Subscription
+from logstore import AppendInfo, CoordinatorFencedError, Log, LogStoreError, Subscription
 
 NO_ACKS, LEADER_ACKS, ALL_ACKS = 0, 1, -1
 COLUMNAR = (
@@ -47,12 +47,13 @@ class Appends(Protocol):
     """Takes the records of clients, and deletes them."""
 
     def append(
-        self, name: str, partition: int, records: Any, acks: int
+        self, name: str, partition: int, records: Any, acks: int, token: int | None = None
     ) -> tuple[AppendInfo, Wait | None]:
         """Append one encoded batch.
 
         Args:
             acks: Kafka's: 0, 1, or -1 for all in-sync replicas.
+            token: permits a batch of a transaction; see `Log.transaction_token`.
 
         Returns:
             Where the records are; and a wait, if the client wants to wait for other replicas.
@@ -61,6 +62,26 @@ class Appends(Protocol):
             NotServedError: this broker does not take records for the partition now.
             LogStoreError: there is no such partition, or its log refuses the records.
             ValueError: the records are not one undamaged batch.
+        """
+
+    def append_marker(
+        self,
+        name: str,
+        partition: int,
+        producer_id: int,
+        epoch: int,
+        *,
+        is_commit: bool,
+        coordinator_epoch: int,
+    ) -> Wait | None:
+        """Append the marker that ends a transaction in a partition.
+
+        Returns:
+            A wait, if other in-sync replicas do not have it yet.
+
+        Raises:
+            NotServedError: this broker does not lead the partition.
+            LogStoreError: there is no such partition, or its log refuses the marker.
         """
 
     def delete_before(self, name: str, partition: int, offset: int) -> Wait | None:
@@ -82,15 +103,42 @@ class LogAppends:
         self._topics = topics
 
     def append(
-        self, name: str, partition: int, records: Any, acks: int
+        self, name: str, partition: int, records: Any, acks: int, token: int | None = None
     ) -> tuple[AppendInfo, Wait | None]:
         """Append to the log."""
         log = self._topics.log(name, partition)
         check_format(log)
-        info = log.append_encoded(records)
+        info = log.append_encoded(records, token=token)
         if acks == ALL_ACKS and log.high_watermark <= info.last_offset:
             return info, LogWait(log, info.last_offset)
         return info, None
+
+    def append_marker(
+        self,
+        name: str,
+        partition: int,
+        producer_id: int,
+        epoch: int,
+        *,
+        is_commit: bool,
+        coordinator_epoch: int,
+    ) -> Wait | None:
+        """Append to the log.
+
+        The log may come from a cluster whose coordinators had larger epochs. But no other broker
+        can coordinate here, so the larger epoch is taken over.
+        """
+        log = self._topics.log(name, partition)
+        check_format(log)
+        try:
+            info = log.append_marker(
+                producer_id, epoch, commit=is_commit, coordinator_epoch=coordinator_epoch
+            )
+        except CoordinatorFencedError as error:
+            info = log.append_marker(
+                producer_id, epoch, commit=is_commit, coordinator_epoch=error.current_epoch
+            )
+        return None if log.high_watermark > info.last_offset else LogWait(log, info.last_offset)
 
     def delete_before(self, name: str, partition: int, offset: int) -> None:
         """Delete the records before an offset; there are no other replicas to wait for."""

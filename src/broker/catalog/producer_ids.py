@@ -39,6 +39,7 @@ class ProducerIds:
         self._claim = claim or self._claim_from_dirs
         self._lock = threading.Lock()
         self._next = self._end = 0
+        self._floor_seen = 0  # above every id that `skip` was told
         self._is_known = False  # if False, the largest id in the logs must be read first
         store.add_listener(self._on_event)
 
@@ -64,13 +65,23 @@ class ProducerIds:
             self._next += 1
             return self._next - 1
 
+    def skip(self, producer_id: int) -> None:
+        """Give no id up to this one, which a producer has."""
+        if producer_id >= EMBEDDED_IDS:
+            return
+        with self._lock:
+            if producer_id >= self._end:
+                self._floor_seen = max(self._floor_seen, producer_id + 1)
+                self._is_known = False
+
     def _claim_from_dirs(self, first: int) -> range:
         dir_facts.remember(self._store, FACT, first + BLOCK_IDS)
         return range(first, first + BLOCK_IDS)
 
     def _floor(self) -> int:
         """Return the smallest number that is above every known id."""
-        return max(dir_facts.largest(self._store, FACT), *map(self._end_of_log, self._store), 0)
+        known = dir_facts.largest(self._store, FACT), self._floor_seen
+        return max(*known, *map(self._end_of_log, self._store), 0)
 
     def _end_of_log(self, key: tuple[str, int]) -> int:
         try:

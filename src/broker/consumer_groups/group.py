@@ -140,6 +140,19 @@ class ConsumerGroup:
             return ErrorCode.NONE
         return self.fault_of_epoch(member_id, generation)
 
+    def fault_of_transaction(
+        self, member_id: str, instance_id: str | None, generation: int
+    ) -> ErrorCode:
+        """Return NONE if a transaction is allowed to commit offsets; otherwise return an error.
+
+        A producer that names no member is allowed to: its transactional id is what fences it.
+        TxnOffsetCommit has no STALE_MEMBER_EPOCH, so the generation counts as illegal, as in Kafka.
+        """
+        if generation < 0 and not member_id and instance_id is None:
+            return ErrorCode.NONE
+        fault = self.fault_of_commit(member_id, instance_id, generation)
+        return ErrorCode.ILLEGAL_GENERATION if fault is ErrorCode.STALE_MEMBER_EPOCH else fault
+
     def fault_of_epoch(self, member_id: str, epoch: int) -> ErrorCode:
         """Return NONE if a request is from a member in its present epoch; else return an error."""
         member = self.members.get(member_id)

@@ -16,31 +16,29 @@ from functools import partial
 from typing import Any
 
 from broker.catalog.client_appends import Wait
-from broker.catalog.leadership import Node
 from broker.consumer_groups.exchange import ConsumerSettings
 from broker.coordinator import consumer_hosting, group_kinds
 from broker.coordinator.errors import CoordinatorError
 from broker.coordinator.group_logs import GroupLogs
 from broker.coordinator.hosted import Hosted
+from broker.coordinator.loading import load
 from broker.coordinator.member_ids import draw_member_id
-from broker.coordinator.offsets_topic import partition_of
 from broker.coordinator.replication import Replication
-from broker.coordinator.shard import Shard
+from broker.coordinator.shard import Kind, Shard
+from broker.coordinator.shards import Shards
 from broker.groups import assignment, joining, records, sessions
-from broker.groups.exchange import Joining, Now, Syncing
+from broker.groups.exchange import Joining, Syncing
 from broker.groups.group import Group, GroupSettings, State
 from broker.groups.offsets import Committed, Key
-from broker.listener_config import Endpoint
 from broker.machines.exchange import Scheduler
 from broker.wire.error_codes import ErrorCode
-from logstore import LogStoreError
+from logstore import Log
 
 LOG = logging.getLogger("broker")
 COMMIT_SECONDS = 5.0  # Kafka's default of `offsets.commit.timeout.ms`
-LOCK_SECONDS = 1.0  # if a group's disk hangs, a request waits this long, and is then refused
 
 
-class GroupCoordinator:
+class GroupCoordinator(Shards[Hosted]):
     """Coordinate all groups of a broker.
 
     Threads: any thread may call any method.
@@ -62,95 +60,33 @@ class GroupCoordinator:
         draw_id: Callable[[str], str] = draw_member_id,
         consumers: ConsumerSettings | None = None,
     ) -> None:
-        self.topic = topic
-        self._settings = settings
+        consumers = consumers or ConsumerSettings()
+
+        def read(log: Log) -> dict[str, Hosted]:
+            return load(log, settings, draw_id, self.now, consumers)
+
+        def new_group(name: str) -> Group:
+            return Group(name, settings, draw_id, self.now())
+
+        kind = Kind(
+            "groups", read, lambda name: Hosted(new_group(name)), ErrorCode.GROUP_MAX_SIZE_REACHED
+        )
+        super().__init__(topic, kind, clock)
+        self._new_group = new_group
         self._groups_max = groups_max
         self.commit_seconds = commit_seconds
-        self._clock = clock
-        self._draw_id = draw_id
-        self._shards: dict[int, Shard] = {}
-        self._scheduler: Scheduler | None = None
         self._replication: Replication | None = None
-        self.consumers = consumer_hosting.ConsumerHosting(consumers or ConsumerSettings(), self)
+        self.consumers = consumer_hosting.ConsumerHosting(consumers, self)
 
     def start(self, scheduler: Scheduler) -> None:
         """Begin to load the groups that the store contains."""
-        self._scheduler = scheduler
         self._replication = Replication(scheduler, self.commit_seconds, self._clock)
-        for shard in self.shards():
-            shard.begin_loading()
-
-    def now(self) -> Now:
-        """Return the present time of both clocks."""
-        return Now(self._clock(), time.time_ns() // 1_000_000)
+        super().start(scheduler)
 
     # --- finding groups -------------------------------------------------------------------------
 
-    def shards(self) -> list[Shard]:
-        """Return a shard for each partition of which this broker coordinates the groups."""
-        return [self._shard(number) for number in self.topic.own()]
-
-    @property
-    def count(self) -> int:
-        """How many groups are loaded."""
-        return sum(shard.count for shard in list(self._shards.values()))
-
-    def loaded(self) -> list[Hosted]:
-        """Return the groups that are in memory now; this never waits."""
-        return [hosted for shard in self._shards.copy().values() for hosted in shard.loaded()]
-
-    def _shard(self, number: int) -> Shard:
-        shard = self._shards.get(number)
-        if shard is None:
-            assert self._scheduler is not None, "the coordinator was not started"
-            made = Shard(
-                partial(self.topic.open, number), self._settings, self._draw_id, self.now,
-                self._scheduler, self._watch_all, self.consumers.settings,
-            )  # fmt: skip
-            # If another thread has already made this shard, use the shard of that thread.
-            shard = self._shards.setdefault(number, made)
-        return shard
-
-    def shard_of(self, name: str) -> Shard:
-        """Find the shard for the partition that stores a group.
-
-        Raises:
-            CoordinatorError: `__consumer_offsets` does not exist and cannot be created.
-        """
-        return self._shard(self._partition_of(name))
-
-    def _partition_of(self, name: str) -> int:
-        try:
-            return partition_of(name, self.topic.ensure())
-        except LogStoreError as error:
-            raise CoordinatorError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from error
-
-    def find(self, name: str, endpoint: Endpoint) -> Node | None:
-        """Find the broker that coordinates a group; None means this broker.
-
-        Args:
-            endpoint: the listener that the client uses.
-
-        Raises:
-            CoordinatorError: no broker coordinates the group now.
-        """
-        number = self._partition_of(name)
-        node = self.topic.find(number, endpoint)
-        if node is None:
-            self._shard(number).check_log()
-        return node
-
-    def role_changed(self, number: int) -> None:
-        """Notice that this broker began or stopped to lead a partition; this never waits."""
-        self._shard(number).role_changed()
-
-    def roles_changed(self) -> None:
-        """Notice that this broker may have stopped to lead all partitions, or may lead again."""
-        for shard in list(self._shards.values()):
-            shard.role_changed()
-
     @contextmanager
-    def using(self, name: str, *, is_new: bool = False) -> Iterator[tuple[Shard, Hosted]]:
+    def using(self, name: str, *, is_new: bool = False) -> Iterator[tuple[Shard[Hosted], Hosted]]:
         """Hold the lock of a group; then write the group if it changed, and send its answers.
 
         Args:
@@ -163,7 +99,7 @@ class GroupCoordinator:
         hosted = shard.get_or_add(name, self._groups_max) if is_new else shard.get(name)
         if hosted is None:
             raise CoordinatorError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {name!r}")
-        with self._locked(hosted):
+        with self.locked(hosted):
             if hosted.group.state is State.DEAD:  # the group has just ended
                 raise CoordinatorError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
             try:
@@ -177,22 +113,12 @@ class GroupCoordinator:
                 shard.leave("an unexpected error")
                 raise
 
-    @contextmanager
-    def _locked(self, hosted: Hosted) -> Iterator[None]:
-        if not hosted.lock.acquire(timeout=LOCK_SECONDS):
-            reason = "another thread still holds the lock of the group: the disk may hang"
-            raise CoordinatorError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, reason)
-        try:
-            yield
-        finally:
-            hosted.lock.release()
-
     # --- the protocol ---------------------------------------------------------------------------
 
     def join(self, name: str, asked: Joining, waiter: Any) -> None:
         """Let a member join a group; `waiter` gets the answer."""
         with self.using(name, is_new=not asked.member_id) as (_, hosted):
-            make = partial(Group, name, self._settings, self._draw_id, self.now())
+            make = partial(self._new_group, name)
             joining.join(consumer_hosting.classic(hosted, make), asked, waiter, self.now())
 
     def sync(self, name: str, asked: Syncing, waiter: Any) -> None:
@@ -208,7 +134,7 @@ class GroupCoordinator:
         hosted = shard.get(name)
         if hosted is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        with self._locked(hosted):  # a heartbeat only makes a deadline later: keep the timer
+        with self.locked(hosted):  # a heartbeat only makes a deadline later: keep the timer
             group = consumer_hosting.classic_member(hosted)
             return sessions.heartbeat(group, member_id, instance_id, generation, self.now())
 
@@ -253,9 +179,10 @@ class GroupCoordinator:
                     [records.offset_value(one) for one in offsets.values()],
                 )
                 hosted.is_recorded = True
+                hosted.replace_pending(offsets)
                 if wait is not None:
                     apply = partial(hosted.offsets.update, offsets)
-                    self._hold(shard, hosted, wait, apply, offsets, waiter)
+                    self.hold(shard, hosted, wait, apply, offsets, waiter)
                     return None
                 hosted.offsets.update(offsets)
         return ErrorCode.NONE
@@ -263,7 +190,15 @@ class GroupCoordinator:
     def offsets_of(
         self, name: str, member_id: str | None = None, epoch: int = -1
     ) -> dict[Key, Committed]:
-        """Return the offsets that a group has committed, or {} if the group does not exist.
+        """Return the offsets that a group has committed; see `offsets_with_unstable`."""
+        return self.offsets_with_unstable(name, member_id, epoch)[0]
+
+    def offsets_with_unstable(
+        self, name: str, member_id: str | None = None, epoch: int = -1
+    ) -> tuple[dict[Key, Committed], frozenset[Key]]:
+        """Return what a group has committed, and the keys that open transactions change.
+
+        Both are empty if the group does not exist.
 
         Args:
             member_id, epoch: the member that asks, in the new protocol.
@@ -273,15 +208,15 @@ class GroupCoordinator:
         """
         hosted = self.shard_of(name).get(name)
         if hosted is None:
-            return {}
-        with self._locked(hosted):
+            return {}, frozenset()
+        with self.locked(hosted):
             if hosted.group.state is State.DEAD:
                 raise CoordinatorError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
             consumer_hosting.check_reader(hosted, member_id, epoch)
-            return dict(hosted.offsets)
+            return dict(hosted.offsets), hosted.unstable
 
     def delete_offsets(
-        self, shard: Shard, hosted: Hosted, keys: Sequence[Key], waiter: Any = None
+        self, shard: Shard[Hosted], hosted: Hosted, keys: Sequence[Key], waiter: Any = None
     ) -> ErrorCode | None:
         """Delete offsets of a group; the caller holds the group's lock.
 
@@ -293,18 +228,19 @@ class GroupCoordinator:
             wait = shard.append(
                 [records.offset_key(name, *key) for key in keys], [None] * len(keys)
             )
+            hosted.replace_pending(keys)
 
             def apply() -> None:
                 for key in keys:
                     hosted.offsets.pop(key, None)
 
             if wait is not None:
-                self._hold(shard, hosted, wait, apply, (), waiter)
+                self.hold(shard, hosted, wait, apply, (), waiter)
                 return None
             apply()
         return ErrorCode.NONE
 
-    def delete(self, shard: Shard, hosted: Hosted, waiter: Any = None) -> ErrorCode | None:
+    def delete(self, shard: Shard[Hosted], hosted: Hosted, waiter: Any = None) -> ErrorCode | None:
         """Delete a group without members, and its offsets; the caller holds the group's lock.
 
         Returns:
@@ -319,12 +255,12 @@ class GroupCoordinator:
             self._forget(shard, hosted)
             return ErrorCode.NONE
         self._end(hosted)  # requests are refused until the deletion is replicated
-        self._hold(shard, hosted, wait, partial(shard.discard, hosted), (), waiter)
+        self.hold(shard, hosted, wait, partial(shard.discard, hosted), (), waiter)
         return None
 
     # --- after a change -------------------------------------------------------------------------
 
-    def _settle(self, shard: Shard, hosted: Hosted) -> None:
+    def _settle(self, shard: Shard[Hosted], hosted: Hosted) -> None:
         """Write the group if it has changed, send its answers, and set its timer."""
         group = hosted.group
         if group.state is State.DEAD:
@@ -349,9 +285,9 @@ class GroupCoordinator:
         elif unsaved or isinstance(group, Group) or hosted.timer is None:
             self._watch(shard, hosted)  # any other heartbeat only makes a deadline later
 
-    def _hold(
+    def hold(
         self,
-        shard: Shard,
+        shard: Shard[Hosted],
         hosted: Hosted,
         wait: Wait,
         apply: Callable[[], None],
@@ -364,7 +300,7 @@ class GroupCoordinator:
         if waiter is not None:
             write.replies.append((waiter, ErrorCode.NONE))
 
-    def _forget(self, shard: Shard, hosted: Hosted) -> None:
+    def _forget(self, shard: Shard[Hosted], hosted: Hosted) -> None:
         self._end(hosted)
         shard.discard(hosted)
 
@@ -373,7 +309,7 @@ class GroupCoordinator:
         if self._scheduler is not None:
             self._scheduler.cancel(hosted.timer)
 
-    def _watch(self, shard: Shard, hosted: Hosted) -> None:
+    def _watch(self, shard: Shard[Hosted], hosted: Hosted) -> None:
         """Set the timer to the first deadline, unless the timer already fires earlier."""
         deadline = group_kinds.next_deadline(hosted.group)
         if self._scheduler is None or deadline >= hosted.timer_at:
@@ -382,12 +318,13 @@ class GroupCoordinator:
         hosted.timer_at = deadline
         hosted.timer = self._scheduler.call_at(deadline, partial(self._expire, shard, hosted))
 
-    def _watch_all(self, shard: Shard, groups: Sequence[Hosted]) -> None:
-        for hosted in groups:
+    def on_loaded(self, shard: Shard[Hosted], entries: Sequence[Hosted]) -> None:
+        """Set the timers of the groups that were loaded."""
+        for hosted in entries:
             with hosted.lock:
                 self._watch(shard, hosted)
 
-    def _expire(self, shard: Shard, hosted: Hosted) -> None:
+    def _expire(self, shard: Shard[Hosted], hosted: Hosted) -> None:
         """Handle a group's deadlines that have passed; the group's timer calls this method."""
         with hosted.lock:
             hosted.timer, hosted.timer_at = None, float("inf")

@@ -1,13 +1,13 @@
-"""Define how the coordinator reaches the partitions of `__consumer_offsets`.
+"""Define how coordinators reach the partitions of `__consumer_offsets` and `__transaction_state`.
 
-OffsetsTopic    a broker without a cluster: it coordinates all groups
-cluster.serve   a broker of a cluster: it coordinates the groups of the partitions that it leads
+SoleTopic       a broker without a cluster: it coordinates everything
+cluster.serve   a broker of a cluster: it coordinates what is in the partitions that it leads
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from broker.catalog.client_appends import Wait
 from broker.catalog.leadership import Node
@@ -15,8 +15,16 @@ from broker.listener_config import Endpoint
 from logstore import Log
 
 
+class Producer(NamedTuple):
+    """The producer of a batch of a transaction; `token` permits the batch (KIP-890)."""
+
+    id: int
+    epoch: int
+    token: int
+
+
 class GroupLog(Protocol):
-    """One partition, for as long as this broker coordinates its groups without a break."""
+    """One partition, for as long as this broker coordinates it without a break."""
 
     @property
     def log(self) -> Log:
@@ -29,6 +37,10 @@ class GroupLog(Protocol):
     @property
     def is_settled(self) -> bool:
         """Whether no record of the log can be lost by a change of the leader."""
+
+    @property
+    def epoch(self) -> int:
+        """The epoch in which this broker coordinates: it is in the markers of transactions."""
 
     def mend(self) -> None:
         """Repair a log that a power cut has damaged, if this is the coordinator's task."""
@@ -47,9 +59,18 @@ class GroupLog(Protocol):
             LogStoreError: the log refused the records, or it is not known whether it has them.
         """
 
+    def append_of(
+        self,
+        producer: Producer,
+        keys: Sequence[bytes],
+        values: Sequence[bytes | None],
+        timestamp: int,
+    ) -> Wait | None:
+        """Append records as one batch of a producer's transaction; see `append`."""
+
 
 class GroupLogs(Protocol):
-    """The partitions of `__consumer_offsets`. Any thread may call any method."""
+    """The partitions of such a topic. Any thread may call any method."""
 
     @property
     def partition_count(self) -> int:

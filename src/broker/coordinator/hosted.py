@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from broker.catalog.client_appends import Wait
@@ -35,6 +35,20 @@ class Write:
         self.timer: Any = None
 
 
+class PendingOffsets:
+    """Offsets that an open transaction commits; the group's lock guards them.
+
+    Attributes:
+        offsets: None for an offset that a later commit outside of the transaction has replaced.
+        is_ending: whether the marker of the transaction is in the log.
+    """
+
+    __slots__ = ("is_ending", "offsets", "producer_id")
+
+    def __init__(self, producer_id: int, offsets: Mapping[Key, Committed | None]) -> None:
+        self.producer_id, self.offsets, self.is_ending = producer_id, dict(offsets), False
+
+
 class Hosted:
     """One group of a broker.
 
@@ -44,6 +58,7 @@ class Hosted:
     Attributes:
         offsets: the committed offsets that all in-sync replicas have.
         writes: the records that they do not have yet, in the order of the log.
+        pending: the offsets of open transactions, in the order of the log.
         timer: fires at the first deadline of the group; None if there is no deadline.
         timer_at: when the timer fires.
         is_recorded: whether the log has a record of this group.
@@ -51,7 +66,8 @@ class Hosted:
     """
 
     __slots__ = (
-        "group", "is_recorded", "lock", "offsets", "replaced", "timer", "timer_at", "writes",
+        "group", "is_recorded", "lock", "offsets", "pending", "replaced", "timer", "timer_at",
+        "writes",
     )  # fmt: skip
 
     def __init__(self, group: AnyGroup) -> None:
@@ -60,21 +76,38 @@ class Hosted:
         self.lock = threading.Lock()
         self.offsets: dict[Key, Committed] = {}
         self.writes: deque[Write] = deque()
+        self.pending: list[PendingOffsets] = []
         self.timer: Any = None
         self.timer_at = float("inf")
         self.is_recorded = False
+
+    @property
+    def name(self) -> str:
+        """The group id."""
+        return self.group.name
 
     @property
     def is_unused(self) -> bool:
         """Whether the group can be forgotten: it has no members, no offsets and no records."""
         group = self.group
         is_idle = group.state is State.EMPTY and not group.pending
-        return is_idle and not self.offsets and not self.is_recorded
+        return is_idle and not self.offsets and not self.pending and not self.is_recorded
 
     @property
     def keys(self) -> set[Key]:
-        """The keys of all offsets, also of those that are not replicated yet."""
-        return set(self.offsets).union(*[write.keys for write in self.writes])
+        """The keys of all offsets, also of those that are not replicated or not decided yet."""
+        undecided = [one.offsets for one in self.pending]
+        return set(self.offsets).union(*[write.keys for write in self.writes], *undecided)
+
+    @property
+    def unstable(self) -> frozenset[Key]:
+        """The keys of the offsets that open transactions commit."""
+        return frozenset().union(*[one.offsets for one in self.pending])
+
+    def replace_pending(self, keys: Iterable[Key]) -> None:
+        """Note that later records have these keys, so that no earlier transaction changes them."""
+        for one in self.pending:
+            one.offsets.update(dict.fromkeys(one.offsets.keys() & set(keys)))
 
     def replace(self, group: AnyGroup) -> None:
         """Hold a group of the other type; its offsets stay."""

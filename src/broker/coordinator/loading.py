@@ -3,37 +3,45 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 from broker.consumer_groups import records as consumer_records
 from broker.consumer_groups import restoring
 from broker.consumer_groups.exchange import ConsumerSettings
 from broker.consumer_groups.records import ConsumerRecord
-from broker.coordinator.hosted import Hosted
+from broker.coordinator.hosted import Hosted, PendingOffsets
 from broker.groups import records
 from broker.groups.exchange import Now
 from broker.groups.group import Group, GroupSettings
-from broker.groups.offsets import Key
+from broker.groups.offsets import Committed, Key
 from broker.groups.records import GroupRecord, OffsetRecord
 from broker.wire.byte_cursor import WireError
 from logstore import Log, RecordBatch
 
 LOG = logging.getLogger("broker")
-TRANSACTIONAL = 0x10  # the bit in a batch's attributes for a batch of a transaction
+Rows = dict[bytes | None, bytes | None]
 
 
-def batches_of(log: Log) -> Iterator[RecordBatch]:
-    """Yield the batches of a log, except the batches of aborted and open transactions.
+def last_rows(log: Log) -> tuple[Rows, dict[int, Rows]]:
+    """Read the log: the last record of each key, and those of open transactions by producer id.
 
-    After the beginning of the first open transaction, every transactional batch is left out, even
-    if its own transaction was committed.
+    Of two records with the same key, the later one counts. A record of an open transaction whose
+    key has a later record outside of it becomes None: the end of the transaction changes nothing.
     """
     stable = log.last_stable_offset
-    yield from log.read_batches(end_offset=stable, isolation_level="read_committed")
-    for batch in log.read_batches(max(stable, log.log_start_offset)):
-        if not batch.header.attributes & TRANSACTIONAL:
-            yield batch
+    last: Rows = {}
+    undecided: dict[int, Rows] = {}
+    for batch in log.read_batches(end_offset=stable, isolation_level="read_committed"):
+        _take(last, batch)
+    for batch, fate in log.transactions_after(max(stable, log.log_start_offset)):
+        if fate == "open":
+            _take(undecided.setdefault(batch.header.producer_id, {}), batch)
+        elif fate == "committed":
+            _take(last, batch)
+            for rows in undecided.values():
+                rows.update(dict.fromkeys(rows.keys() & set(batch.keys)))
+    return last, undecided
 
 
 class Found(NamedTuple):
@@ -44,20 +52,21 @@ class Found(NamedTuple):
     consumers: dict[str, list[ConsumerRecord]]  # of groups of the new protocol
 
 
-def last_records(log: Log) -> Found:
-    """Read the log; of two records with the same key, the later one counts.
+def _take(rows: Rows, batch: RecordBatch) -> None:
+    for key, value in zip(batch.keys, batch.values, strict=True):
+        rows.pop(key, None)  # two keys may mean the same offset: keep the records' order
+        rows[key] = value
+
+
+def parsed(log: Log, rows: Rows) -> Found:
+    """Parse records.
 
     Only the last record of each key is parsed, because a log can have thousands of records of a key
     until it is compacted.
     """
-    last: dict[bytes | None, bytes | None] = {}
-    for batch in batches_of(log):
-        for key, value in zip(batch.keys, batch.values, strict=True):
-            last.pop(key, None)  # two keys may mean the same offset: keep the records' order
-            last[key] = value
     groups, offsets, consumers = result = Found({}, {}, {})
     faults = []
-    for key, value in last.items():
+    for key, value in rows.items():
         try:
             found = records.parse(key, value) or consumer_records.parse(key, value)
         except WireError as error:
@@ -75,6 +84,27 @@ def last_records(log: Log) -> Found:
     return result
 
 
+def _restore(
+    log: Log,
+    name: str,
+    its_records: list[ConsumerRecord],
+    settings: ConsumerSettings,
+    now: Now,
+    hosted: dict[str, Hosted],
+) -> None:
+    """Make a group of the new protocol, unless `hosted` has a classic one with members."""
+    made = restoring.restored(name, its_records, settings, now)
+    if made is None:
+        return
+    group, faults = made
+    if faults:
+        LOG.error("the group %r in %s-%d is damaged: %s", name, log.topic, log.partition, faults)
+    if name in hosted and hosted[name].group.members:
+        LOG.error("the group %r has records of both protocols; the classic ones count", name)
+    else:
+        hosted[name] = Hosted(group)
+
+
 def load(
     log: Log,
     settings: GroupSettings,
@@ -87,30 +117,30 @@ def load(
     Raises:
         LogStoreError: the log cannot be read.
     """
-    groups, offsets, consumer_groups = last_records(log)
+    last, undecided = last_rows(log)
+    groups, offsets, consumer_groups = parsed(log, last)
     hosted: dict[str, Hosted] = {}
     for name, record in groups.items():
         if record.value is not None:
             moment = now()
             hosted[name] = Hosted(records.restored(name, record.value, settings, draw_id, moment))
-    for name, rows in consumer_groups.items():
-        made = restoring.restored(name, rows, consumers, now())
-        if made is None:
-            continue
-        group, faults = made
-        if faults:
-            LOG.error(
-                "the group %r in %s-%d is damaged: %s", name, log.topic, log.partition, faults
-            )
-        if name in hosted and hosted[name].group.members:
-            LOG.error("the group %r has records of both protocols; the classic ones count", name)
-        else:
-            hosted[name] = Hosted(group)
+    for name, its_records in consumer_groups.items():
+        _restore(log, name, its_records, consumers, now(), hosted)
+
+    def named(name: str) -> Hosted:
+        if name not in hosted:
+            hosted[name] = Hosted(Group(name, settings, draw_id, now()))
+        return hosted[name]
+
     for (name, place), one in offsets.items():
         if one.value is not None:
-            if name not in hosted:
-                hosted[name] = Hosted(Group(name, settings, draw_id, now()))
-            hosted[name].offsets[place] = one.value
+            named(name).offsets[place] = one.value
+    for producer_id, rows in undecided.items():
+        pending: dict[str, dict[Key, Committed | None]] = {}
+        for (name, place), one in parsed(log, rows).offsets.items():
+            pending.setdefault(name, {})[place] = one.value
+        for name, values in pending.items():
+            named(name).pending.append(PendingOffsets(producer_id, values))
     for one_group in hosted.values():
         one_group.is_recorded = True
     return hosted

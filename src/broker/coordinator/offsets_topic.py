@@ -1,190 +1,22 @@
-"""Find the partition of `__consumer_offsets` that keeps a group; create the topic if needed."""
+"""Define the topic `__consumer_offsets`, which keeps the groups and their offsets."""
 
 from __future__ import annotations
 
-import logging
-import struct
-import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from typing import NamedTuple
+from collections.abc import Callable
 
-from broker.catalog import dir_facts
 from broker.catalog.served_topics import ServedTopics
-from broker.catalog.topics import Topic
-from broker.listener_config import Endpoint
-from logstore import Log, LogClosedError, LogConfig, LogStoreError
+from broker.coordinator.internal_topic import InternalTopic, SoleTopic
 
-LOG = logging.getLogger("broker")
-
-NAME = "__consumer_offsets"
-# The number of partitions decides which partition stores a group, so it must never change.
-FACT = "broker.offsets_partitions"
-RECORD_BYTES_MAX = 8 << 20  # enough for a group with thousands of members
-CONFIG = LogConfig(
-    record_format="kafka",
-    cleanup_policy="compact",
-    segment_bytes=100 << 20,
-    max_message_bytes=RECORD_BYTES_MAX,
-)
-INT_MIN = -(2**31)
-LOCK_SECONDS = 1.0  # how long a thread waits for another thread that creates the topic
-RETRY_SECONDS = 10.0  # the shortest time between two tries to create missing partitions
+# 8 MiB is enough for a group with thousands of members.
+OFFSETS = InternalTopic("__consumer_offsets", "broker.offsets_partitions", 8 << 20)
+NAME = OFFSETS.name
 
 
-def java_hash(text: str) -> int:
-    """Return Java's `hashCode` of a string: 32 bits, computed from its units of 16 bits."""
-    data = text.encode("utf-16-be", "surrogatepass")
-    value = 0
-    for (unit,) in struct.iter_unpack(">H", data):
-        value = (31 * value + unit) & 0xFFFFFFFF
-    return value - (value >> 31 << 32)
-
-
-def partition_of(group: str, count: int) -> int:
-    """Return which of `count` partitions stores a group; it is the same partition as in Kafka."""
-    value = java_hash(group)
-    return 0 if value == INT_MIN else abs(value) % count
-
-
-class OffsetsTopic:
-    """The topic `__consumer_offsets` of a broker without a cluster: fulfils `GroupLogs`.
-
-    Threads: any thread may call any method. `_creating` is held while partitions are created.
-
-    Args:
-        partitions: how many partitions the topic gets if this broker creates it.
-    """
+class OffsetsTopic(SoleTopic):
+    """The topic `__consumer_offsets` of a broker without a cluster: fulfils `GroupLogs`."""
 
     def __init__(
         self, topics: ServedTopics, partitions: int, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._topics = topics
-        self._partitions = partitions
-        self._clock = clock
-        self._count = 0
-        self._retry_at = 0.0  # no missing partition is created before this time
-        self._spread_over: frozenset[str] = frozenset()  # the log dirs that have the number
-        self._creating = threading.Lock()
-
-    @property
-    def partition_count(self) -> int:
-        """How many partitions the topic has, or 0 if there is no such topic."""
-        topic = self._topics.get(NAME)
-        if topic is None:
-            return 0
-        if not self._count:  # a partition may be in a log dir that does not serve
-            remembered = dir_facts.largest(self._topics.store, FACT)
-            self._count = max(remembered, topic.partitions[-1] + 1)
-        return self._count
-
-    def ensure(self) -> int:
-        """Create the topic or its missing partitions; return how many partitions it must have.
-
-        Partitions may be missing after a crash, or because a disk was full. All partitions are
-        missing if a client deleted the topic.
-
-        Raises:
-            LogStoreError: no log dir accepts the topic, or a disk that hangs delays its creation.
-        """
-        topic = self._topics.get(NAME)
-        if topic is None or len(topic.partitions) < self.partition_count:
-            self._create(topic)
-        self._spread()
-        return self._count
-
-    def _create(self, topic: Topic | None) -> None:
-        """Create the missing partitions; if the topic exists, do not wait for another thread."""
-        if topic is not None and self._clock() < self._retry_at:
-            return
-        if not self._creating.acquire(timeout=LOCK_SECONDS if topic is None else 0.0):
-            if topic is None:
-                raise LogStoreError(f"{NAME} is still being created")
-            return
-        try:
-            topic = self._topics.get(NAME)
-            if topic is None:
-                self._create_all()
-            else:
-                self._create_missing(topic)
-        finally:
-            self._creating.release()
-
-    def _create_all(self) -> None:
-        store = self._topics.store
-        count = dir_facts.largest(store, FACT) or self._partitions
-        dir_facts.remember(store, FACT, count)
-        self._topics.create(NAME, count, CONFIG)
-        self._count = count
-
-    def _create_missing(self, topic: Topic) -> None:
-        self._retry_at = self._clock() + RETRY_SECONDS
-        for number in sorted(set(range(self.partition_count)) - set(topic.partitions)):
-            with suppress(LogStoreError):  # its log dir does not serve, or the disk is full
-                self._topics.store.create(NAME, number, config=CONFIG, topic_id=topic.id)
-
-    def _spread(self) -> None:
-        """Write the number of partitions to log dirs that were added later."""
-        log_dirs = frozenset(self._topics.store.log_dirs)
-        if log_dirs != self._spread_over:
-            self._spread_over = log_dirs
-            with suppress(LogStoreError):  # one log dir with the number is enough
-                dir_facts.spread(self._topics.store, FACT, self._count)
-
-    def log(self, partition: int) -> Log:
-        """Find the log of a partition.
-
-        Raises:
-            LogStoreError: there is no such partition, or its log dir does not serve.
-        """
-        return self._topics.log(NAME, partition)
-
-    def own(self) -> Sequence[int]:
-        """List all partitions."""
-        return range(self.partition_count)
-
-    def open(self, partition: int) -> SoleGroupLog:
-        """Find the log of a partition; see `log`."""
-        return SoleGroupLog(self, partition, self.log(partition))
-
-    def find(self, partition: int, endpoint: Endpoint) -> None:
-        """Name no other broker: this broker coordinates all groups."""
-
-
-class SoleGroupLog(NamedTuple):
-    """One partition of a broker without a cluster: fulfils `GroupLog`."""
-
-    topic: OffsetsTopic
-    partition: int
-    log: Log
-
-    @property
-    def is_led(self) -> bool:
-        """Return True: no other broker can coordinate the groups."""
-        return True
-
-    @property
-    def is_settled(self) -> bool:
-        """Return True: there is no other replica."""
-        return True
-
-    def mend(self) -> None:
-        """Repair a log if only unflushed records are damaged, for example after a power cut.
-
-        A commit of offsets is not flushed at once. If a power cut destroys some unflushed records,
-        the log is read-only until it is repaired. The repair keeps every undamaged record, and
-        moves the rest to another file. So the groups can be used before a user repairs the log. If
-        flushed records are damaged, the user must repair the log.
-        """
-        log = self.log
-        problems = log.recovery.problems
-        if problems and all(one.offset >= log.recovery_point for one in problems):
-            LOG.warning("%s is repaired after a power cut: %s", log, log.repair())
-
-    def append(self, keys: Sequence[bytes], values: Sequence[bytes | None], timestamp: int) -> None:
-        """Append records as one batch; there is no other replica to wait for."""
-        if self.topic.log(self.partition) is not self.log:
-            # Its log dir has returned, and may have lost records.
-            raise LogClosedError(f"{self.log} was opened again")
-        self.log.extend(values, keys=keys, timestamps=timestamp)
+        super().__init__(OFFSETS, topics, partitions, clock)

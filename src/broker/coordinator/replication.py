@@ -38,7 +38,7 @@ class Replication:
 
     def hold(
         self,
-        shard: Shard,
+        shard: Shard[Hosted],
         hosted: Hosted,
         wait: Wait,
         apply: Callable[[], None] = lambda: None,
@@ -60,17 +60,17 @@ class Replication:
             deadline = self._clock() + self._seconds
             write.timer = self._scheduler.call_at(deadline, partial(self._give_up, hosted, write))
 
-    def _look(self, shard: Shard, hosted: Hosted) -> None:
+    def _look(self, shard: Shard[Hosted], hosted: Hosted) -> None:
         """Send the answers whose records are replicated."""
         with hosted.lock:
             self._finish_all(shard, hosted)
 
-    def _finish_all(self, shard: Shard, hosted: Hosted) -> None:
+    def _finish_all(self, shard: Shard[Hosted], hosted: Hosted) -> None:
         while hosted.writes and hosted.writes[0].wait.is_over:
             if not self._finish(shard, hosted):
                 return
 
-    def _finish(self, shard: Shard, hosted: Hosted) -> bool:
+    def _finish(self, shard: Shard[Hosted], hosted: Hosted) -> bool:
         """Take the first write as replicated; return False if it was not."""
         error = hosted.writes[0].wait.error
         if error is not None:

@@ -1,12 +1,13 @@
-"""Keep the groups of one partition of `__consumer_offsets`.
+"""Keep what a coordinator knows of one partition: its groups, or its transactional ids.
 
     NEW       nothing was read yet, or the log failed: the next request begins the loading
     LOADING   a thread reads the log, after all its records are replicated
     READY     requests are answered
-    LEAVING   the log has failed, or another broker leads: a thread ends the groups; then it is NEW
+    LEAVING   the log has failed, or another broker leads: a thread ends the entries; then it is NEW
 
-The groups in memory always agree with the log. If an append fails, the contents of the log are not
-known. So the groups are read again as soon as the log can be read.
+An entry is a group or a transactional id. The entries in memory always agree with the log. If an
+append fails, the contents of the log are not known. So the entries are read again as soon as the
+log can be read.
 """
 
 from __future__ import annotations
@@ -16,25 +17,32 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from broker.catalog.client_appends import Wait
 from broker.catalog.leadership import NotServedError
-from broker.consumer_groups.exchange import ConsumerSettings
 from broker.coordinator.errors import CoordinatorError
 from broker.coordinator.group_logs import GroupLog
-from broker.coordinator.hosted import Hosted
-from broker.coordinator.loading import load
 from broker.groups.exchange import Now
-from broker.groups.group import Group, GroupSettings
 from broker.machines.exchange import Scheduler
 from broker.wire.error_codes import ErrorCode
-from logstore import LogDirFullError, LogStoreError, RecordTooLargeError
+from logstore import (
+    InvalidTransactionStateError,
+    Log,
+    LogDirFullError,
+    LogStoreError,
+    OutOfOrderSequenceError,
+    ProducerFencedError,
+    RecordTooLargeError,
+)
 
 LOG = logging.getLogger("broker")
 LOADING_SECONDS = 0.1  # how long a request waits for the loading; enough for a short log
 RETRY_SECONDS = 1.0  # the shortest time between a failed loading and the next loading
 # How long a loading waits between two looks whether all records are replicated; each wait doubles.
 SETTLE_SECONDS, SETTLE_SECONDS_MAX = 0.01, 0.5
+# A log refuses a batch of a producer with these errors, and writes nothing.
+OF_PRODUCER = (ProducerFencedError, OutOfOrderSequenceError, InvalidTransactionStateError)
 NO_LONGER_LED = "this broker does not lead the partition any more"
 
 
@@ -47,37 +55,67 @@ class Phase(enum.Enum):
     LEAVING = enum.auto()
 
 
-class Shard:
-    """The groups of one partition.
+class Entry(Protocol):
+    """A group or a transactional id, with its lock."""
 
-    Threads: `_lock` guards the phase and the list of groups, and is held only briefly. A thread may
-    take `_lock` while it holds the lock of a group, but not the other way round.
+    lock: threading.Lock
+
+    @property
+    def name(self) -> str:
+        """The group id or the transactional id."""
+
+    def end(self, code: ErrorCode, now: Now) -> None:
+        """End the entry; its waiting requests are answered with an error. The lock is held."""
+
+    def drop_writes(self, code: ErrorCode) -> None:
+        """Answer the requests that wait for other replicas with an error. The lock is held."""
+
+
+One = TypeVar("One", bound=Entry)
+
+
+class Kind(NamedTuple, Generic[One]):
+    """What differs between groups and transactional ids.
+
+    Attributes:
+        title: the word for the entries in messages.
+        load: reads the entries of a log; raises LogStoreError.
+        make: makes a new entry.
+        too_many: the error if there are too many entries.
+    """
+
+    title: str
+    load: Callable[[Log], dict[str, One]]
+    make: Callable[[str], One]
+    too_many: ErrorCode
+
+
+class Shard(Generic[One]):
+    """The entries of one partition.
+
+    Threads: `_lock` guards the phase and the list of entries, and is held only briefly. A thread
+    may take `_lock` while it holds the lock of an entry, but not the other way round.
 
     Args:
         find_log: finds this partition; see `GroupLogs.open`.
-        draw_id: returns a new member id that begins with a given prefix.
-        on_loaded: called with the groups that were loaded.
+        on_loaded: called with the entries that were loaded.
     """
 
     def __init__(
         self,
         find_log: Callable[[], GroupLog],
-        settings: GroupSettings,
-        draw_id: Callable[[str], str],
+        kind: Kind[One],
         now: Callable[[], Now],
         scheduler: Scheduler,
-        on_loaded: Callable[[Shard, Sequence[Hosted]], None],
-        consumers: ConsumerSettings,
+        on_loaded: Callable[[Shard[One], Sequence[One]], None],
     ) -> None:
         self._find_log = find_log
-        self._settings = settings
-        self._draw_id = draw_id
+        self._kind = kind
         self._now = now
         self._scheduler = scheduler
         self._on_loaded = on_loaded
-        self._consumers = consumers
         self._lock = threading.Lock()
-        self._groups: dict[str, Hosted] = {}
+        self._entries: dict[str, One] = {}
         self._retry_at = 0.0
         self._log: GroupLog | None = None
         self._settle_seconds = SETTLE_SECONDS
@@ -85,70 +123,69 @@ class Shard:
         self._loaded = threading.Event()  # set while nothing is being loaded
         self.phase = Phase.NEW
 
-    # --- groups ---------------------------------------------------------------------------------
+    # --- entries --------------------------------------------------------------------------------
 
-    def get(self, name: str) -> Hosted | None:
-        """Find a group.
+    def get(self, name: str) -> One | None:
+        """Find an entry.
 
         Raises:
-            CoordinatorError: the groups are not loaded.
+            CoordinatorError: the entries are not loaded.
         """
         self.require()
         with self._lock:
-            return self._ready_groups().get(name)
+            return self._ready_entries().get(name)
 
-    def get_or_add(self, name: str, groups_max: int) -> Hosted:
-        """Find a group, or create a group without members.
+    def get_or_add(self, name: str, entries_max: int) -> One:
+        """Find an entry, or make a new one.
 
         Raises:
-            CoordinatorError: the groups are not loaded, or there are too many groups.
+            CoordinatorError: the entries are not loaded, or there are too many.
         """
         self.require()
         with self._lock:
-            groups = self._ready_groups()
-            hosted = groups.get(name)
-            if hosted is None:
-                if len(groups) >= groups_max:
-                    raise CoordinatorError(ErrorCode.GROUP_MAX_SIZE_REACHED, "too many groups")
-                hosted = Hosted(Group(name, self._settings, self._draw_id, self._now()))
-                groups[name] = hosted
-            return hosted
+            entries = self._ready_entries()
+            found = entries.get(name)
+            if found is None:
+                if len(entries) >= entries_max:
+                    raise CoordinatorError(self._kind.too_many, f"too many {self._kind.title}")
+                found = entries[name] = self._kind.make(name)
+            return found
 
-    def discard(self, hosted: Hosted) -> None:
-        """Forget a group that has ended."""
+    def discard(self, entry: One) -> None:
+        """Forget an entry that has ended."""
         with self._lock:
-            if self._groups.get(hosted.group.name) is hosted:
-                del self._groups[hosted.group.name]
+            if self._entries.get(entry.name) is entry:
+                del self._entries[entry.name]
 
     @property
     def count(self) -> int:
-        """How many groups are loaded."""
-        return len(self._groups)
+        """How many entries are loaded."""
+        return len(self._entries)
 
-    def loaded(self) -> list[Hosted]:
-        """Return the groups that are in memory now; this never waits."""
-        return list(self._groups.copy().values())
+    def loaded(self) -> list[One]:
+        """Return the entries that are in memory now; this never waits."""
+        return list(self._entries.copy().values())
 
-    def all(self) -> list[Hosted]:
-        """Return the groups that are loaded.
+    def all(self) -> list[One]:
+        """Return the entries that are loaded.
 
         Raises:
-            CoordinatorError: the groups are not loaded.
+            CoordinatorError: the entries are not loaded.
         """
         self.require()
         with self._lock:
-            return list(self._ready_groups().values())
+            return list(self._ready_entries().values())
 
-    def _ready_groups(self) -> dict[str, Hosted]:
-        """Return the groups, or raise CoordinatorError; the caller holds `_lock`."""
+    def _ready_entries(self) -> dict[str, One]:
+        """Return the entries, or raise CoordinatorError; the caller holds `_lock`."""
         if self.phase is not Phase.READY:
             raise CoordinatorError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        return self._groups
+        return self._entries
 
     # --- the log --------------------------------------------------------------------------------
 
     def require(self) -> None:
-        """Load the groups if needed; raise CoordinatorError if they are not loaded soon."""
+        """Load the entries if needed; raise CoordinatorError if they are not loaded soon."""
         if self._is_ready:
             return
         self.check_leader()
@@ -165,7 +202,7 @@ class Shard:
         return self.phase is Phase.READY and self._log is not None and self._log.is_led
 
     def check_leader(self) -> None:
-        """Forget the groups if another broker may coordinate them now.
+        """Forget the entries if another broker may coordinate them now.
 
         Raises:
             CoordinatorError: this broker does not lead the partition.
@@ -176,7 +213,7 @@ class Shard:
             self._find_log()
 
     def begin_loading(self) -> None:
-        """Begin to load the groups, unless they are loaded, or a loading has just failed."""
+        """Begin to load the entries, unless they are loaded, or a loading has just failed."""
         with self._lock:
             if self.phase is not Phase.NEW or self._now().seconds < self._retry_at:
                 return
@@ -187,27 +224,27 @@ class Shard:
 
     def _load(self) -> None:
         """Read the log, or look again soon if records of it may still be lost."""
-        groups: dict[str, Hosted] = {}
+        entries: dict[str, One] = {}
         try:
             log = self._find_log()
             if not log.is_settled:
                 self._load_later()
                 return
             log.mend()
-            groups = load(log.log, self._settings, self._draw_id, self._now, self._consumers)
+            entries = self._kind.load(log.log)
         except Exception as error:  # if LOADING never ended, all clients would wait
             if not isinstance(error, CoordinatorError | LogStoreError):
-                LOG.exception("groups could not be loaded")
+                LOG.exception("%s could not be loaded", self._kind.title)
             self._postpone(error)
             is_loaded = False
         else:
-            is_loaded = self._take(log, groups)
+            is_loaded = self._take(log, entries)
         if not is_loaded:
             with self._lock:
                 self.phase = Phase.NEW
         self._loaded.set()
         if is_loaded:
-            self._on_loaded(self, list(groups.values()))
+            self._on_loaded(self, list(entries.values()))
 
     def _load_later(self) -> None:
         seconds = self._settle_seconds
@@ -216,27 +253,27 @@ class Shard:
 
     def _postpone(self, error: Exception) -> None:
         """Try the next loading after a second; report an error of the log if it is a new one."""
-        if isinstance(error, CoordinatorError):  # another broker leads, and loads the groups
+        if isinstance(error, CoordinatorError):  # another broker leads, and loads them
             return
         self._retry_at = self._now().seconds + RETRY_SECONDS
         if isinstance(error, LogStoreError) and str(error) != self._complaint:
             self._complaint = str(error)
-            LOG.warning("groups could not be loaded: %s", error)
+            LOG.warning("%s could not be loaded: %s", self._kind.title, error)
 
-    def _take(self, log: GroupLog, groups: dict[str, Hosted]) -> bool:
-        """Use the groups that were loaded, unless this broker stopped leading meanwhile.
+    def _take(self, log: GroupLog, entries: dict[str, One]) -> bool:
+        """Use the entries that were loaded, unless this broker stopped leading meanwhile.
 
         If it stops after this look, the change of its role calls `leave`.
         """
         with self._lock:
             if not log.is_led:
                 return False
-            self._log, self._groups, self._complaint = log, groups, ""
+            self._log, self._entries, self._complaint = log, entries, ""
             self.phase = Phase.READY
             return True
 
     def check_log(self) -> None:
-        """Raise CoordinatorError if the log does not serve; otherwise begin to load the groups."""
+        """Raise CoordinatorError if the log does not serve; otherwise begin to load the entries."""
         try:
             self._find_log()
         except LogStoreError as error:
@@ -251,13 +288,17 @@ class Shard:
 
         Raises:
             CoordinatorError: the append failed. If it is unknown whether the log contains the
-                records, the groups are read again.
+                records, the entries are read again.
         """
+        return self.write(lambda log: log.append(keys, values, self._now().wall_ms))
+
+    def write(self, append: Callable[[GroupLog], Wait | None]) -> Wait | None:
+        """Let a function append to the log; see `append`."""
         log = self._log
         if self.phase is not Phase.READY or log is None:
             raise CoordinatorError(ErrorCode.NOT_COORDINATOR)
         try:
-            return log.append(keys, values, self._now().wall_ms)
+            return append(log)
         except RecordTooLargeError as error:
             raise CoordinatorError(ErrorCode.INVALID_COMMIT_OFFSET_SIZE, str(error)) from error
         except LogDirFullError as error:
@@ -265,19 +306,40 @@ class Shard:
         except BaseException as error:
             if _is_refused(error):
                 raise CoordinatorError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from error
+            if isinstance(error, OF_PRODUCER):  # nothing was written
+                raise
             self.leave(str(error))
             if not isinstance(error, LogStoreError):
                 raise
             raise CoordinatorError(ErrorCode.NOT_COORDINATOR, str(error)) from error
 
-    def has(self, hosted: Hosted) -> bool:
-        """Report whether a group is one of those that are loaded."""
-        return self._groups.get(hosted.group.name) is hosted
+    @property
+    def epoch(self) -> int:
+        """The epoch in which this broker coordinates the partition; -1 if it does not."""
+        log = self._log
+        return -1 if log is None else log.epoch
+
+    @property
+    def log(self) -> Log:
+        """The log of the partition.
+
+        Raises:
+            CoordinatorError: the entries are not loaded.
+        """
+        self.require()
+        log = self._log
+        if log is None:
+            raise CoordinatorError(ErrorCode.NOT_COORDINATOR)
+        return log.log
+
+    def has(self, entry: One) -> bool:
+        """Report whether an entry is one of those that are loaded."""
+        return self._entries.get(entry.name) is entry
 
     def role_changed(self) -> None:
-        """Forget the groups if this broker stopped leading, and load them if it began to lead.
+        """Forget the entries if this broker stopped leading, and load them if it began to lead.
 
-        This method never waits for a group or a disk.
+        This method never waits for an entry or a disk.
         """
         if self.phase is Phase.READY and not self._is_ready:
             self.leave(NO_LONGER_LED)
@@ -288,34 +350,34 @@ class Shard:
         self.begin_loading()
 
     def leave(self, reason: str) -> None:
-        """Forget the groups; the next request reads them again."""
+        """Forget the entries; the next request reads them again."""
         with self._lock:
             if self.phase is not Phase.READY:
                 return
             self.phase = Phase.LEAVING
-            groups, self._groups = list(self._groups.values()), {}
-        if groups:
+            entries, self._entries = list(self._entries.values()), {}
+        if entries:
             level = logging.INFO if reason == NO_LONGER_LED else logging.WARNING
-            LOG.log(level, "%d groups are forgotten: %s", len(groups), reason)
-        self._scheduler.submit(lambda: self._end(groups, is_led=reason != NO_LONGER_LED))
+            LOG.log(level, "%d %s are forgotten: %s", len(entries), self._kind.title, reason)
+        self._scheduler.submit(lambda: self._end(entries, is_led=reason != NO_LONGER_LED))
 
-    def _end(self, groups: Sequence[Hosted], *, is_led: bool) -> None:
-        late = [hosted for hosted in groups if not self._end_one(hosted, is_blocking=False)]
-        for hosted in late:  # a thread that waits for a disk may hold the group's lock
-            self._end_one(hosted, is_blocking=True)
+    def _end(self, entries: Sequence[One], *, is_led: bool) -> None:
+        late = [one for one in entries if not self._end_one(one, is_blocking=False)]
+        for one in late:  # a thread that waits for a disk may hold the lock of the entry
+            self._end_one(one, is_blocking=True)
         with self._lock:
             self.phase = Phase.NEW
         if not is_led:  # it may lead again by now
             self.role_changed()
 
-    def _end_one(self, hosted: Hosted, *, is_blocking: bool) -> bool:
-        if not hosted.lock.acquire(blocking=is_blocking):
+    def _end_one(self, one: One, *, is_blocking: bool) -> bool:
+        if not one.lock.acquire(blocking=is_blocking):
             return False
         try:
-            hosted.end(ErrorCode.NOT_COORDINATOR, self._now())
-            hosted.drop_writes(ErrorCode.NOT_COORDINATOR)
+            one.end(ErrorCode.NOT_COORDINATOR, self._now())
+            one.drop_writes(ErrorCode.NOT_COORDINATOR)
         finally:
-            hosted.lock.release()
+            one.lock.release()
         return True
 
 

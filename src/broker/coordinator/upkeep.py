@@ -53,8 +53,8 @@ class OffsetUpkeep:
         """Delete the offsets whose retention is over, then the groups that have no offsets left."""
         self._for_each(self._delete_expired)
 
-    def _delete_expired(self, shard: Shard, hosted: Hosted) -> None:
-        if hosted.writes:  # a newer commit may be under way
+    def _delete_expired(self, shard: Shard[Hosted], hosted: Hosted) -> None:
+        if hosted.writes or hosted.pending:  # a newer commit may be under way
             return
         group, now_ms = hosted.group, self._coordinator.now().wall_ms
         subscribed = group_kinds.subscribed(group)
@@ -74,7 +74,7 @@ class OffsetUpkeep:
                 are kept.
         """
 
-        def forget(shard: Shard, hosted: Hosted) -> None:
+        def forget(shard: Shard[Hosted], hosted: Hosted) -> None:
             keys = [
                 key
                 for key, one in hosted.offsets.items()
@@ -96,7 +96,7 @@ class OffsetUpkeep:
         if self._scheduler is not None:
             self._scheduler.submit(forget)
 
-    def _for_each(self, change: Callable[[Shard, Hosted], None]) -> None:
+    def _for_each(self, change: Callable[[Shard[Hosted], Hosted], None]) -> None:
         """Call `change` for each loaded group; leave out groups that cannot be changed now."""
         for name in list(self._names()):
             try:

@@ -156,6 +156,19 @@ class Group:
             return ErrorCode.REBALANCE_IN_PROGRESS
         return fault
 
+    def fault_of_transaction(
+        self, member_id: str, instance_id: str | None, generation: int
+    ) -> ErrorCode:
+        """Return NONE if a transaction is allowed to commit offsets; otherwise return an error.
+
+        A producer that names no member is allowed to: its transactional id is what fences it.
+        """
+        if generation < 0 and not member_id and instance_id is None:
+            return ErrorCode.NONE
+        if generation < 0 and self.state is State.EMPTY:
+            return ErrorCode.NONE
+        return self.fault_of(member_id, instance_id, generation)
+
     def common_protocols(self) -> set[str]:
         """Return the protocols that all members support."""
         names = [{name for name, _ in member.protocols} for member in self.members.values()]

@@ -1,4 +1,4 @@
-"""Answer FindCoordinator (10): which broker coordinates a group; there are no transactions yet."""
+"""Answer FindCoordinator (10): which broker coordinates a group or a transactional id."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from broker.wire.error_codes import ErrorCode
 from broker.wire.messages import FindCoordinatorResponse
 
 BATCHED = 4  # the first version with several keys
-GROUP = 0
+GROUP, TRANSACTION = 0, 1
 NO_NODE = -1
 
 Row = FindCoordinatorResponse.Coordinator
@@ -36,11 +36,15 @@ def answer(call: Call) -> Answer:
 
 
 def _row(call: Call, key_type: int, key: str) -> Any:
-    if key_type != GROUP:
-        reason = "this broker has no transactions yet"
+    if key_type not in (GROUP, TRANSACTION):
+        reason = f"there are no coordinators of the type {key_type}"
         return Row(key, NO_NODE, "", NO_NODE, ErrorCode.INVALID_REQUEST, reason)
+    services = call.services
+    is_group = key_type == GROUP
     try:
-        node = call.services.groups.find(key, call.client.endpoint)
+        node = (services.groups if is_group else services.transactions.coordinator).find(
+            key, call.client.endpoint
+        )
     except CoordinatorError as error:
         return Row(key, NO_NODE, "", NO_NODE, error.code, str(error))
     if node is not None:

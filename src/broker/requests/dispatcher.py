@@ -23,6 +23,7 @@ from broker.requests import (
 from broker.requests.admin import config_changes, log_dirs, partitions, quotas, reassignments
 from broker.requests.security import logins, peers, scram_users
 from broker.requests.services import Call, Services
+from broker.requests.transactions import changes, descriptions, markers, offset_commits
 from broker.wire.frames import parse_request
 
 HANDLERS: dict[int, Callable[[Call], Answer | Pending]] = {
@@ -46,6 +47,11 @@ HANDLERS: dict[int, Callable[[Call], Answer | Pending]] = {
     21: partitions.answer_delete_records,
     22: producer_ids.answer,
     23: list_offsets.answer_epochs,
+    24: changes.answer_add,
+    25: changes.answer_add_offsets,
+    26: changes.answer_end,
+    27: markers.answer,
+    28: offset_commits.answer,
     32: configs.answer,
     33: config_changes.answer_alter,
     34: log_dirs.answer_alter,
@@ -63,6 +69,9 @@ HANDLERS: dict[int, Callable[[Call], Answer | Pending]] = {
     50: scram_users.answer_describe,
     51: scram_users.answer_alter,
     60: metadata.answer_cluster,
+    61: descriptions.answer_producers,
+    65: descriptions.answer_describe,
+    66: descriptions.answer_list,
     68: consumer_groups.answer_heartbeat,
     69: consumer_groups.answer_describe,
     74: config_changes.answer_list,

@@ -23,6 +23,7 @@ EPOCHS_FROM = MISSING_FROM = (
 )
 MS_MAX = 2**63 - 1  # the largest time that a record of the log can have
 NOTHING = Committed(-1, -1, "", -1)
+UNSTABLE = ErrorCode.UNSTABLE_OFFSET_COMMIT
 
 
 def answer_commit(call: Call) -> Answer | Pending:
@@ -40,7 +41,7 @@ def answer_commit(call: Call) -> Answer | Pending:
         for one in topic.partitions:
             key = (topic.name, one.partition_index)
             metadata = one.committed_metadata or ""
-            codes[key] = _fault_of(services, key, metadata)
+            codes[key] = fault_of_offset(services, key, metadata)
             if not codes[key]:
                 wanted[key] = Committed(
                     one.committed_offset, one.committed_leader_epoch, metadata, now_ms, expires_ms,
@@ -75,7 +76,8 @@ def _answer_to_commit(
     return call.answer(OffsetCommitResponse(topics=topics))
 
 
-def _fault_of(services: Services, key: Key, metadata: str) -> ErrorCode:
+def fault_of_offset(services: Services, key: Key, metadata: str) -> ErrorCode:
+    """Return NONE if an offset of a partition may be committed; otherwise return an error."""
     topic = services.topics.get(key[0])
     if topic is None or key[1] not in topic.partitions:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -107,7 +109,7 @@ def answer_fetch(call: Call) -> Answer:
     if call.request.version < GROUPS_FROM:
         Topic = OffsetFetchResponse.OffsetFetchResponseTopic  # noqa: N806 - a class
         Row = OffsetFetchResponse.OffsetFetchResponsePartition  # noqa: N806 - a class
-        code, topics = _fetch(call.services, asked.group_id, asked.topics, Topic, Row)
+        code, topics = _fetch(call, asked.group_id, asked.topics, Topic, Row)
         if code and call.request.version >= CODE_FROM:
             topics = []
         return call.answer(OffsetFetchResponse(topics=topics, error_code=code))
@@ -116,26 +118,30 @@ def answer_fetch(call: Call) -> Answer:
     Row = OffsetFetchResponse.OffsetFetchResponsePartitions  # noqa: N806 - a class
     groups = []
     for one in asked.groups:
-        code, topics = _fetch(
-            call.services, one.group_id, one.topics, Topic, Row, (one.member_id, one.member_epoch)
-        )
+        member = one.member_id, one.member_epoch
+        code, topics = _fetch(call, one.group_id, one.topics, Topic, Row, member)
         groups.append(Group(one.group_id, [] if code else topics, code))
     return call.answer(OffsetFetchResponse(groups=groups))
 
 
 def _fetch(
-    services: Services,
+    call: Call,
     group: str,
     topics: Sequence[Any] | None,
     topic_kind: Any,
     row_kind: Any,
     member: tuple[str | None, int] = (None, -1),
 ) -> tuple[ErrorCode, list[Any]]:
-    """Return the committed offsets of one group, for the named topics or for all topics."""
-    code, known = _offsets_of(services, group, member)
+    """Return the committed offsets of one group, for the named topics or for all topics.
+
+    If the client wants stable offsets, an offset that an open transaction changes is an error.
+    """
+    code, known, unstable = _offsets_of(call.services, group, member)
+    if not call.request.message().require_stable:
+        unstable = frozenset()
     if topics is None:
         names: dict[str, list[int]] = {}
-        for name, partition in known:
+        for name, partition in sorted(known.keys() | unstable):
             names.setdefault(name, []).append(partition)
     else:
         names = {topic.name: list(topic.partition_indexes) for topic in topics}
@@ -146,7 +152,9 @@ def _fetch(
             topic_kind(
                 name=name,
                 partitions=[
-                    row_kind(number, one.offset, one.leader_epoch, one.metadata, code)
+                    row_kind(number, *NOTHING[:3], code or UNSTABLE)
+                    if (name, number) in unstable
+                    else row_kind(number, one.offset, one.leader_epoch, one.metadata, code)
                     for number, one in found
                 ],
             )
@@ -156,16 +164,15 @@ def _fetch(
 
 def _offsets_of(
     services: Services, group: str, member: tuple[str | None, int]
-) -> tuple[ErrorCode, dict[Key, Committed]]:
+) -> tuple[ErrorCode, dict[Key, Committed], frozenset[Key]]:
     try:
-        known = services.groups.offsets_of(group, *member)
+        known, unstable = services.groups.offsets_with_unstable(group, *member)
     except CoordinatorError as error:
-        return error.code, {}
+        return error.code, {}, frozenset()
     # If a topic was deleted, a crash or a disk that did not serve may have prevented the deletion
     # of its offsets. So offsets with another topic id are left out.
-    return ErrorCode.NONE, {
-        key: one for key, one in known.items() if one.is_of(services.topics.id_of(*key))
-    }
+    present = {key: one for key, one in known.items() if one.is_of(services.topics.id_of(*key))}
+    return ErrorCode.NONE, present, unstable
 
 
 def answer_delete(call: Call) -> Answer | Pending:
@@ -208,7 +215,7 @@ def answer_delete(call: Call) -> Answer | Pending:
                 code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_used else ErrorCode.NONE
                 for one in topic.partitions:
                     key = (topic.name, one.partition_index)
-                    codes[key] = code or _fault_of(services, key, "")
+                    codes[key] = code or fault_of_offset(services, key, "")
             gone = [key for key, code in codes.items() if not code and key in hosted.offsets]
             result = services.groups.delete_offsets(shard, hosted, gone, waiter)
     except CoordinatorError as error:

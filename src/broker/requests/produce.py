@@ -7,7 +7,8 @@ An error of one partition does not affect the other partitions.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from crc32c import crc32c
@@ -27,18 +28,26 @@ from broker.machines.refused_batches import (
 from broker.quotas.quotas import PRODUCE
 from broker.requests.failures import code_of
 from broker.requests.services import Call, Services
+from broker.requests.transactions.verification import OPEN, WHY, Verified, verified
+from broker.transactions.steps import Asker
+from broker.transactions.transaction import Place
 from broker.wire.error_codes import ErrorCode
 from broker.wire.messages import ProduceResponse
 from broker.wire.produce import decode_produce
 from logstore import LogStoreError, MissingKeyError
 
 BY_ID = 13  # the first version that names topics by their ids
+ABORTABLE_FROM = 11  # the first version that knows the error TRANSACTION_ABORTABLE
 ZSTD_FROM = 7  # the first version in which batches are allowed to use zstd
 # This struct reads the header of a record batch after its base offset: length, leader epoch, magic,
 # checksum, attributes, producer id, producer epoch and first sequence.
 HEADER = struct.Struct(">8xiiBIH20xqhi")
 HEADER_BYTES, CHECKED_FROM, LENGTH_END, MAGIC = 61, 21, 12, 2
 CODEC_MASK, ZSTD, TRANSACTIONAL, CONTROL = 0x07, 4, 0x10, 0x20
+
+NOT_FOR_CLIENTS = "a client must not write control batches, or transactions without a producer"
+PLAIN = Verified(None)  # a batch without a transaction
+UNVERIFIED = Verified(OPEN)  # a batch that continues a transaction, but begins none
 
 Result = ProduceResponse.PartitionProduceResponse
 RecordError = ProduceResponse.BatchIndexAndErrorMessage
@@ -75,7 +84,8 @@ def answer(call: Call) -> Answer | Pending:
     topics = []
     for topic in asked.topic_data:
         name = services.topics.name_of(topic.topic_id) if version >= BY_ID else topic.name
-        rows = [_append(call, name, topic, one, asked) for one in topic.partition_data]
+        tokens = _verified(call, name, topic, asked)
+        rows = [_append(call, name, topic, one, asked, tokens) for one in topic.partition_data]
         topics.append(_Topic(topic.name, topic.topic_id, name, rows))
     call.charge(PRODUCE, _size_of(asked))
     if asked.acks == NO_ACKS:
@@ -94,7 +104,33 @@ def _size_of(asked: Any) -> int:
     )
 
 
-def _append(call: Call, name: str | None, topic: Any, data: Any, asked: Any) -> _Appended:
+def _verified(call: Call, name: str | None, topic: Any, asked: Any) -> Mapping[Place, Verified]:
+    """Ask the coordinator about the batches of a topic that belong to a transaction."""
+    if asked.transactional_id is None or name is None:
+        return {}
+    version, batches = call.request.version, {}
+    for index, records in topic.partition_data:
+        fault = fault_of_batch(records, version, is_transactional=True)
+        if fault is None and HEADER.unpack_from(records)[4] & TRANSACTIONAL:
+            *_, producer_id, epoch, sequence = HEADER.unpack_from(records)
+            with suppress(LogStoreError):  # the append reports this error
+                log = call.services.leadership.log(name, index)
+                token = log.transaction_token(producer_id, epoch, sequence)
+                batches[name, index] = token, Asker(producer_id, epoch)
+    verifier = call.services.transactions.verifier
+    return verified(
+        verifier, asked.transactional_id, batches, knows_abortable=version >= ABORTABLE_FROM
+    )
+
+
+def _append(
+    call: Call,
+    name: str | None,
+    topic: Any,
+    data: Any,
+    asked: Any,
+    tokens: Mapping[Place, Verified],
+) -> _Appended:
     """Append the batch of one partition, unless an earlier batch has to come first."""
     services, (index, records) = call.services, data
     fault = _fault_of_request(name, asked.acks) or fault_of_batch(
@@ -102,16 +138,21 @@ def _append(call: Call, name: str | None, topic: Any, data: Any, asked: Any) -> 
     )
     if fault is not None:
         return _failed(index, *fault)
-    *_, producer_id, epoch, sequence = HEADER.unpack_from(records)
+    *_, attributes, producer_id, epoch, sequence = HEADER.unpack_from(records)
     if producer_id < 0 or sequence < 0:
         return _append_next(services, name, index, records, asked.acks)
+    default = UNVERIFIED if attributes & TRANSACTIONAL else PLAIN
+    permit = tokens.get((name or "", index), default)
     refused, sent = call.client.refused, Sent(producer_id, epoch, sequence)
     partition = topic.topic_id if call.request.version >= BY_ID else topic.name, index
     if refused:
         code = refused.code_for(partition, sent, services.clock())
         if code is not None:
             return _failed(index, ErrorCode(code), OVERTAKES)
-    appended = _append_next(services, name, index, records, asked.acks)
+    if permit.fault:
+        appended = _failed(index, permit.fault, WHY)
+    else:
+        appended = _append_next(services, name, index, records, asked.acks, permit.token)
     appended = appended._replace(sent=(partition, sent))
     _note(call, appended)
     return appended
@@ -138,13 +179,18 @@ def _note(call: Call, appended: _Appended) -> None:
 
 
 def _append_next(
-    services: Services, name: str | None, index: int, records: Any, acks: int
+    services: Services,
+    name: str | None,
+    index: int,
+    records: Any,
+    acks: int,
+    token: int | None = None,
 ) -> _Appended:
     """Append a batch that overtakes no other."""
     if name is None:
         return _failed(index, *UNKNOWN_ID)
     try:
-        info, wait = services.appends.append(name, index, records, acks)
+        info, wait = services.appends.append(name, index, records, acks, token)
     except NotServedError as error:
         return _failed(index, error.code, str(error))
     except (LogStoreError, ValueError) as error:
@@ -190,15 +236,17 @@ def fault_of_batch(
     """Check that a client may send a batch with this header; return None if nothing is wrong."""
     if records is None or len(records) < HEADER_BYTES:
         return ErrorCode.INVALID_RECORD, "the records are not one whole batch"
-    length, _, magic, _, attributes, producer_id, _, _ = HEADER.unpack_from(records)
+    length, _, magic, _, attributes, producer_id, epoch, sequence = HEADER.unpack_from(records)
     if magic != MAGIC:
         return ErrorCode.INVALID_RECORD, f"a batch of magic {magic}, not {MAGIC}"
     if length != len(records) - LENGTH_END:
         return ErrorCode.INVALID_RECORD, "a partition does not have exactly one batch"
-    if attributes & CONTROL:
-        return ErrorCode.INVALID_RECORD, "a client must not write control batches"
-    if attributes & TRANSACTIONAL or is_transactional:
-        return ErrorCode.INVALID_TXN_STATE, "this broker has no transactions yet"
+    if attributes & TRANSACTIONAL and not is_transactional:
+        return ErrorCode.INVALID_TXN_STATE, "the request has no transactional id"
+    if attributes & (CONTROL | TRANSACTIONAL) and (
+        attributes & CONTROL or min(producer_id, epoch, sequence) < 0
+    ):
+        return ErrorCode.INVALID_RECORD, NOT_FOR_CLIENTS
     if producer_id >= EMBEDDED_IDS:
         code = ErrorCode.INVALID_PRODUCER_ID_MAPPING
         return code, f"no broker has given the producer id {producer_id}"

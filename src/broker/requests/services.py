@@ -25,6 +25,7 @@ from broker.consumer_groups.exchange import ConsumerSettings
 from broker.coordination.shared_documents import SharedDocuments
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.group_logs import GroupLogs
+from broker.coordinator.internal_topic import SoleTopic
 from broker.coordinator.offsets_topic import OffsetsTopic
 from broker.coordinator.upkeep import OffsetUpkeep
 from broker.groups.group import GroupSettings
@@ -35,11 +36,16 @@ from broker.quotas.entities import user_of
 from broker.quotas.quotas import REQUEST, Quotas
 from broker.security.peers import ANYBODY, PeerRule
 from broker.security.user_settings import UserCredentials
+from broker.transaction_coordinator.marker_routes import SoleRoutes
+from broker.transaction_coordinator.parts import TransactionParts, transaction_parts
+from broker.transaction_coordinator.state_topic import TRANSACTION_STATE
 from broker.wire.frames import Request, encode_response
 from broker.wire.versions import ApiVersions
 from logstore import LogStore
 
-MILESTONES = ("base", "groups", "consumer groups", "admin", "quotas", "logins")
+MILESTONES = (
+    "base", "groups", "consumer groups", "admin", "quotas", "logins", "transactions",
+)  # fmt: skip
 PEERS = "cluster"  # the APIs of requests between brokers
 MS = 1000
 
@@ -66,6 +72,7 @@ class Parts(NamedTuple):
     appends: Appends
     producer_ids: ProducerIds
     groups: GroupCoordinator
+    transactions: TransactionParts
     documents: SharedDocuments
     users: UserCredentials
     answer_follower: Callable[[Request, Any], Answer | Pending] | None = None
@@ -103,15 +110,23 @@ def sole_parts(store: LogStore, config: BrokerConfig, clock: Callable[[], float]
         topic = topics.get(name)
         return topic is not None and partition in topic.partitions
 
+    groups = coordinator_of(
+        OffsetsTopic(topics, config.offsets_topic_num_partitions, clock), config, clock
+    )
+    states = SoleTopic(
+        TRANSACTION_STATE, topics, config.transaction_state_log_num_partitions, clock
+    )
+    appends, producer_ids = LogAppends(topics), ProducerIds(store)
     return Parts(
         topics,
         SoleReplicas(store.broker_id, is_known),
         SoleTopicAdmin(topics, config, store.broker_id),
         SoleBroker(store.broker_id, store.cluster_id, topics),
-        LogAppends(topics),
-        ProducerIds(store),
-        coordinator_of(
-            OffsetsTopic(topics, config.offsets_topic_num_partitions, clock), config, clock
+        appends,
+        producer_ids,
+        groups,
+        transaction_parts(
+            states, groups, appends, SoleRoutes(topics), producer_ids, config, clock=clock
         ),
         topics.documents,
         SoleUsers(store),
@@ -155,6 +170,7 @@ class Services:
             store, config.num_replica_alter_log_dirs_threads, parts.set_replication_rate
         )
         self.groups = parts.groups
+        self.transactions = parts.transactions
         self.users = parts.users
         self.peers = parts.peers
         self.groups.consumers.topics = lambda: self.topics.current().by_name
@@ -176,6 +192,7 @@ class Services:
         self.client_quotas.start()
         self.groups.start(scheduler)
         self.upkeep.start(scheduler)
+        self.transactions.start(scheduler)
 
     def close(self) -> None:
         """Stop listening to the store."""

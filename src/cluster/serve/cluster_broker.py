@@ -18,15 +18,19 @@ from types import TracebackType
 from typing import Any, Self
 
 from broker.catalog.admin.topic_admin import TopicRefusedError
+from broker.catalog.client_appends import Appends
 from broker.catalog.producer_ids import ProducerIds
 from broker.config import BrokerConfig
 from broker.coordination.continuity import found_cluster
 from broker.coordination.errors import CoordinationError
 from broker.coordination.verbs import Session
-from broker.coordinator.offsets_topic import NAME as OFFSETS_TOPIC
+from broker.coordinator.internal_topic import InternalTopic
+from broker.coordinator.offsets_topic import OFFSETS
 from broker.machines.exchange import Answer, CloseConnectionError, Pending
 from broker.requests.services import Parts, Services, coordinator_of
 from broker.server import STOP_SECONDS, Broker
+from broker.transaction_coordinator.parts import TransactionParts, transaction_parts
+from broker.transaction_coordinator.state_topic import TRANSACTION_STATE
 from broker.wire.frames import Request
 from cluster.admin.cluster_users import ClusterUsers
 from cluster.admin.documents import documents_of
@@ -39,6 +43,7 @@ from cluster.serve.cluster_gauges import gauges_of
 from cluster.serve.cluster_group_logs import ClusterGroupLogs
 from cluster.serve.cluster_leadership import ClusterLeadership
 from cluster.serve.cluster_topics import ClusterTopics
+from cluster.serve.coordinator_peers import ClusterRoutes, ClusterVerifier, Peers
 from cluster.serve.deleted_topics import DeletedTopics
 from cluster.serve.eligible_replicas import elr_of
 from cluster.serve.producer_blocks import ProducerBlocks
@@ -90,11 +95,8 @@ class ClusterBroker:
         self.leadership = ClusterLeadership(
             self.member, cluster_id, is_rack_aware=bool(self.config.replica_selector_class)
         )
-        logs = ClusterGroupLogs(
-            self.leadership, self.member.metadata, self._admin, self.config,
-            lambda: self.member.lease.is_held,
-        )  # fmt: skip
-        self._groups = coordinator_of(logs, self.config)
+        self._groups = coordinator_of(self._logs_of(OFFSETS), self.config)
+        self._peers = Peers(self.member.connect), Peers(self.member.connect)
         parts = self._parts(store, session)
         services = Services(store, self.config, parts=parts)
         try:
@@ -103,7 +105,7 @@ class ClusterBroker:
             self.member.abandon()
             raise
         self.leadership.on_role = self._on_role
-        self.member.on_lease = self._groups.roles_changed
+        self.member.on_lease = self._on_lease
         self.member.metadata.on_change(DeletedTopics(services.upkeep.forget_soon).heard)
         try:
             endpoints = self.broker.endpoints
@@ -118,18 +120,49 @@ class ClusterBroker:
             self.abandon()
             raise
 
+    def _logs_of(self, internal: InternalTopic) -> ClusterGroupLogs:
+        config, is_offsets = self.config, internal is OFFSETS
+        return ClusterGroupLogs(
+            self.leadership, self.member.metadata, self._admin, internal,
+            lambda: self.member.lease.is_held,
+            partitions=(
+                config.offsets_topic_num_partitions
+                if is_offsets else config.transaction_state_log_num_partitions
+            ),
+            factor=(
+                config.offsets_topic_replication_factor
+                if is_offsets else config.transaction_state_log_replication_factor
+            ),
+        )  # fmt: skip
+
+    def _transaction_parts(self, appends: Appends, producer_ids: ProducerIds) -> TransactionParts:
+        leadership, member = self.leadership, self.member
+        routes_peers, verifier_peers = self._peers
+        return transaction_parts(
+            self._logs_of(TRANSACTION_STATE),
+            self._groups,
+            appends,
+            ClusterRoutes(leadership, member.metadata, routes_peers),
+            producer_ids,
+            self.config,
+            verifier_of=lambda one: ClusterVerifier(one, leadership, verifier_peers),
+        )
+
     def _parts(self, store: LogStore, session: Session) -> Parts:
         leadership = self.leadership
         topics = ClusterTopics(store, self.member.metadata, leadership)
         blocks = ProducerBlocks(session, self.member.settings.broker)
+        appends, producer_ids = ReplicaAppends(leadership), ProducerIds(store, blocks.claim)
+        self._transactions = self._transaction_parts(appends, producer_ids)
         return Parts(
             topics,
             self.member.operator_requests,
             self._admin,
             leadership,
-            ReplicaAppends(leadership),
-            ProducerIds(store, blocks.claim),
+            appends,
+            producer_ids,
             self._groups,
+            self._transactions,
             self._documents,
             ClusterUsers(session),
             self._answer_follower,
@@ -154,17 +187,29 @@ class ClusterBroker:
         try:
             self.member.close()
         finally:
+            self._close_peers()
             self.broker.close(timeout)
 
     def abandon(self) -> None:
         """Stop all threads as a death of the process would; nothing is written."""
+        self._close_peers()
         self.broker.close(0.0)
         self._settings.close()
         self.member.abandon()
 
+    def _close_peers(self) -> None:
+        for peers in self._peers:
+            peers.close()
+
     def _on_role(self, replica: HostedReplica) -> None:
-        if replica.name == OFFSETS_TOPIC:
+        if replica.name == OFFSETS.name:
             self._groups.role_changed(replica.number)
+        elif replica.name == TRANSACTION_STATE.name:
+            self._transactions.coordinator.role_changed(replica.number)
+
+    def _on_lease(self) -> None:
+        self._groups.roles_changed()
+        self._transactions.coordinator.roles_changed()
 
     # --- the start --------------------------------------------------------------------------------
 

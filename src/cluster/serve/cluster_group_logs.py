@@ -1,8 +1,9 @@
-"""Find the partitions of `__consumer_offsets` in a cluster, and append to those that are led here.
+"""Find the partitions of coordinators in a cluster, and append to those that are led here.
 
-The coordinator of a group is the leader of the group's partition. What it knows of the groups is of
-one leader epoch: another broker may have changed them in between. So an append names this epoch,
-and the rules of replication refuse it in any other.
+The coordinator of a group is the leader of the group's partition of `__consumer_offsets`. The
+coordinator of a transactional id is the leader of its partition of `__transaction_state`. What a
+coordinator knows is of one leader epoch: another broker may have changed it in between. So an
+append names this epoch, and the rules of replication refuse it in any other.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from typing import NamedTuple
 from broker.catalog.admin.topic_admin import NewTopic, TopicAdmin, TopicRefusedError
 from broker.catalog.client_appends import ALL_ACKS, Wait
 from broker.catalog.leadership import Node, NotServedError
-from broker.config import BrokerConfig
 from broker.coordinator.errors import CoordinatorError
-from broker.coordinator.offsets_topic import NAME, RECORD_BYTES_MAX
+from broker.coordinator.group_logs import Producer
+from broker.coordinator.internal_topic import InternalTopic
 from broker.listener_config import Endpoint
 from broker.machines.exchange import CloseConnectionError
 from broker.wire.error_codes import ErrorCode
@@ -29,14 +30,9 @@ from cluster.serve.replica_appends import ReplicaAppend
 from logstore import AppendInfo, Log, LogStoreError
 
 LOG = logging.getLogger("cluster")
-SETTINGS = (
-    ("cleanup.policy", "compact"),
-    ("segment.bytes", str(100 << 20)),
-    ("max.message.bytes", str(RECORD_BYTES_MAX)),
-)
 FOLLOWED_SECONDS = 1.0  # followers fetch twice in this time
-NOT_LED = "another broker coordinates the group"
-NO_LEASE = "this broker may be cut off, so another broker may coordinate the group"
+NOT_LED = "another broker leads the partition of this key"
+NO_LEASE = "this broker may be cut off, so another broker may lead the partition of this key"
 
 
 class ClusterGroupLogs:
@@ -45,6 +41,8 @@ class ClusterGroupLogs:
     Threads: any thread may call any method. `_creating` is held while the topic is created.
 
     Args:
+        partitions: how many partitions the topic gets if it is created now.
+        factor: how many replicas each partition gets, but at most one on each broker that lives.
         is_leased: whether the broker's session lives for certain (P16).
     """
 
@@ -53,17 +51,21 @@ class ClusterGroupLogs:
         leadership: ClusterLeadership,
         metadata: MetadataCache,
         admin: TopicAdmin,
-        config: BrokerConfig,
+        internal: InternalTopic,
         is_leased: Callable[[], bool],
+        *,
+        partitions: int,
+        factor: int,
     ) -> None:
         self._leadership, self._metadata, self._admin = leadership, metadata, admin
-        self._config, self._is_leased = config, is_leased
+        self._internal, self._is_leased = internal, is_leased
+        self._partitions, self._factor = partitions, factor
         self._creating = threading.Lock()
 
     @property
     def partition_count(self) -> int:
         """How many partitions the topic has; 0 if this broker does not know the topic."""
-        topic = self._metadata.view.topics.get(NAME)
+        topic = self._metadata.view.topics.get(self._internal.name)
         return 0 if topic is None else len(topic.partitions)
 
     def ensure(self) -> int:
@@ -77,24 +79,24 @@ class ClusterGroupLogs:
         count = self.partition_count
         if count:
             return count
-        reason = f"{NAME} is being created"
+        reason = f"{self._internal.name} is being created"
         if self._creating.acquire(blocking=False):
             try:
                 self._create()
             except TopicRefusedError as error:
                 if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-                    LOG.warning("%s cannot be created now: %s", NAME, error)
-                    reason = f"{NAME} cannot be created now: {error}"
+                    LOG.warning("%s cannot be created now: %s", self._internal.name, error)
+                    reason = f"{self._internal.name} cannot be created now: {error}"
             finally:
                 self._creating.release()
         raise NotServedError(code=ErrorCode.COORDINATOR_NOT_AVAILABLE, reason=reason)
 
     def _create(self) -> None:
         brokers = len(self._metadata.view.brokers)
-        factor = min(self._config.offsets_topic_replication_factor, brokers)
-        count = self._config.offsets_topic_num_partitions
+        factor = min(self._factor, brokers)
         if factor:
-            self._admin.create(NewTopic(NAME, count, factor, settings=SETTINGS))
+            name, settings = self._internal.name, self._internal.settings
+            self._admin.create(NewTopic(name, self._partitions, factor, settings=settings))
 
     def own(self) -> Sequence[int]:
         """List the partitions that this broker leads."""
@@ -110,7 +112,7 @@ class ClusterGroupLogs:
     def open(self, partition: int) -> LedGroupLog:
         """Find the replica that leads a partition on this broker, in its present leader epoch."""
         try:
-            replica, log = self._leadership.leading(NAME, partition)
+            replica, log = self._leadership.leading(self._internal.name, partition)
         except LogStoreError as error:
             raise CoordinatorError(ErrorCode.NOT_COORDINATOR, NOT_LED) from error
         # The epoch is read first: if the role changes now, the epoch is not led any more.
@@ -129,14 +131,14 @@ class ClusterGroupLogs:
         Raises:
             CloseConnectionError: this broker may be cut off.
         """
-        facts = self._leadership.facts_of(NAME, partition)
+        facts = self._leadership.facts_of(self._internal.name, partition)
         is_own = facts.leader.id == self._leadership.broker_id
         if is_own and not self._is_leased() and not self._leads(partition):
             raise CloseConnectionError(NO_LEASE)
         for node in self._leadership.nodes(endpoint):
             if node.id == facts.leader.id:
                 return node
-        reason = "no broker leads the partition of the group now"
+        reason = f"no broker leads partition {partition} of {self._internal.name} now"
         raise CoordinatorError(ErrorCode.COORDINATOR_NOT_AVAILABLE, reason)
 
 
@@ -163,6 +165,11 @@ class LedGroupLog(NamedTuple):
         log = self.log
         return self.replica.is_end_replicated and log.high_watermark >= log.log_end_offset
 
+    @property
+    def epoch(self) -> int:
+        """The leader epoch of the partition."""
+        return self.leader_epoch
+
     def mend(self) -> None:
         """Do nothing: a follower fetches what a damaged log lacks."""
 
@@ -170,16 +177,28 @@ class LedGroupLog(NamedTuple):
         self, keys: Sequence[bytes], values: Sequence[bytes | None], timestamp: int
     ) -> Wait | None:
         """Append with acks=all, in this leader epoch only."""
-        append = GroupAppend(self, keys, values, timestamp)
+        return self._append(GroupAppend(self, keys, values, timestamp))
+
+    def append_of(
+        self,
+        producer: Producer,
+        keys: Sequence[bytes],
+        values: Sequence[bytes | None],
+        timestamp: int,
+    ) -> Wait | None:
+        """Append a batch of a transaction with acks=all, in this leader epoch only."""
+        return self._append(GroupAppend(self, keys, values, timestamp, producer))
+
+    def _append(self, append: GroupAppend) -> Wait | None:
         self.replica.tell(x.Produced(append, ALL_ACKS))
         append.taken()
         return None if append.is_acknowledged else append
 
 
 class GroupAppend(ReplicaAppend):
-    """Records of groups that wait for the other replicas."""
+    """Records of a coordinator that wait for the other replicas."""
 
-    __slots__ = ("_led", "_rows")
+    __slots__ = ("_led", "_producer", "_rows")
 
     def __init__(
         self,
@@ -187,9 +206,11 @@ class GroupAppend(ReplicaAppend):
         keys: Sequence[bytes],
         values: Sequence[bytes | None],
         timestamp: int,
+        producer: Producer | None = None,
     ) -> None:
         super().__init__(led.replica, None)
         self._led, self._rows = led, (keys, values, timestamp)
+        self._producer = producer
 
     def written(self, log: Log, leader_epoch: int) -> AppendInfo:
         """Append the records; refuse if another broker may have led since the groups were read."""
@@ -198,6 +219,11 @@ class GroupAppend(ReplicaAppend):
             raise NotServedError(code=ErrorCode.NOT_LEADER_OR_FOLLOWER, reason=NOT_LED)
         keys, values, timestamp = self._rows
         self._rows = (), (), 0  # a request that waits needs no memory for them
+        if (producer := self._producer) is not None:
+            return log.append_of_transaction(
+                producer.id, producer.epoch, values, keys, timestamp,
+                token=producer.token, leader_epoch=leader_epoch,
+            )  # fmt: skip
         log.leader_epoch = leader_epoch
         offsets = log.extend(values, keys=keys, timestamps=timestamp)
         return AppendInfo(offsets.start, offsets.stop - 1, -1, log.log_start_offset, timestamp)

@@ -38,11 +38,11 @@ class ReplicaAppends:
         self._leadership = leadership
 
     def append(
-        self, name: str, partition: int, records: Any, acks: int
+        self, name: str, partition: int, records: Any, acks: int, token: int | None = None
     ) -> tuple[AppendInfo, Wait | None]:
         """Append in the present leader epoch; wait for the in-sync replicas if the client does."""
         replica = self._leadership.leading(name, partition).replica
-        append = ReplicaAppend(replica, records)
+        append = ReplicaAppend(replica, records, token)
         replica.tell(x.Produced(append, acks))
         info = append.taken()
         if append.is_acknowledged:
@@ -50,6 +50,23 @@ class ReplicaAppends:
         if acks != ALL_ACKS:  # the log failed after the append
             raise refusal_of(x.ProduceError.TIMED_OUT)
         return info, append
+
+    def append_marker(
+        self,
+        name: str,
+        partition: int,
+        producer_id: int,
+        epoch: int,
+        *,
+        is_commit: bool,
+        coordinator_epoch: int,
+    ) -> Wait | None:
+        """Append a marker in the present leader epoch, with acks=all."""
+        replica = self._leadership.leading(name, partition).replica
+        append = MarkerAppend(replica, (producer_id, epoch, is_commit, coordinator_epoch))
+        replica.tell(x.Produced(append, ALL_ACKS))
+        append.taken()
+        return None if append.is_acknowledged else append
 
     def delete_before(self, name: str, partition: int, offset: int) -> Wait | None:
         """Delete the records before an offset; wait for the in-sync replicas."""
@@ -116,11 +133,11 @@ class ReplicaWait:
 class ReplicaAppend(ReplicaWait):
     """Fulfil `Produce` for the rules, and `Wait` for the request."""
 
-    __slots__ = ("_failure", "_info", "_records")
+    __slots__ = ("_failure", "_info", "_records", "_token")
 
-    def __init__(self, replica: HostedReplica, records: Any) -> None:
+    def __init__(self, replica: HostedReplica, records: Any, token: int | None = None) -> None:
         super().__init__(replica)
-        self._records = records
+        self._records, self._token = records, token
         self._failure: Exception | None = None
         self._info: AppendInfo | None = None
 
@@ -145,11 +162,30 @@ class ReplicaAppend(ReplicaWait):
         """Append the records; a log of a later leader epoch refuses them."""
         records, self._records = self._records, None  # a request that waits needs no memory for it
         check_format(log)
-        return log.append_encoded(records, leader_epoch=leader_epoch)
+        return log.append_encoded(records, leader_epoch=leader_epoch, token=self._token)
 
     def fail(self, error: Exception) -> None:
         """Let the client be answered with the error of the log."""
         self._failure = error
+
+
+class MarkerAppend(ReplicaAppend):
+    """A marker that waits for the other replicas."""
+
+    __slots__ = ("_marker",)
+
+    def __init__(self, replica: HostedReplica, marker: tuple[int, int, bool, int]) -> None:
+        super().__init__(replica, None)
+        self._marker = marker
+
+    def written(self, log: Log, leader_epoch: int) -> AppendInfo:
+        """Append the marker; a log of a later leader epoch refuses it."""
+        check_format(log)
+        producer_id, epoch, is_commit, coordinator_epoch = self._marker
+        return log.append_marker(
+            producer_id, epoch,
+            commit=is_commit, coordinator_epoch=coordinator_epoch, leader_epoch=leader_epoch,
+        )  # fmt: skip
 
 
 def refusal_of(error: x.ProduceError) -> NotServedError:

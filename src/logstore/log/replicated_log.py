@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from logstore.arguments import flag, whole
@@ -10,6 +11,7 @@ from logstore.log.encoded import leader_appends
 from logstore.log.producers import appends
 
 if TYPE_CHECKING:
+    from logstore.format.batch import RecordBatch
     from logstore.format.columnar.columns import Buffer
     from logstore.log.encoded.idempotent_producer import IdempotentProducer
     from logstore.log.producers.producer_state import ProducerState
@@ -157,6 +159,54 @@ class ReplicatedLog:
             durable=flag(durable, "durable"),
             is_epoch_raised=flag(is_epoch_raised, "is_epoch_raised"),
         )
+
+    def append_of_transaction(
+        self,
+        producer_id: int,
+        epoch: int,
+        values: Sequence[bytes | None],
+        keys: Sequence[bytes | None],
+        timestamp: int,
+        *,
+        token: int | None = None,
+        leader_epoch: int | None = None,
+    ) -> AppendInfo:
+        """Append records as one batch of a producer's transaction, without a sequence number.
+
+        A coordinator of groups appends the offsets that a transaction commits in this way.
+
+        Args:
+            timestamp: the time of all records, in ms since the epoch.
+            token, leader_epoch: as for `append_encoded`.
+
+        Raises:
+            The errors that `append_encoded` raises.
+        """
+        layouts.kafka_layout()
+        from logstore.format.kafka.markers import build_batch
+
+        raw = build_batch(
+            _number(producer_id, "producer_id", 0, 2**63),
+            _number(epoch, "epoch", 0, 2**15),
+            values,
+            keys,
+            _number(timestamp, "timestamp", 0, 2**63),
+        )
+        return self.append_encoded(raw, leader_epoch=leader_epoch, token=token)
+
+    def transactions_after(self, offset: int) -> list[tuple[RecordBatch, str]]:
+        """Read the batches from an offset on, and how the transaction of each has ended.
+
+        Returns:
+            Each batch with "committed", "aborted" or "open"; a batch without a transaction counts
+            as committed. Markers are left out. The list holds all batches in memory.
+
+        Raises:
+            LogStoreError: the log cannot be read.
+        """
+        from logstore.log.read.transactions import fates_after
+
+        return fates_after(self._state, whole(offset, "offset", 0))
 
     def producer_states(self) -> list[ProducerState]:
         """List the state of each producer in the log, in the order of the producer ids.

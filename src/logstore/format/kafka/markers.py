@@ -1,4 +1,4 @@
-"""Encode and decode the markers of transactions: control batches with one record (KIP-98).
+"""Encode the batches of transactions, and their markers: control batches with one record (KIP-98).
 
     key      i16 version 0 | i16 type: 0 abort, 1 commit
     value    i16 version 0 | i32 coordinator epoch
@@ -9,6 +9,7 @@ The batch belongs to the producer whose transaction it ends, and has no sequence
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from logstore.errors import UnsupportedFormatError
@@ -29,20 +30,39 @@ class Marker(NamedTuple):
     coordinator_epoch: int
 
 
-def build_marker(producer_id: int, epoch: int, timestamp: int, marker: Marker) -> bytes:
-    """Encode a marker as a whole batch at offset 0; an append gives the batch its real offset."""
+def build_batch(
+    producer_id: int,
+    epoch: int,
+    values: Sequence[bytes | None],
+    keys: Sequence[bytes | None],
+    timestamp: int,
+) -> bytes:
+    """Encode records as one batch of a transaction, without a sequence number, at offset 0."""
+    return _build(producer_id, epoch, TRANSACTIONAL, values, keys, timestamp)
+
+
+def _build(
+    producer_id: int,
+    epoch: int,
+    attributes: int,
+    values: Sequence[bytes | None],
+    keys: Sequence[bytes | None],
+    timestamp: int,
+) -> bytes:
+    last = len(values) - 1
     header = BatchHeader(
-        0, 0, -1, MAGIC, TRANSACTIONAL | CONTROL, 1, 0, 0, timestamp, timestamp, producer_id, epoch,
+        0, 0, -1, MAGIC, attributes, len(values), last, 0, timestamp, timestamp, producer_id, epoch,
         -1, 0,
     )  # fmt: skip
-    payload = record_batch.build_payload(
-        [VALUE.pack(VERSION, marker.coordinator_epoch)],
-        [KEY.pack(VERSION, COMMIT if marker.is_commit else ABORT)],
-        timestamp,
-        None,
-        header=header,
-    )
+    payload = record_batch.build_payload(values, keys, timestamp, None, header=header)
     return b"".join(record_batch.frame(payload, 0, -1))
+
+
+def build_marker(producer_id: int, epoch: int, timestamp: int, marker: Marker) -> bytes:
+    """Encode a marker as a whole batch at offset 0; an append gives the batch its real offset."""
+    value = VALUE.pack(VERSION, marker.coordinator_epoch)
+    key = KEY.pack(VERSION, COMMIT if marker.is_commit else ABORT)
+    return _build(producer_id, epoch, TRANSACTIONAL | CONTROL, [value], [key], timestamp)
 
 
 def read_marker(data: Buffer, position: int, header: BatchHeader) -> Marker | None:

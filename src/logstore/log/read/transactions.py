@@ -29,6 +29,7 @@ WINDOW_BYTES = 1 << 20
 TRANSACTIONAL, CONTROL = 0x10, 0x20
 BEGIN, ABORT, COMMIT = "begin", "abort", "commit"
 MARKER_KEY = struct.Struct(">hh")  # version, type
+FATES = {BEGIN: "open", ABORT: "aborted", COMMIT: "committed"}
 MARKER_TYPES = {0: ABORT, 1: COMMIT}
 
 
@@ -185,3 +186,30 @@ def is_aborted(aborted: AbortedBy, header: BatchHeader) -> bool:
     return any(
         row.first_offset <= offset <= row.last_offset for row in aborted.get(header.producer_id, ())
     )
+
+
+def fates_after(state: Replica, offset: int) -> list[tuple[RecordBatch, str]]:
+    """Read the batches from an offset on; see `ReplicatedLog.transactions_after`."""
+    start = max(offset, state.log_start_offset)
+    batches = list(records.batches_of(state, start, None))
+    decided_now(state)
+    ends: dict[int, list[tuple[int, str]]] = {}
+    for segment in state.segments:
+        if segment.end_offset <= start:
+            continue
+        for kind, producer_id, at in events_of(state, segment):
+            if kind != BEGIN:
+                ends.setdefault(producer_id, []).append((at, kind))
+    return [
+        (batch, _fate(batch.header, ends.get(batch.header.producer_id, ())))
+        for batch in batches
+        if not batch.header.attributes & CONTROL
+    ]
+
+
+def _fate(header: BatchHeader, ends: Sequence[tuple[int, str]]) -> str:
+    """Find the first marker of a batch's producer after the batch."""
+    if header.magic != layouts.KAFKA_MAGIC or not header.attributes & TRANSACTIONAL:
+        return FATES[COMMIT]
+    kinds = (kind for at, kind in ends if at > header.base_offset)
+    return FATES[next(kinds, BEGIN)]

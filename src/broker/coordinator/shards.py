@@ -1,0 +1,135 @@
+"""Find what a broker coordinates: the base of the coordinators of groups and of transactions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Generic
+
+from broker.catalog.leadership import Node
+from broker.coordinator.errors import CoordinatorError
+from broker.coordinator.group_logs import GroupLogs
+from broker.coordinator.internal_topic import partition_of
+from broker.coordinator.shard import Kind, One, Shard
+from broker.groups.exchange import Now
+from broker.listener_config import Endpoint
+from broker.machines.exchange import Scheduler
+from broker.wire.error_codes import ErrorCode
+from logstore import LogStoreError
+
+LOCK_SECONDS = 1.0  # if a disk hangs, a request waits this long for a lock, and is then refused
+
+
+class Shards(Generic[One]):
+    """The shards of a broker: one for each partition that it coordinates.
+
+    Threads: any thread may call any method.
+
+    Args:
+        topic: the partitions of `__consumer_offsets` or `__transaction_state`.
+        clock: the clock of the scheduler.
+    """
+
+    def __init__(
+        self, topic: GroupLogs, kind: Kind[One], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.topic = topic
+        self._kind = kind
+        self._clock = clock
+        self._shards: dict[int, Shard[One]] = {}
+        self._scheduler: Scheduler | None = None
+
+    def start(self, scheduler: Scheduler) -> None:
+        """Begin to load what the store contains."""
+        self._scheduler = scheduler
+        for shard in self.shards():
+            shard.begin_loading()
+
+    def now(self) -> Now:
+        """Return the present time of both clocks."""
+        return Now(self._clock(), time.time_ns() // 1_000_000)
+
+    def on_loaded(self, shard: Shard[One], entries: Sequence[One]) -> None:
+        """Continue what was under way when the entries were written; a subclass does that."""
+
+    def shards(self) -> list[Shard[One]]:
+        """Return a shard for each partition that this broker coordinates."""
+        return [self.shard(number) for number in self.topic.own()]
+
+    @property
+    def count(self) -> int:
+        """How many entries are loaded."""
+        return sum(shard.count for shard in list(self._shards.values()))
+
+    def loaded(self) -> list[One]:
+        """Return the entries that are in memory now; this never waits."""
+        return [entry for shard in self._shards.copy().values() for entry in shard.loaded()]
+
+    def shard(self, number: int) -> Shard[One]:
+        """Find the shard of a partition."""
+        shard = self._shards.get(number)
+        if shard is None:
+            assert self._scheduler is not None, "the coordinator was not started"
+            made = Shard(
+                partial(self.topic.open, number), self._kind, self.now, self._scheduler,
+                self.on_loaded,
+            )  # fmt: skip
+            # If another thread has already made this shard, use the shard of that thread.
+            shard = self._shards.setdefault(number, made)
+        return shard
+
+    def shard_of(self, name: str) -> Shard[One]:
+        """Find the shard that keeps a group or a transactional id.
+
+        Raises:
+            CoordinatorError: the topic does not exist and cannot be created.
+        """
+        return self.shard(self.partition_of(name))
+
+    def partition_of(self, name: str) -> int:
+        """Find the partition that keeps a group or a transactional id; raise as `shard_of`."""
+        try:
+            return partition_of(name, self.topic.ensure())
+        except LogStoreError as error:
+            raise CoordinatorError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from error
+
+    def find(self, name: str, endpoint: Endpoint) -> Node | None:
+        """Find the broker that coordinates a group or a transactional id; None means this broker.
+
+        Args:
+            endpoint: the listener that the client uses.
+
+        Raises:
+            CoordinatorError: no broker coordinates it now.
+        """
+        number = self.partition_of(name)
+        node = self.topic.find(number, endpoint)
+        if node is None:
+            self.shard(number).check_log()
+        return node
+
+    def role_changed(self, number: int) -> None:
+        """Notice that this broker began or stopped to lead a partition; this never waits."""
+        self.shard(number).role_changed()
+
+    def roles_changed(self) -> None:
+        """Notice that this broker may have stopped to lead all partitions, or may lead again."""
+        for shard in list(self._shards.values()):
+            shard.role_changed()
+
+    @contextmanager
+    def locked(self, entry: One) -> Iterator[None]:
+        """Hold the lock of an entry.
+
+        Raises:
+            CoordinatorError: another thread holds it for too long.
+        """
+        if not entry.lock.acquire(timeout=LOCK_SECONDS):
+            reason = f"another thread still holds the lock of {entry.name!r}: the disk may hang"
+            raise CoordinatorError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, reason)
+        try:
+            yield
+        finally:
+            entry.lock.release()

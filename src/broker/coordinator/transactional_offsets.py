@@ -1,0 +1,185 @@
+"""Commit offsets of groups in transactions: they count when the marker says so.
+
+    TxnOffsetCommit -> PendingOffsets, and a batch of the transaction in the group's log
+    marker          -> commit: the offsets count; abort: they are forgotten
+
+The pending offsets are known before the batch is appended. So a marker that comes after the batch
+finds them. Offsets are in the order of the log: a later commit outside of the transaction wins.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from broker.coordinator.errors import CoordinatorError
+from broker.coordinator.group_coordinator import GroupCoordinator
+from broker.coordinator.group_logs import Producer
+from broker.coordinator.hosted import Hosted, PendingOffsets
+from broker.coordinator.shard import OF_PRODUCER, Phase, Shard
+from broker.groups import records
+from broker.groups.offsets import Committed, Key
+from broker.machines.exchange import Scheduler
+from broker.wire.error_codes import ErrorCode
+from logstore import ProducerFencedError
+
+LOG = logging.getLogger("broker")
+AGAIN_SECONDS = 0.1  # the time between two looks whether a group can be changed
+
+
+class TransactionalOffsets:
+    """The offsets that transactions commit to the groups of a broker.
+
+    Threads: any thread may call any method.
+    """
+
+    def __init__(self, groups: GroupCoordinator) -> None:
+        self._groups = groups
+        self._scheduler: Scheduler | None = None
+
+    def start(self, scheduler: Scheduler) -> None:
+        """Use a scheduler for groups that cannot be changed at once."""
+        self._scheduler = scheduler
+
+    def token(self, name: str, producer_id: int, epoch: int) -> tuple[int, int]:
+        """Return the partition of a group, and a token for a batch; see `Log.transaction_token`.
+
+        Raises:
+            CoordinatorError: the groups are not loaded.
+            LogStoreError: the log does not serve.
+        """
+        number = self._groups.partition_of(name)
+        log = self._groups.shard(number).log
+        return number, log.transaction_token(producer_id, epoch, -1)
+
+    def commit(
+        self,
+        name: str,
+        member: tuple[str, str | None, int],
+        producer: Producer,
+        offsets: dict[Key, Committed],
+        waiter: Any,
+    ) -> ErrorCode | None:
+        """Write offsets as a part of a transaction.
+
+        Args:
+            member: the member id, the instance id and the generation of the consumer.
+
+        Returns:
+            None if other replicas do not have the offsets yet. Then `waiter` gets the result.
+
+        Raises:
+            CoordinatorError: the offsets could not be written.
+        """
+        with self._groups.using(name, is_new=member[2] < 0) as (shard, hosted):
+            fault = hosted.group.fault_of_transaction(*member)
+            if fault or not offsets:
+                return fault
+            pending = PendingOffsets(producer.id, offsets)
+            hosted.pending.append(pending)
+            try:
+                wait = shard.write(
+                    lambda log: log.append_of(
+                        producer,
+                        [records.offset_key(name, *key) for key in offsets],
+                        [records.offset_value(one) for one in offsets.values()],
+                        self._groups.now().wall_ms,
+                    )
+                )
+            except OF_PRODUCER as error:
+                is_fenced = isinstance(error, ProducerFencedError)
+                hosted.pending.remove(pending)
+                return (
+                    ErrorCode.INVALID_PRODUCER_EPOCH if is_fenced else ErrorCode.INVALID_TXN_STATE
+                )
+            except BaseException:
+                hosted.pending.remove(pending)
+                raise
+            hosted.is_recorded = True
+            _merge(hosted, pending)
+            if wait is not None:
+                self._groups.hold(shard, hosted, wait, lambda: None, offsets, waiter)
+                return None
+        return ErrorCode.NONE
+
+    def check_loaded(self, partition: int) -> None:
+        """Raise CoordinatorError if the groups of a partition are not loaded.
+
+        While groups are loaded, no marker is appended: the loading might not see it.
+        """
+        self._groups.shard(partition).require()
+
+    def ended(self, partition: int, producer_id: int, *, is_commit: bool) -> None:
+        """Let the offsets of a transaction count, or forget them; its marker is in the log.
+
+        This method never waits for a disk.
+        """
+        shard = self._groups.shard(partition)
+        again = partial(self.ended, partition, producer_id, is_commit=is_commit)
+        try:
+            entries: Sequence[Hosted] = shard.all()
+        except CoordinatorError:
+            if shard.phase is Phase.LOADING:  # otherwise a later loading reads the marker
+                self._later(again)
+            return
+        is_late = False
+        for hosted in entries:
+            if any(one.producer_id == producer_id for one in hosted.pending):
+                is_late |= not self._end_one(shard, hosted, producer_id, is_commit=is_commit)
+        if is_late:
+            self._later(again)
+
+    def _later(self, task: Callable[[], None]) -> None:
+        if self._scheduler is not None:
+            self._scheduler.call_at(self._groups.now().seconds + AGAIN_SECONDS, task)
+
+    def _end_one(
+        self, shard: Shard[Hosted], hosted: Hosted, producer_id: int, *, is_commit: bool
+    ) -> bool:
+        """End the offsets of one group; return False if another thread holds its lock."""
+        if not hosted.lock.acquire(blocking=False):
+            return False
+        try:
+            ending = [
+                one for one in hosted.pending
+                if one.producer_id == producer_id and not one.is_ending
+            ]  # fmt: skip
+            for one in ending:
+                one.is_ending = True
+            apply = partial(_apply, hosted, ending, is_commit=is_commit)
+            if hosted.writes:  # earlier records of the group are not known everywhere
+                write = hosted.writes[-1]
+                write.apply = _both(write.apply, apply)
+            else:
+                apply()
+        finally:
+            hosted.lock.release()
+        return True
+
+
+def _merge(hosted: Hosted, pending: PendingOffsets) -> None:
+    """Join the offsets of two requests of one transaction."""
+    for one in hosted.pending:
+        if one.producer_id == pending.producer_id and not one.is_ending and one is not pending:
+            one.offsets.update(pending.offsets)
+            hosted.pending.remove(pending)
+            return
+
+
+def _apply(hosted: Hosted, ending: Sequence[PendingOffsets], *, is_commit: bool) -> None:
+    for one in ending:
+        if is_commit:
+            hosted.offsets.update(
+                {key: value for key, value in one.offsets.items() if value is not None}
+            )
+        hosted.pending.remove(one)
+
+
+def _both(first: Callable[[], None], second: Callable[[], None]) -> Callable[[], None]:
+    def run() -> None:
+        first()
+        second()
+
+    return run

@@ -1,0 +1,61 @@
+"""Answer WriteTxnMarkers (27), with which coordinators of other brokers end transactions here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from broker.coordinator.waiter import Asked, Gathering
+from broker.machines.exchange import Answer, Pending
+from broker.requests.services import Call
+from broker.transaction_coordinator.marker_routes import MarkerRow
+from broker.wire.error_codes import ErrorCode
+from broker.wire.messages import WriteTxnMarkersResponse
+
+SECONDS = 10.0  # after this time, markers that are not replicated count as refused
+
+Result = WriteTxnMarkersResponse.WritableTxnMarkerResult
+Topic = WriteTxnMarkersResponse.WritableTxnMarkerTopicResult
+Row = WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult
+
+
+def answer(call: Call) -> Answer | Pending:
+    """Append the markers; the request waits until all in-sync replicas have them.
+
+    If the broker knows who its peers are, it obeys only them and the other super users.
+    """
+    services, asked = call.services, call.request.message()
+    results: dict[tuple[int, str, int], Asked] = {}
+    for number, one in enumerate(asked.markers):
+        for topic in one.topics:
+            for partition in topic.partition_indexes:
+                result = results[number, topic.name, partition] = Asked()
+                if not services.peers.accepts(call.client.principal):
+                    result.put(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+                    continue
+                if one.producer_id < 0 or one.producer_epoch < 0 or one.coordinator_epoch < -1:
+                    result.put(ErrorCode.INVALID_REQUEST)
+                    continue
+                row = MarkerRow(
+                    one.producer_id, one.producer_epoch, one.transaction_result,
+                    one.coordinator_epoch, (topic.name, partition),
+                )  # fmt: skip
+                services.transactions.markers.append(row, result.put)
+
+    def encode(codes: Mapping[Any, Any]) -> Answer:
+        rows = []
+        for number, one in enumerate(asked.markers):
+            topics = [
+                Topic(
+                    topic.name,
+                    [
+                        Row(each, codes[number, topic.name, each])
+                        for each in topic.partition_indexes
+                    ],
+                )
+                for topic in one.topics
+            ]
+            rows.append(Result(one.producer_id, topics))
+        return call.answer(WriteTxnMarkersResponse(rows))
+
+    return Gathering(services.clock() + SECONDS, results, encode, ErrorCode.REQUEST_TIMED_OUT)

@@ -1,0 +1,73 @@
+"""Ask the coordinator whether the batches of a request belong to a transaction (KIP-890).
+
+A log that already has the transaction needs no question. Otherwise, it gives a token before the
+question, and takes the batch only with this token. A marker makes the token invalid. So a batch
+that is late cannot begin a transaction that nobody ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from broker.coordinator.errors import CoordinatorError
+from broker.transaction_coordinator.verification import Verifier
+from broker.transactions.steps import Asker
+from broker.transactions.transaction import Place
+from broker.wire.error_codes import ErrorCode
+
+OPEN = 0  # the token of a log that has the transaction
+# After these errors of the coordinator, the client sends the batch again.
+LATER = {
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR, ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NETWORK_EXCEPTION,
+}  # fmt: skip
+WHY = "the batch is not part of an ongoing transaction of its producer"
+
+
+class Verified(NamedTuple):
+    """What a batch may do: it is appended with `token`, or refused with `fault`."""
+
+    token: int | None
+    fault: ErrorCode = ErrorCode.NONE
+
+
+def verified(
+    verifier: Verifier,
+    name: str,
+    batches: Mapping[Place, tuple[int, Asker]],
+    *,
+    knows_abortable: bool,
+) -> dict[Place, Verified]:
+    """Verify batches of one request.
+
+    Args:
+        name: the transactional id.
+        batches: by partition: the token of its log, and the producer of the batch.
+        knows_abortable: whether the client knows the error TRANSACTION_ABORTABLE.
+    """
+    tokens = {place: token for place, (token, _) in batches.items()}
+    found = {place: Verified(OPEN) for place, token in tokens.items() if token == OPEN}
+    unknown: dict[Asker, list[Place]] = {}
+    for place in tokens.keys() - found.keys():
+        unknown.setdefault(batches[place][1], []).append(place)
+    for asker, places in unknown.items():
+        try:
+            codes = verifier.faults_of_batches(name, asker, places)
+        except CoordinatorError as error:
+            codes = dict.fromkeys(places, error.code)
+        for place, code in codes.items():
+            fault = fault_for_client(code, knows_abortable=knows_abortable)
+            found[place] = Verified(tokens[place], fault)
+    return found
+
+
+def fault_for_client(code: ErrorCode, *, knows_abortable: bool) -> ErrorCode:
+    """Translate an error of the coordinator for the client of a partition."""
+    if code is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if code in LATER:
+        return ErrorCode.NOT_ENOUGH_REPLICAS
+    if code in (ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.INVALID_TXN_STATE):
+        return ErrorCode.TRANSACTION_ABORTABLE if knows_abortable else ErrorCode.INVALID_TXN_STATE
+    return code

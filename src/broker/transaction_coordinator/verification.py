@@ -1,0 +1,27 @@
+"""Define how a broker asks whether a producer may append to a partition (KIP-890).
+
+TransactionCoordinator  knows it for the transactional ids that this broker coordinates
+cluster.serve           asks the broker that coordinates the transactional id
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from broker.transactions.steps import Asker
+from broker.transactions.transaction import Place
+from broker.wire.error_codes import ErrorCode
+
+
+class Verifier(Protocol):
+    """Asks the coordinator of a transactional id. Any thread may call it; it may wait."""
+
+    def faults_of_batches(
+        self, name: str, asker: Asker, places: Sequence[Place]
+    ) -> dict[Place, ErrorCode]:
+        """Return NONE for each partition to which the producer may append; else an error.
+
+        Raises:
+            CoordinatorError: the coordinator does not answer now.
+        """

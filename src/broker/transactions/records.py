@@ -1,0 +1,114 @@
+"""Write transactions as records of `__transaction_state`, and read them again.
+
+    key      version 0 as int16, then TransactionLogKey: the transactional id
+    value    version 0 as int16, then TransactionLogValue; no value means that the id has ended
+
+Keys and values have Kafka's format. This module reads the values of both versions that Kafka has.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from broker.transactions.transaction import (
+    CLIENT_EPOCH_MAX,
+    EPOCH_MAX,
+    NO_TIME,
+    PREPARED,
+    State,
+    Transaction,
+)
+from broker.wire import codec
+from broker.wire.byte_cursor import WireError
+from broker.wire.messages import TransactionLogKey, TransactionLogValue
+
+KEY_VERSION, VALUE_VERSION, VALUE_VERSION_MAX = 0, 0, 1
+WRITTEN_STATES = frozenset(State) - {State.DEAD}  # a transactional id that has ended has no value
+PARTITION_MAX = 2**31 - 1
+_version = struct.Struct(">h")
+
+
+class TransactionRecord(NamedTuple):
+    """A transactional id; `value` is None if it has ended."""
+
+    transactional_id: str
+    value: Transaction | None
+
+
+def key_of(transactional_id: str) -> bytes:
+    """Return the key of a transactional id."""
+    key = TransactionLogKey(transactional_id=transactional_id)
+    return _version.pack(KEY_VERSION) + codec.encode(key, KEY_VERSION)
+
+
+def value_of(transaction: Transaction) -> bytes | None:
+    """Return the value of a transaction; None deletes it."""
+    if transaction.state is State.DEAD:
+        return None
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in sorted(transaction.partitions):
+        by_topic.setdefault(topic, []).append(partition)
+    rows = [TransactionLogValue.PartitionsSchema(*row) for row in by_topic.items()]
+    has_begun = transaction.state is not State.EMPTY
+    value = TransactionLogValue(
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.epoch,
+        transaction_timeout_ms=transaction.timeout_ms,
+        transaction_status=int(transaction.state),
+        transaction_partitions=rows if has_begun else None,
+        transaction_last_update_timestamp_ms=transaction.updated_ms,
+        transaction_start_timestamp_ms=transaction.started_ms,
+    )
+    return _version.pack(VALUE_VERSION) + codec.encode(value, VALUE_VERSION)
+
+
+def parse(key: bytes | None, value: bytes | None) -> TransactionRecord | None:
+    """Read a record; return None for a record of another kind.
+
+    Raises:
+        WireError: the record is of the known kind, but its bytes are not valid.
+    """
+    if key is None or len(key) < _version.size:
+        raise WireError(0, "the key has no version")
+    if _version.unpack_from(key)[0] != KEY_VERSION:
+        return None
+    found = codec.decode("TransactionLogKey", KEY_VERSION, key[_version.size :])
+    name = str(found.transactional_id)
+    if not name:
+        raise WireError(0, "the transactional id is empty")
+    return TransactionRecord(name, None if value is None else _transaction(value))
+
+
+def _transaction(data: bytes) -> Transaction:
+    """Read a value, and check that its fields agree with its state."""
+    if len(data) < _version.size:
+        raise WireError(0, "the value has no version")
+    (version,) = _version.unpack_from(data)
+    if not 0 <= version <= VALUE_VERSION_MAX:
+        raise WireError(0, f"the value has the version {version}")
+    body = codec.decode("TransactionLogValue", version, data[_version.size :])
+    if body.transaction_status not in WRITTEN_STATES:
+        raise WireError(0, f"no transaction has the state {body.transaction_status}")
+    state = State(body.transaction_status)
+    places = frozenset(
+        (str(row.topic), partition)
+        for row in body.transaction_partitions or ()
+        for partition in row.partition_ids
+    )
+    epoch_max = CLIENT_EPOCH_MAX if state is State.ONGOING else EPOCH_MAX
+    faults = {
+        "producer id": body.producer_id < 0,
+        "epoch": not 0 <= body.producer_epoch <= epoch_max,
+        "timeout": body.transaction_timeout_ms < 0,
+        "partition": any(not topic or not 0 <= one <= PARTITION_MAX for topic, one in places),
+        "list of partitions": bool(places) != (state is State.ONGOING or state in PREPARED),
+    }
+    for what, is_wrong in faults.items():
+        if is_wrong:
+            raise WireError(0, f"the {what} of a transaction in the state {state.name} is wrong")
+    return Transaction(
+        body.producer_id, body.producer_epoch, body.transaction_timeout_ms, state, places,
+        max(NO_TIME, body.transaction_start_timestamp_ms),
+        body.transaction_last_update_timestamp_ms,
+    )  # fmt: skip

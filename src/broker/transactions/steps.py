@@ -1,0 +1,223 @@
+"""Decide what an event changes at one transactional id: (transaction, event, now) -> Step.
+
+Each function gets the transaction as the log has it, and returns what it becomes. The caller first
+writes the new transaction to the log. Only then does it answer with `code`, and write the markers.
+A function that refuses or repeats a request returns the transaction unchanged.
+
+The rules are Kafka's: KIP-98, KIP-360 (a client asks for the next epoch of its producer id), and
+KIP-890 for clients that do not begin each transaction with a new epoch.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from broker.transactions.transaction import (
+    CLIENT_EPOCH_MAX,
+    COMPLETE_OF,
+    IDLE,
+    NO_EPOCH,
+    NO_ID,
+    NO_TIME,
+    PREPARED,
+    Place,
+    State,
+    Transaction,
+    check_step,
+)
+from broker.wire.error_codes import ErrorCode
+
+NOBODY: frozenset[Place] = frozenset()
+
+
+class Markers(NamedTuple):
+    """The markers that end a transaction: one in each of its partitions."""
+
+    producer_id: int
+    epoch: int
+    is_commit: bool
+    partitions: frozenset[Place]
+
+
+class Step(NamedTuple):
+    """The result of an event.
+
+    Attributes:
+        code: the answer, after the change is in the log.
+        after: the transaction after the event; None if there is none.
+        markers: are written after the change is in the log; None for none.
+    """
+
+    code: ErrorCode
+    after: Transaction | None
+    markers: Markers | None = None
+
+
+class Asker(NamedTuple):
+    """The producer id and the epoch that a request names."""
+
+    producer_id: int = NO_ID
+    epoch: int = NO_EPOCH
+
+
+def _step(before: Transaction | None, after: Transaction, code: ErrorCode = ErrorCode.NONE) -> Step:
+    check_step(before, after)
+    return Step(code, after, markers_of(after))
+
+
+def markers_of(transaction: Transaction) -> Markers | None:
+    """Return the markers that a prepared transaction needs, also after it was loaded."""
+    if transaction.state not in PREPARED:
+        return None
+    is_commit = transaction.state is State.PREPARE_COMMIT
+    return Markers(transaction.producer_id, transaction.epoch, is_commit, transaction.partitions)
+
+
+# --- InitProducerId -------------------------------------------------------------------------------
+
+
+def needs_new_id(before: Transaction | None, asker: Asker) -> bool:
+    """Report whether `init_producer` has to give a producer id that is new."""
+    if before is None:
+        return True
+    is_present = asker == Asker() or asker.epoch == before.epoch
+    return before.state in IDLE and before.is_exhausted and is_present
+
+
+def init_producer(
+    before: Transaction | None, asker: Asker, timeout_ms: int, new_id: int, now_ms: int
+) -> Step:
+    """Give a producer id and an epoch to a client, and fence every earlier client.
+
+    If a transaction is ONGOING, it is aborted with the next epoch, and the client asks again.
+
+    Args:
+        asker: what the client has, if it asks for the next epoch of its own (KIP-360).
+        new_id: a producer id that is new, if `needs_new_id`.
+    """
+    if before is None:
+        return _step(None, _begun(new_id, 0, timeout_ms, now_ms))
+    if asker != Asker() and not _may_ask(before, asker):
+        return Step(ErrorCode.PRODUCER_FENCED, before)
+    if before.state in PREPARED:
+        return Step(ErrorCode.CONCURRENT_TRANSACTIONS, before)
+    if before.state is State.ONGOING:
+        return _fenced(before, now_ms, ErrorCode.CONCURRENT_TRANSACTIONS)
+    if needs_new_id(before, asker):
+        after = _begun(new_id, 0, timeout_ms, now_ms)
+        if asker != Asker():
+            after = after._replace(previous_id=before.producer_id, previous_epoch=before.epoch)
+        return _step(before, after)
+    epoch, previous_id, previous_epoch = before.epoch + 1, NO_ID, NO_EPOCH
+    if asker != Asker():
+        previous_id, previous_epoch = before.producer_id, before.epoch
+        if asker.epoch == before.previous_epoch and asker.producer_id == before.previous_id:
+            # The answer to the same request was lost.
+            epoch, previous_id, previous_epoch = before.epoch, *before[-2:]
+        elif asker.epoch != before.epoch:
+            return Step(ErrorCode.PRODUCER_FENCED, before)
+    after = _begun(before.producer_id, epoch, timeout_ms, now_ms)
+    return _step(before, after._replace(previous_id=previous_id, previous_epoch=previous_epoch))
+
+
+def _may_ask(before: Transaction, asker: Asker) -> bool:
+    """Check that a client names the present producer id, or the one before its rotation."""
+    if asker.producer_id == before.producer_id:
+        return True
+    return asker.producer_id == before.previous_id and asker.epoch >= CLIENT_EPOCH_MAX
+
+
+def _begun(producer_id: int, epoch: int, timeout_ms: int, now_ms: int) -> Transaction:
+    return Transaction(producer_id, epoch, timeout_ms, State.EMPTY, NOBODY, NO_TIME, now_ms)
+
+
+def _fenced(before: Transaction, now_ms: int, code: ErrorCode) -> Step:
+    """Abort a transaction with the next epoch, so that its client can do nothing more."""
+    after = before._replace(
+        epoch=before.epoch + 1, state=State.PREPARE_ABORT, updated_ms=now_ms,
+        previous_id=NO_ID, previous_epoch=NO_EPOCH,
+    )  # fmt: skip
+    return _step(before, after, code)
+
+
+# --- the requests of a transaction ----------------------------------------------------------------
+
+
+def fault_of(before: Transaction | None, asker: Asker) -> ErrorCode:
+    """Check the producer id and the epoch of a request."""
+    if before is None or asker.producer_id != before.producer_id:
+        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    if asker.epoch != before.epoch:
+        return ErrorCode.PRODUCER_FENCED
+    return ErrorCode.NONE
+
+
+def add_partitions(
+    before: Transaction | None, asker: Asker, partitions: frozenset[Place], now_ms: int
+) -> Step:
+    """Add partitions to a transaction; the first ones begin it."""
+    fault = fault_of(before, asker)
+    if fault or before is None:
+        return Step(fault, before)
+    if before.state in PREPARED:
+        return Step(ErrorCode.CONCURRENT_TRANSACTIONS, before)
+    if partitions <= before.partitions:
+        return Step(ErrorCode.NONE, before)
+    is_first = before.state is not State.ONGOING
+    after = before._replace(
+        state=State.ONGOING,
+        partitions=before.partitions | partitions,
+        started_ms=now_ms if is_first else before.started_ms,
+        updated_ms=now_ms,
+    )
+    return _step(before, after)
+
+
+def fault_of_batch(before: Transaction | None, asker: Asker, partition: Place) -> ErrorCode:
+    """Check that a batch of this producer may be appended to a partition (KIP-890)."""
+    fault = fault_of(before, asker)
+    if fault or before is None:
+        return fault
+    if before.state in PREPARED:
+        return ErrorCode.CONCURRENT_TRANSACTIONS
+    is_part = before.state is State.ONGOING and partition in before.partitions
+    return ErrorCode.NONE if is_part else ErrorCode.TRANSACTION_ABORTABLE
+
+
+def end(before: Transaction | None, asker: Asker, *, is_commit: bool, now_ms: int) -> Step:
+    """Commit or abort a transaction; a request that is repeated succeeds."""
+    fault = fault_of(before, asker)
+    if fault or before is None:
+        return Step(fault, before)
+    wanted = State.PREPARE_COMMIT if is_commit else State.PREPARE_ABORT
+    if before.state is State.ONGOING:
+        return _step(before, before._replace(state=wanted, updated_ms=now_ms))
+    if before.state is wanted:
+        return Step(ErrorCode.CONCURRENT_TRANSACTIONS, before)
+    is_repeated = before.state is COMPLETE_OF[wanted]
+    return Step(ErrorCode.NONE if is_repeated else ErrorCode.INVALID_TXN_STATE, before)
+
+
+# --- the coordinator's own events -----------------------------------------------------------------
+
+
+def complete(before: Transaction, now_ms: int) -> Step:
+    """End a prepared transaction whose markers are all written."""
+    assert before.state in PREPARED, before.state
+    state = COMPLETE_OF[before.state]
+    return _step(before, before._replace(state=state, partitions=NOBODY, updated_ms=now_ms))
+
+
+def time_out(before: Transaction, now_ms: int) -> Step:
+    """Abort a transaction that was ONGOING for longer than its timeout."""
+    is_late = now_ms > before.started_ms + before.timeout_ms
+    if before.state is not State.ONGOING or not is_late:
+        return Step(ErrorCode.NONE, before)
+    return _fenced(before, now_ms, ErrorCode.NONE)
+
+
+def expire(before: Transaction, retention_ms: int, now_ms: int) -> Step:
+    """Let a transactional id end that no client has used for a long time."""
+    if before.state not in IDLE or now_ms < before.updated_ms + retention_ms:
+        return Step(ErrorCode.NONE, before)
+    return _step(before, before._replace(state=State.DEAD, updated_ms=now_ms))

@@ -1,0 +1,118 @@
+"""Hold what a coordinator knows of one transactional id.
+
+                 InitProducerId         AddPartitions       EndTxn           markers written
+    (none) ----> EMPTY ---------------> ONGOING ----------> PREPARE_COMMIT -> COMPLETE_COMMIT
+                 ^  ^                   |  ^  |  commit                       |   |
+                 |  |                   +--+  |                               |   |
+                 |  |          AddPartitions  +-----------> PREPARE_ABORT --> COMPLETE_ABORT
+                 |  |               abort, timeout,                           |   |
+                 |  |               InitProducerId (epoch + 1)                |   |
+                 |  +------------------- InitProducerId ----------------------+   |
+                 |                                                                |
+                 +--- a new producer id instead of an epoch after the last one    |
+    ONGOING <---------------------- AddPartitions --------------------------------+
+    DEAD    <---------------------- idle for too long: EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT
+
+Invariants, checked after each step by `check_step`:
+
+- A producer id never gets a smaller epoch. A new producer id begins with epoch 0.
+- A transaction has partitions from its first partition until all its markers are written.
+- The partitions of a prepared transaction are those that it had while it was ONGOING.
+- A client never gets the epoch 32767: the coordinator needs it to fence the client.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple
+
+Place = tuple[str, int]  # topic and partition
+NO_ID = NO_EPOCH = NO_TIME = -1
+EPOCH_MAX = 2**15 - 1
+CLIENT_EPOCH_MAX = EPOCH_MAX - 1  # the coordinator fences a client with the epoch after its own
+
+
+class State(enum.IntEnum):
+    """The state of a transactional id; the numbers are those of Kafka's records."""
+
+    EMPTY = 0
+    ONGOING = 1
+    PREPARE_COMMIT = 2
+    PREPARE_ABORT = 3
+    COMPLETE_COMMIT = 4
+    COMPLETE_ABORT = 5
+    DEAD = 6
+
+    @property
+    def title(self) -> str:
+        """The name that Kafka's tools show, such as `PrepareCommit`."""
+        return self.name.title().replace("_", "")
+
+
+IDLE = frozenset({State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT})
+PREPARED = frozenset({State.PREPARE_COMMIT, State.PREPARE_ABORT})
+COMPLETE_OF = {
+    State.PREPARE_COMMIT: State.COMPLETE_COMMIT,
+    State.PREPARE_ABORT: State.COMPLETE_ABORT,
+}
+_FROM_IDLE = frozenset({State.EMPTY, State.ONGOING, State.DEAD})
+# The states that may follow each state.
+TRANSITIONS: dict[State, frozenset[State]] = {
+    State.EMPTY: _FROM_IDLE,
+    State.ONGOING: frozenset({State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT}),
+    State.PREPARE_COMMIT: frozenset({State.COMPLETE_COMMIT}),
+    State.PREPARE_ABORT: frozenset({State.COMPLETE_ABORT}),
+    State.COMPLETE_COMMIT: _FROM_IDLE,
+    State.COMPLETE_ABORT: _FROM_IDLE,
+    State.DEAD: frozenset(),
+}
+
+
+class Transaction(NamedTuple):
+    """What is known of one transactional id; the object is never changed.
+
+    Attributes:
+        epoch: the newest epoch of the producer id. Requests with another epoch are fenced.
+        timeout_ms: how long a transaction may be ONGOING.
+        partitions: the partitions of the transaction that is ONGOING or prepared.
+        started_ms: when the transaction began; -1 if none has begun.
+        updated_ms: the time of the last change.
+        previous_id, previous_epoch: the producer id and the epoch with which the client asked for
+            its present ones (KIP-360), so that it may ask again. -1 if it named none. The log does
+            not record them: after a restart, a client that asks again is fenced.
+    """
+
+    producer_id: int
+    epoch: int
+    timeout_ms: int
+    state: State
+    partitions: frozenset[Place]
+    started_ms: int
+    updated_ms: int
+    previous_id: int = NO_ID
+    previous_epoch: int = NO_EPOCH
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether the next client needs a new producer id, because no epoch is left."""
+        return self.epoch >= CLIENT_EPOCH_MAX
+
+
+def check_step(before: Transaction | None, after: Transaction) -> None:
+    """Assert that a step keeps the invariants."""
+    assert 0 <= after.epoch <= EPOCH_MAX
+    has_partitions = after.state is State.ONGOING or after.state in PREPARED
+    assert has_partitions == bool(after.partitions)
+    if before is None:
+        assert after.state is State.EMPTY and after.epoch == 0
+        return
+    assert after.state in TRANSITIONS[before.state], (before.state, after.state)
+    if after.producer_id == before.producer_id:
+        assert after.epoch >= before.epoch
+    else:
+        assert after.epoch == 0 and after.state is State.EMPTY
+    if after.state in PREPARED:
+        assert after.partitions == before.partitions
+        assert after.epoch <= before.epoch + 1
+    if after.state is State.EMPTY:
+        assert after.epoch <= CLIENT_EPOCH_MAX

@@ -1,0 +1,198 @@
+"""Ask other brokers what coordinators ask: to write markers, and whether batches may be appended.
+
+For each broker there are two connections: one for markers, one for questions about batches. One
+thread at a time uses a connection.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from broker.catalog.leadership import NO_LEADER, NotServedError
+from broker.coordinator.errors import CoordinatorError
+from broker.transaction_coordinator.marker_routes import HERE, MarkerRow, Told
+from broker.transaction_coordinator.state_topic import TRANSACTION_STATE
+from broker.transaction_coordinator.transaction_coordinator import TransactionCoordinator
+from broker.transactions.steps import Asker
+from broker.transactions.transaction import Place
+from broker.wire.byte_cursor import WireError
+from broker.wire.error_codes import ErrorCode
+from broker.wire.messages import AddPartitionsToTxnRequest, WriteTxnMarkersRequest
+from cluster.errors import PeerError
+from cluster.run.metadata_cache import MetadataCache
+from cluster.run.peer_connection import PeerConnection
+from cluster.serve.cluster_leadership import ClusterLeadership
+
+MARKERS, MARKERS_VERSION, MARKERS_SECONDS = 27, 1, 15.0
+VERIFY, VERIFY_VERSION, VERIFY_SECONDS = 24, 5, 5.0
+# How long a topic must be unknown before it counts as deleted: the metadata of this broker may be
+# older than those of the broker that coordinated the transaction before.
+UNKNOWN_SECONDS = 10.0
+NO_ANSWER = "the coordinator of the transactional id does not answer"
+
+Connect = Callable[[int], PeerConnection]
+
+
+class Peers:
+    """One connection to each broker, for one kind of requests. Any thread may call `ask`."""
+
+    def __init__(self, connect: Connect) -> None:
+        self._connect = connect
+        self._lock = threading.Lock()  # guards the next two
+        self._is_closed = False
+        self._known: dict[int, tuple[threading.Lock, PeerConnection]] = {}
+
+    def ask(self, broker: int, key: int, version: int, message: Any, seconds: float) -> Any:
+        """Send a request to a broker, and return its answer.
+
+        Raises:
+            PeerError, WireError: there is no valid answer in time.
+        """
+        with self._lock:
+            if self._is_closed:
+                raise PeerError(address=f"broker {broker}", reason="this broker stops")
+            if broker not in self._known:
+                self._known[broker] = threading.Lock(), self._connect(broker)
+            lock, connection = self._known[broker]
+        if not lock.acquire(timeout=seconds):
+            raise PeerError(address=connection.address, reason="other requests wait for it")
+        try:
+            return connection.ask(key, version, message, seconds)
+        finally:
+            lock.release()
+
+    def close(self) -> None:
+        """Close all connections; a running `ask` fails."""
+        with self._lock:
+            self._is_closed = True
+            known = list(self._known.values())
+        for _, connection in known:
+            connection.close()
+
+
+class ClusterRoutes:
+    """Fulfil `MarkerRoutes` for a broker of a cluster."""
+
+    def __init__(
+        self, leadership: ClusterLeadership, metadata: MetadataCache, peers: Peers
+    ) -> None:
+        self._leadership, self._metadata, self._peers = leadership, metadata, peers
+        self._unknown: dict[Place, float] = {}  # since when a partition is not known
+
+    def route(self, place: Place) -> int | None:
+        """Return the leader of a partition; None if its topic was deleted.
+
+        Raises:
+            NotServedError: no leader is known now.
+        """
+        topic = self._metadata.view.topics.get(place[0])
+        if topic is None or place[1] not in topic.partitions:
+            now = time.monotonic()
+            if now - self._unknown.setdefault(place, now) > UNKNOWN_SECONDS:
+                self._unknown.pop(place, None)
+                return None
+            raise NotServedError(
+                code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason=f"{place} is not known"
+            )
+        self._unknown.pop(place, None)
+        leader = self._leadership.facts_of(*place).leader.id
+        if leader == NO_LEADER:
+            raise NotServedError(
+                code=ErrorCode.LEADER_NOT_AVAILABLE, reason=f"no broker leads {place}"
+            )
+        return HERE if leader == self._leadership.broker_id else leader
+
+    def send(self, broker: int, rows: Sequence[MarkerRow], told: Told) -> None:
+        """Send markers to another broker; `told` hears the result of each."""
+        numbers = {(row.producer_id, row.place): number for number, row in enumerate(rows)}
+        try:
+            answer = self._peers.ask(
+                broker, MARKERS, MARKERS_VERSION, _markers(rows), MARKERS_SECONDS
+            )
+        except (PeerError, WireError):
+            return  # the caller sends again what `told` has not heard
+        for marker in answer.markers:
+            for topic in marker.topics:
+                for one in topic.partitions:
+                    place = str(topic.name), one.partition_index
+                    number = numbers.get((marker.producer_id, place))
+                    if number is not None:
+                        told(number, _code(one.error_code))
+
+
+def _markers(rows: Sequence[MarkerRow]) -> Any:
+    Marker = WriteTxnMarkersRequest.WritableTxnMarker  # noqa: N806 - a class
+    Topic = WriteTxnMarkersRequest.WritableTxnMarkerTopic  # noqa: N806 - a class
+    by_producer: dict[tuple[int, int, bool, int], dict[str, list[int]]] = {}
+    for row in rows:
+        topics = by_producer.setdefault(row[:4], {})
+        topics.setdefault(row.place[0], []).append(row.place[1])
+    return WriteTxnMarkersRequest(
+        [
+            Marker(
+                producer_id, epoch, is_commit, [Topic(*one) for one in topics.items()],
+                coordinator_epoch,
+            )
+            for (producer_id, epoch, is_commit, coordinator_epoch), topics in by_producer.items()
+        ]
+    )  # fmt: skip
+
+
+class ClusterVerifier:
+    """Fulfil `Verifier` for a broker of a cluster."""
+
+    def __init__(
+        self,
+        coordinator: TransactionCoordinator,
+        leadership: ClusterLeadership,
+        peers: Peers,
+    ) -> None:
+        self._coordinator, self._leadership = coordinator, leadership
+        self._peers = peers
+
+    def faults_of_batches(
+        self, name: str, asker: Asker, places: Sequence[Place]
+    ) -> dict[Place, ErrorCode]:
+        """Ask the broker that leads the partition of the transactional id."""
+        number = self._coordinator.partition_of(name)
+        leader = self._leadership.facts_of(TRANSACTION_STATE.name, number).leader.id
+        if leader == self._leadership.broker_id:
+            return self._coordinator.faults_of_batches(name, asker, places)
+        if leader == NO_LEADER:
+            raise CoordinatorError(ErrorCode.COORDINATOR_NOT_AVAILABLE, NO_ANSWER)
+        try:
+            answer = self._peers.ask(
+                leader, VERIFY, VERIFY_VERSION, _question(name, asker, places), VERIFY_SECONDS
+            )
+        except (PeerError, WireError) as error:
+            raise CoordinatorError(ErrorCode.NETWORK_EXCEPTION, NO_ANSWER) from error
+        found = {
+            (str(topic.name), one.partition_index): _code(one.partition_error_code)
+            for result in answer.results_by_transaction
+            for topic in result.topic_results
+            for one in topic.results_by_partition
+        }
+        missing = ErrorCode.NETWORK_EXCEPTION
+        return {place: found.get(place, missing) for place in places}
+
+
+def _question(name: str, asker: Asker, places: Sequence[Place]) -> Any:
+    Transaction = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction  # noqa: N806 - a class
+    Topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic  # noqa: N806 - a class
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in places:
+        by_topic.setdefault(topic, []).append(partition)
+    topics = [Topic(*one) for one in by_topic.items()]
+    one = Transaction(name, asker.producer_id, asker.epoch, verify_only=True, topics=topics)
+    return AddPartitionsToTxnRequest(transactions=[one])
+
+
+def _code(number: int) -> ErrorCode:
+    """Read an error code of another broker; a code that is not known is an unexpected error."""
+    try:
+        return ErrorCode(number)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR

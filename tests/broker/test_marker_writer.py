@@ -1,0 +1,136 @@
+"""Markers are written again until each partition has one, or needs none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from broker.catalog.leadership import NotServedError
+from broker.transaction_coordinator.marker_routes import HERE, MarkerRow, Told
+from broker.transaction_coordinator.marker_writer import ROWS_MAX, Job, MarkerWriter
+from broker.transactions.steps import Markers
+from broker.transactions.transaction import Place
+from broker.wire.error_codes import ErrorCode
+from support.coordinating import Scheduler
+
+A, B, C = ("a", 0), ("b", 0), ("c", 0)
+
+
+class World:
+    """Brokers 2 and 3, and this one; a test sets routes, results, and who answers."""
+
+    def __init__(self) -> None:
+        self.scheduler = Scheduler()
+        self.routes: dict[Place, int | None] = {}
+        self.results: dict[Place, list[ErrorCode]] = {}
+        self.silent: set[int] = set()
+        self.written: list[Place] = []
+        self.requests: list[tuple[int, int]] = []
+        self.done = 0
+        self.is_wanted = True
+        self.writer = MarkerWriter(self, cast(Any, self))
+        self.writer.start(self.scheduler, lambda: self.scheduler.seconds)
+
+    def route(self, place: Place) -> int | None:
+        if place not in self.routes:
+            raise NotServedError(code=ErrorCode.LEADER_NOT_AVAILABLE, reason="no leader")
+        return self.routes[place]
+
+    def result(self, place: Place) -> ErrorCode:
+        codes = self.results.get(place)
+        code = codes.pop(0) if codes else ErrorCode.NONE
+        if not code:
+            self.written.append(place)
+        return code
+
+    def send(self, broker: int, rows: Sequence[MarkerRow], told: Told) -> None:
+        self.requests.append((broker, len(rows)))
+        if broker not in self.silent:
+            for number, row in enumerate(rows):
+                told(number, self.result(row.place))
+
+    def append(self, row: MarkerRow, done: Any) -> None:
+        assert row[:4] == (5, 1, True, 9)
+        done(self.result(row.place))
+
+    def write(self, *places: Place) -> Job:
+        def count() -> None:
+            self.done += 1
+
+        job = Job(Markers(5, 1, True, frozenset(places)), 9, lambda: self.is_wanted, count)
+        self.writer.write(job)
+        self.scheduler.run()
+        return job
+
+    def wait(self, seconds: float = 5.0) -> None:
+        self.scheduler.until(self.scheduler.seconds + seconds)
+
+
+def test_markers_go_to_their_leaders() -> None:
+    """One request for each broker."""
+    world = World()
+    world.routes = {A: HERE, B: 2, C: 2}
+    world.write(A, B, C)
+    assert sorted(world.written) == [A, B, C] and world.requests == [(2, 2)]
+    assert world.done == 1 and not world.scheduler.set_timers
+
+
+def test_a_refused_marker_is_written_again() -> None:
+    """Here and elsewhere; the others are not written twice."""
+    world = World()
+    world.routes = {A: HERE, B: 2, C: 2}
+    late = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    world.results = {A: [ErrorCode.KAFKA_STORAGE_ERROR] * 3, B: [late, late]}
+    world.write(A, B, C)
+    assert world.written == [C]
+    world.routes[B] = 3
+    world.wait()
+    assert sorted(world.written) == [A, B, C] and world.done == 1
+    assert world.requests[0] == (2, 2) and set(world.requests[1:]) == {(3, 1)}
+
+
+def test_a_silent_broker_is_asked_until_another_leads() -> None:
+    """The waits grow to a second."""
+    world = World()
+    world.routes, world.silent = {B: 2}, {2}
+    world.write(B)
+    world.wait(30.0)
+    assert 25 < len(world.requests) < 45
+    world.routes = {}
+    world.wait()
+    world.routes = {B: 3}
+    world.wait()
+    assert world.written == [B] and world.done == 1
+
+
+def test_partitions_that_need_no_marker() -> None:
+    """A deleted topic, and a partition with a newer epoch."""
+    world = World()
+    world.routes = {A: None, B: HERE}
+    world.results = {B: [ErrorCode.INVALID_PRODUCER_EPOCH]}
+    world.write(A, B)
+    assert world.done == 1 and not world.written
+
+
+def test_a_coordinator_that_was_replaced_writes_no_more() -> None:
+    """Neither after its object has ended nor after a partition says so."""
+    world = World()
+    world.routes = {}
+    world.write(A)
+    world.is_wanted = False
+    world.routes = {A: HERE}
+    world.wait()
+    world.is_wanted = True
+    world.results = {A: [ErrorCode.TRANSACTION_COORDINATOR_FENCED]}
+    world.write(A)
+    world.wait()
+    assert not world.written and not world.done
+
+
+def test_a_large_transaction_needs_several_requests() -> None:
+    """Each has a bounded number of markers."""
+    world = World()
+    places = [("t", number) for number in range(2 * ROWS_MAX + 5)]
+    world.routes = dict.fromkeys(places, 2)
+    world.write(*places)
+    assert [count for _, count in world.requests] == [ROWS_MAX, ROWS_MAX, 5] and world.done == 1

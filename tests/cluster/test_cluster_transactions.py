@@ -1,0 +1,168 @@
+"""Transactions in a cluster: their coordinator moves, and each ends in the same way everywhere.
+
+`LOGSTORE_TRANSACTION_KILLS` sets how often a broker is killed; `make kill-transactions` sets it.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from broker.coordinator.internal_topic import partition_of
+from broker.transaction_coordinator.state_topic import TRANSACTION_STATE
+from cluster import Cluster
+from support.exactly_once import Feeder, create_topics, judge, wait_for_outputs, worker
+from support.kafka_client import KafkaClient
+from support.places import fast_directory
+from support.transaction_requests import RawProducer, fetch_offset
+
+KILLS = int(os.environ.get("LOGSTORE_TRANSACTION_KILLS", "1"))
+STATES = 2
+INPUTS = 200  # for each round
+CONFIG = {
+    "offsets_topic_num_partitions": 2, "transaction_state_log_num_partitions": STATES,
+    "transaction_abort_timed_out_transaction_cleanup_interval_ms": 100, "min_insync_replicas": 1,
+    "default_replication_factor": 3,
+}  # fmt: skip
+SECONDS = 60.0
+
+
+def until(is_done: Callable[[], object]) -> None:
+    """Wait until something is true."""
+    deadline = time.monotonic() + SECONDS
+    while not is_done():
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.01)
+
+
+def running(cluster: Cluster) -> dict[int, str]:
+    """Map the brokers that the metadata list to their addresses."""
+    with KafkaClient(cluster.bootstrap_servers) as client:
+        brokers = client.call("Metadata", topics=[]).brokers
+    return {one.node_id: f"{one.host}:{one.port}" for one in brokers}
+
+
+def coordinator_of(cluster: Cluster, name: str, key_type: int = 1) -> tuple[int, str]:
+    """Ask for the coordinator until there is one: its id, and its address."""
+    deadline = time.monotonic() + SECONDS
+    while True:
+        with KafkaClient(cluster.bootstrap_servers) as client:
+            answer = client.call("FindCoordinator", 4, key_type=key_type, coordinator_keys=[name])
+        (row,) = answer.coordinators
+        if not row.error_code:
+            return row.node_id, f"{row.host}:{row.port}"
+        assert time.monotonic() < deadline, row
+
+
+@pytest.mark.timeout(240 + 20 * KILLS)
+def test_exactly_once_while_brokers_are_killed() -> None:
+    """Each input has one committed output, and no transaction is torn."""
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    with (
+        fast_directory() as root,
+        Cluster.start(3, directory=root, config=CONFIG, session_seconds=1.5) as cluster,
+    ):
+        servers = cluster.bootstrap_servers
+        create_topics(servers, 3, **{"min.insync.replicas": "2"})
+        feeder = Feeder(servers, INPUTS)
+        with worker(servers, "worker", seed) as running_worker:
+            running_worker.wait_for_progress()
+            for _ in range(KILLS):
+                feeder.limit += INPUTS
+                victim = coordinator_of(cluster, "worker")[0]
+                broker = rng.choice([victim, 1, 2, 3])
+                threading.Event().wait(rng.random() * 0.2)
+                cluster.kill(broker)
+                running_worker.wait_for_progress()
+                cluster.restart(broker)
+                cluster.wait_in_sync("outputs")
+                running_worker.wait_for_progress()
+            count = feeder.stop()
+            wait_for_outputs(servers, count)
+        print(judge(servers, count))
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_a_new_coordinator_continues(is_commit: bool) -> None:
+    """The transaction that was open when its coordinator died is ended by its producer.
+
+    The partitions and the group have other leaders, which ask the coordinator, and get markers.
+    """
+    with (
+        fast_directory() as root,
+        Cluster.start(3, directory=root, config=CONFIG, session_seconds=1.5) as cluster,
+    ):
+        with KafkaClient(cluster.bootstrap_servers) as client:
+            client.create("t", 3)
+        until(lambda: all(cluster.partition("t", number) for number in range(3)))
+        leaders = {number: cluster.wait_for_leader("t", number) for number in range(3)}
+        assert len(set(leaders.values())) == 3
+        broker, address = coordinator_of(cluster, "tx")
+        addresses = running(cluster)
+        with KafkaClient(address) as client:
+            producer = RawProducer(client, "tx").begin()
+            assert producer.again(lambda: producer.add(*(("t", n) for n in range(3)))) == 0
+        for number, leader in leaders.items():
+            with KafkaClient(addresses[leader]) as client:
+                producer.client = client
+                assert producer.produce("t", b"x", partition=number) == 0
+                producer.name = "other"
+                assert producer.produce("t", b"y", partition=number) == 0  # it is open here
+                producer.name = "tx"
+        group = next(
+            name for name in (f"g{n}" for n in range(100))
+            if coordinator_of(cluster, name, 0)[0] != broker
+        )  # fmt: skip
+        with KafkaClient(address) as client:
+            producer.client = client
+            assert producer.again(lambda: producer.add_offsets(group)) == 0
+        with KafkaClient(coordinator_of(cluster, group, 0)[1]) as client:
+            producer.client = client
+            assert producer.again(lambda: producer.commit_offset(group, "t", 5)) == 0
+            assert fetch_offset(client, group, "t", stable=True) == (88, -1)
+        cluster.kill(broker)
+        number = partition_of("tx", STATES)
+        cluster.wait_for_leader(TRANSACTION_STATE.name, number, other_than=broker)
+        until(lambda: coordinator_of(cluster, "tx")[0] != broker)
+        with KafkaClient(coordinator_of(cluster, "tx")[1]) as client:
+            producer.client = client
+            assert producer.again(lambda: producer.end(commit=is_commit)) == 0
+            producer.wait_for("CompleteCommit" if is_commit else "CompleteAbort")
+        for number in range(3):
+            leader = cluster.wait_for_leader("t", number, other_than=broker)
+            with KafkaClient(running(cluster)[leader]) as client:
+                until(lambda: stable(client, number) == 3)  # noqa: B023 - called at once
+        with KafkaClient(coordinator_of(cluster, group, 0)[1]) as client:
+            expected = (0, 5 if is_commit else -1)
+            until(lambda: fetch_offset(client, group, "t", stable=True) == expected)
+
+
+def stable(client: KafkaClient, number: int) -> int:
+    """Return the last stable offset of a partition; -1 if this broker does not serve it."""
+    row = client.fetch("t", 0, partition=number, isolation_level=1)
+    return -1 if row.error_code else int(row.last_stable_offset)
+
+
+def test_a_broker_that_does_not_lead_refuses() -> None:
+    """16 for requests about a transactional id, also while another broker leads its partition."""
+    with (
+        fast_directory() as root,
+        Cluster.start(2, directory=root, config=CONFIG) as cluster,
+    ):
+        broker, address = coordinator_of(cluster, "tx")
+        with KafkaClient(address) as client:
+            producer = RawProducer(client, "tx").begin()
+        other = next(where for one, where in running(cluster).items() if one != broker)
+        with KafkaClient(other) as client:
+            producer.client = client
+            assert producer.init() == 16 and producer.end(commit=True) == 16
+            assert producer.state().error_code == 16
+            answer = client.call("ListTransactions", duration_filter=-1)
+            assert answer.error_code == 0 and not answer.transaction_states
