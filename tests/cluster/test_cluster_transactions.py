@@ -23,7 +23,7 @@ from support.transaction_requests import RawProducer, fetch_offset
 
 KILLS = int(os.environ.get("LOGSTORE_TRANSACTION_KILLS", "1"))
 STATES = 2
-INPUTS = 200  # for each round
+INPUTS = 100  # for each round
 CONFIG = {
     "offsets_topic_num_partitions": 2, "transaction_state_log_num_partitions": STATES,
     "transaction_abort_timed_out_transaction_cleanup_interval_ms": 100, "min_insync_replicas": 1,

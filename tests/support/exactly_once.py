@@ -168,14 +168,16 @@ def read_all(servers: str, topic: str, level: str) -> list[list[str]]:
 
 
 def wait_for_outputs(servers: str, count: int) -> None:
-    """Wait until there are as many committed outputs as inputs."""
+    """Wait until there are as many committed outputs as inputs; each of them may take its time."""
     reader = _reader(servers, "read_committed")
     found, deadline = 0, time.monotonic() + SECONDS
     try:
         reader.assign([TopicPartition("outputs", number, 0) for number in range(PARTITIONS)])
         while found < count:
             assert time.monotonic() < deadline, f"{found} of {count} inputs have an output"
-            found += sum(one.error() is None for one in reader.consume(500, 0.1))
+            more = sum(one.error() is None for one in reader.consume(500, 0.1))
+            if more:
+                found, deadline = found + more, time.monotonic() + SECONDS
     finally:
         reader.close()
 
