@@ -9,9 +9,11 @@ count is how many records the transaction has. Some transactions are aborted on 
 from __future__ import annotations
 
 import faulthandler
+import os
 import random
 import signal
 import sys
+import threading
 import uuid
 from typing import Any
 
@@ -19,7 +21,9 @@ from confluent_kafka import OFFSET_STORED, Consumer, KafkaException, Producer, T
 
 GROUP = "workers"
 # If all brokers were away, librdkafka 2.16 otherwise begins again with the bootstrap servers, and
-# forgets its brokers. Then `send_offsets_to_transaction` waits for ever for the one it remembers.
+# forgets its brokers. Then `send_offsets_to_transaction` waits for ever for the one it remembers,
+# whatever its timeout is. A broker that leaves the metadata is forgotten, too.
+API_SECONDS, HUNG_SECONDS = 10, 30.0
 KEEPS_BROKERS = {"metadata.recovery.strategy": "none"}
 RECORDS_MAX = 20
 
@@ -37,6 +41,12 @@ def consumer_of(servers: str, numbers: range) -> Consumer:
     return made
 
 
+def begin_again() -> None:
+    """Replace this process by a new one of the same program: a call of the client never returns."""
+    print("hung", flush=True)
+    os.execv(sys.executable, [sys.executable, *sys.argv])
+
+
 def run_once(consumer: Consumer, producer: Producer, rng: random.Random, count: int) -> bool:
     """Do one transaction; returns False if it was aborted, so that its records come again."""
     records = [one for one in consumer.consume(rng.randint(1, RECORDS_MAX), 0.1) if not one.error()]
@@ -47,14 +57,21 @@ def run_once(consumer: Consumer, producer: Producer, rng: random.Random, count: 
     for one in records:
         value = f"{name},{len(records)},{one.partition()},{one.offset()}"
         producer.produce("outputs", value, partition=rng.randrange(count))
-    producer.send_offsets_to_transaction(
-        consumer.position(consumer.assignment()), consumer.consumer_group_metadata(), 10
-    )
+    hung = threading.Timer(HUNG_SECONDS, begin_again)
+    hung.start()
+    try:
+        producer.send_offsets_to_transaction(
+            consumer.position(consumer.assignment()),
+            consumer.consumer_group_metadata(),
+            API_SECONDS,
+        )
+    finally:
+        hung.cancel()
     if rng.random() < 0.1:
         producer.flush(5)
-        producer.abort_transaction(10)
+        producer.abort_transaction(API_SECONDS)
         return False
-    producer.commit_transaction(10)
+    producer.commit_transaction(API_SECONDS)
     return True
 
 
@@ -76,7 +93,7 @@ def session(servers: str, name: str, rng: random.Random, numbers: range) -> None
             found = error.args[0]
             if found.fatal() or not found.txn_requires_abort():
                 raise
-            producer.abort_transaction(10)
+            producer.abort_transaction(API_SECONDS)
         finally:
             consumer.close()
 
