@@ -32,6 +32,7 @@ NEWEST = {
     "DescribeUserScramCredentials": 0,
     "DescribeClientQuotas": 1, "AlterClientQuotas": 1,
     "ConsumerGroupHeartbeat": 1, "ConsumerGroupDescribe": 1,
+    "DescribeAcls": 3, "CreateAcls": 3, "DeleteAcls": 3,
 }  # fmt: skip
 
 

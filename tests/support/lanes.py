@@ -41,6 +41,7 @@ LANES = {
             "joining",
             "member_sessions",
             "producer_blocks",
+            "session_acls",
             "setting_texts",
             "shared_documents",
             "store_memory",

@@ -23,6 +23,7 @@ LAYERS = [
     {"logstore"},  # the list of public names
     {"mover"},
     {
+        "broker.authorization",
         "broker.config",
         "broker.listener_config",
         "broker.properties",
@@ -39,7 +40,7 @@ LAYERS = [
     },
     {"broker.net", "broker.consumer_groups"},
     {"broker.catalog"},
-    {"broker.coordinator", "broker.ignored_keys", "broker.server_properties"},
+    {"broker.acls", "broker.coordinator", "broker.ignored_keys", "broker.server_properties"},
     {"broker.requests"},
     {"broker.page"},
     {"broker.forecast", "broker.server"},

@@ -20,8 +20,9 @@ from broker.requests import (
     producer_ids,
     topic_changes,
 )
-from broker.requests.admin import config_changes, log_dirs, partitions, quotas, reassignments
-from broker.requests.security import logins, peers, scram_users
+from broker.requests.access.guard import answer_broker, answer_checked
+from broker.requests.admin import acls, config_changes, log_dirs, partitions, quotas, reassignments
+from broker.requests.security import logins, scram_users
 from broker.requests.services import Call, Services
 from broker.wire.frames import parse_request
 
@@ -46,6 +47,9 @@ HANDLERS: dict[int, Callable[[Call], Answer | Pending]] = {
     21: partitions.answer_delete_records,
     22: producer_ids.answer,
     23: list_offsets.answer_epochs,
+    29: acls.answer_describe,
+    30: acls.answer_create,
+    31: acls.answer_delete,
     32: configs.answer,
     33: config_changes.answer_alter,
     34: log_dirs.answer_alter,
@@ -84,14 +88,16 @@ class Dispatcher:
             CloseConnectionError: the request cannot be answered. After either error, the connection
                 must be closed.
         """
-        request = parse_request(frame, self.services.apis)
-        logins.check_permitted(request, client, self.services.clock())
-        if request.key in self.services.peer_handlers:
-            if not self.services.peers.accepts(client.principal):
-                return peers.refused(request)
-            return self.services.peer_handlers[request.key](request)
-        call = Call(self.services, request, client)
-        answer = HANDLERS[request.key](call)
+        services = self.services
+        request = parse_request(frame, services.apis)
+        logins.check_permitted(request, client, services.clock())
+        call = Call(services, request, client)
+        if services.acls is not None:
+            call = call._replace(rights=services.rights_of(client, request.key))
+        if request.key in services.peer_handlers:
+            return answer_broker(call, services.peer_handlers[request.key])
+        handler = HANDLERS[request.key]
+        answer = handler(call) if services.acls is None else answer_checked(call, handler)
         if isinstance(answer, Pending):
             call.charge_time()
         return answer

@@ -9,6 +9,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from broker.acls.acl_store import AclStore
+from broker.acls.sole_acls import SoleAcls
+from broker.authorization.authorizer import EVERYTHING, Rights
+from broker.authorization.bindings import CLUSTER_NAME, Operation, ResourceType
 from broker.catalog.admin.client_quotas import ClientQuotas
 from broker.catalog.admin.sole_topic_admin import SoleTopicAdmin
 from broker.catalog.admin.sole_users import SoleUsers
@@ -31,15 +35,17 @@ from broker.groups.group import GroupSettings
 from broker.machines.exchange import Answer, Client, Pending, Scheduler
 from broker.machines.fetch_sessions import FetchSessions
 from broker.machines.traffic import Gauge, Traffic
+from broker.net.complaint_log import ComplaintLog
 from broker.quotas.entities import user_of
 from broker.quotas.quotas import REQUEST, Quotas
 from broker.security.peers import ANYBODY, PeerRule
 from broker.security.user_settings import UserCredentials
 from broker.wire.frames import Request, encode_response
+from broker.wire.schemas import api_names
 from broker.wire.versions import ApiVersions
 from logstore import LogStore
 
-MILESTONES = ("base", "groups", "consumer groups", "admin", "quotas", "logins")
+MILESTONES = ("base", "groups", "consumer groups", "admin", "quotas", "logins", "acls")
 PEERS = "cluster"  # the APIs of requests between brokers
 MS = 1000
 
@@ -57,6 +63,7 @@ class Parts(NamedTuple):
         gauges: gives the present values that Prometheus reads, besides those of any broker.
         elr: gives the eligible leader replicas by partition, for the page; None if this broker does
             not know them, because it is not the controller. Partitions without any are left out.
+        acls: the ACLs and the authorizer; None if every client may do everything.
     """
 
     topics: ServedTopics
@@ -74,6 +81,7 @@ class Parts(NamedTuple):
     peers: PeerRule = ANYBODY
     set_replication_rate: SetRate | None = None
     elr: Callable[[], Mapping[tuple[str, int], tuple[int, ...]] | None] = dict
+    acls: AclStore | None = None
 
 
 def coordinator_of(
@@ -115,6 +123,7 @@ def sole_parts(store: LogStore, config: BrokerConfig, clock: Callable[[], float]
         ),
         topics.documents,
         SoleUsers(store),
+        acls=SoleAcls(store, config.authorizer, config.max_acls) if config.authorizer else None,
     )
 
 
@@ -150,6 +159,8 @@ class Services:
         self.quotas = Quotas()
         self.client_quotas = ClientQuotas(self.documents, self.quotas)
         self.elr = parts.elr
+        self.acls = parts.acls
+        self._complain = ComplaintLog().warn
         self.traffic = Traffic()
         self.settings = DynamicSettings(
             store, config.num_replica_alter_log_dirs_threads, parts.set_replication_rate
@@ -172,6 +183,8 @@ class Services:
     def start(self, scheduler: Scheduler) -> None:
         """Begin the work that needs no request, such as moves and the loading of groups."""
         self.topics.start()
+        if self.acls is not None:
+            self.acls.start()
         self.settings.start()
         self.client_quotas.start()
         self.groups.start(scheduler)
@@ -179,17 +192,44 @@ class Services:
 
     def close(self) -> None:
         """Stop listening to the store."""
+        if self.acls is not None:
+            self.acls.close()
         self.topics.close()
         self.producer_ids.close()
         self.users.close()
 
+    def rights_of(self, client: Client, key: int) -> Rights:
+        """Return what a client may do, for a request of one API."""
+        if self.acls is None:
+            return EVERYTHING
+        return Rights(
+            self.acls.authorizer, client.principal, client.address, api_names()[key], self._complain
+        )
+
 
 class Call(NamedTuple):
-    """Hold one request for a handler, with the services and the client."""
+    """Hold one request for a handler, with the services and the client.
+
+    Attributes:
+        rights: what the client may do.
+        finish: adds what the handler must not see to its answer; see `requests.access`.
+    """
 
     services: Services
     request: Request
     client: Client
+    rights: Rights = EVERYTHING
+    finish: Callable[[Any], Any] | None = None
+
+    def is_from_broker(self) -> bool:
+        """Report whether the client may send the requests of brokers.
+
+        With an authorizer, a client that does not log in as a broker needs CLUSTER_ACTION.
+        """
+        peers, principal = self.services.peers, self.client.principal
+        if self.services.acls is None or (not peers.is_open and peers.accepts(principal)):
+            return peers.accepts(principal)
+        return self.rights.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
 
     def charge(self, quota: str, amount: float) -> None:
         """Charge what the request took; the next request of the client may have to wait."""
@@ -223,6 +263,8 @@ class Call(NamedTuple):
     def answer(self, message: Any) -> Answer:
         """Encode the response, with the time that the client has to wait."""
         request = self.request
+        if self.finish is not None:
+            message = self.finish(message)
         if self.services.quotas.is_active and hasattr(message, "throttle_time_ms"):
             message = message._replace(throttle_time_ms=self.throttle_ms())
         return [encode_response(request.key, request.version, request.correlation_id, message)]

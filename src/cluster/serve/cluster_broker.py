@@ -17,6 +17,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
+from broker.acls.session_acls import SessionAcls
 from broker.catalog.admin.topic_admin import TopicRefusedError
 from broker.catalog.producer_ids import ProducerIds
 from broker.config import BrokerConfig
@@ -95,6 +96,7 @@ class ClusterBroker:
             lambda: self.member.lease.is_held,
         )  # fmt: skip
         self._groups = coordinator_of(logs, self.config)
+        self._acls = self._read_acls(session)
         parts = self._parts(store, session)
         services = Services(store, self.config, parts=parts)
         try:
@@ -102,6 +104,8 @@ class ClusterBroker:
         except BaseException:
             self.member.abandon()
             raise
+        if self._acls is not None:
+            session.on_renewal(self._acls.watch_again)
         self.leadership.on_role = self._on_role
         self.member.on_lease = self._groups.roles_changed
         self.member.metadata.on_change(DeletedTopics(services.upkeep.forget_soon).heard)
@@ -138,7 +142,14 @@ class ClusterBroker:
             self.member.settings.security.rule(self.config),
             lambda key, rate: self.member.throttle.set_rate(SIDES[key], rate),
             partial(elr_of, self.member),
+            self._acls,
         )
+
+    def _read_acls(self, session: Session) -> SessionAcls | None:
+        """Read the ACLs, so that they count from the first request on."""
+        if self.config.authorizer is None:
+            return None
+        return SessionAcls(session, self.config.authorizer, self.config.max_acls)
 
     def __repr__(self) -> str:
         return f"<ClusterBroker {self.member.settings.broker} {self.bootstrap_servers}>"
