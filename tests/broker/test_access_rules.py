@@ -13,11 +13,13 @@ from broker.authorization.bindings import Operation
 from broker.requests.access.access_rules import RULES
 from broker.requests.dispatcher import HANDLERS
 from broker.requests.services import MILESTONES
+from broker.wire.schemas import api_names
 from broker.wire.versions import ACCEPTED_FROM, ApiVersions
 from support.access_probes import CLUSTER, FRESH, GROUP, PROBES, TOPIC, Probe, World
 from support.acl_model import IMPLYING
 from support.guarded_broker import GuardedBroker, allowing
 from support.kafka_client import API_KEYS, KafkaClient, batch_of
+from support.source_tree import REPOSITORY
 
 EVERY = [one for one in Operation if one is not Operation.ANY]
 # The requests of a broker are tested in a cluster.
@@ -81,6 +83,19 @@ def test_every_api_has_a_rule_and_probes() -> None:
     probed = {(API_KEYS[one.api], one.operation, one.kind) for one in PROBES if one.operation}
     needed = {(key, one.operation, one.type) for key, rule in RULES.items() for one in rule.rights}
     assert probed | ELSEWHERE == needed
+
+
+def test_the_manual_has_the_table() -> None:
+    """Line by line, in the section "Who may do what"."""
+    text = (REPOSITORY / "docs" / "BROKER.md").read_text(encoding="utf-8")
+    section = text.split("\n## Who may do what\n")[1].split("\n## ")[0]
+    found = [line for line in section.splitlines() if line.startswith("| ") and "` on " in line]
+    wanted = [
+        f"| {api_names()[key]} | {'; '.join(map(str, rule.rights))} |"
+        for key, rule in RULES.items()
+        if rule.rights
+    ]
+    assert found == wanted
 
 
 @pytest.mark.parametrize("api", sorted({probe.api for probe in PROBES}))

@@ -127,7 +127,6 @@ NO_APIS = {
     "SASL, users and tokens": "SaslHandshake SaslAuthenticate DescribeUserScramCredentials"
     " AlterUserScramCredentials CreateDelegationToken RenewDelegationToken ExpireDelegationToken"
     " DescribeDelegationToken",
-    "access control": "DescribeAcls CreateAcls DeleteAcls",
     "quotas": "DescribeClientQuotas AlterClientQuotas",
     "a quorum": "DescribeQuorum UpdateFeatures UnregisterBroker AddRaftVoter RemoveRaftVoter",
     "groups that share partitions": "ShareGroupHeartbeat ShareGroupDescribe ShareFetch"
@@ -269,6 +268,11 @@ def test_groups_of_the_new_protocol(pair: Pair) -> None:
         kinds.append(set(re.findall(r'"type":"(\d+)"', said)))
     assert kinds[1] >= {"3", "5", "6", "7", "8"}
     assert kinds[0] == kinds[1] | {"16"}
+
+
+def test_acls(pair: Pair) -> None:
+    """They are added, listed, selected and removed."""
+    pair.compare("acls")
 
 
 def test_programs_that_verify_a_broker(pair: Pair) -> None:

@@ -91,9 +91,7 @@ class Dispatcher:
         services = self.services
         request = parse_request(frame, services.apis)
         logins.check_permitted(request, client, services.clock())
-        call = Call(services, request, client)
-        if services.acls is not None:
-            call = call._replace(rights=services.rights_of(client, request.key))
+        call = Call(services, request, client, services.rights_of(client, request.key))
         if request.key in services.peer_handlers:
             return answer_broker(call, services.peer_handlers[request.key])
         handler = HANDLERS[request.key]

@@ -6,7 +6,7 @@ soon as the broker has an authorizer.
 
 from __future__ import annotations
 
-from broker.authorization.bindings import Operation, ResourceType
+from broker.authorization.bindings import Operation
 from broker.requests.access import admin_checks, group_checks, producer_checks, topic_checks
 from broker.requests.access.checks import (
     CLUSTER,
@@ -23,70 +23,68 @@ DESCRIBE_CONFIGS, ALTER_CONFIGS = Operation.DESCRIBE_CONFIGS, Operation.ALTER_CO
 CLUSTER_ACTION, IDEMPOTENT_WRITE = Operation.CLUSTER_ACTION, Operation.IDEMPOTENT_WRITE
 
 
-def _to_cluster(operation: Operation, of: str = "") -> Right:
-    return Right(operation, CLUSTER, of)
+def _to_cluster(operation: Operation, when: str = "") -> Right:
+    return Right(operation, CLUSTER, when)
 
 
 def _settings(operation: Operation) -> tuple[Right, ...]:
-    kinds: dict[ResourceType, str] = {
-        CLUSTER: "for settings of brokers", TOPIC: "for settings of topics",
-        GROUP: "for settings of groups",
-    }  # fmt: skip
-    return tuple(Right(operation, kind, of) for kind, of in kinds.items())
+    own = _to_cluster(operation, "for settings of brokers")
+    return (Right(operation, TOPIC), Right(operation, GROUP), own)
 
 
 RULES: dict[int, Rule] = {
     0: Rule((
-        Right(WRITE, TOPIC, "for each topic"),
-        Right(WRITE, TRANSACTIONAL_ID, "if the producer is transactional"),
+        Right(WRITE, TOPIC),
+        Right(WRITE, TRANSACTIONAL_ID, "if there is one"),
     )),
     1: Rule((
-        Right(READ, TOPIC, "for each topic"),
-        _to_cluster(CLUSTER_ACTION, "instead, if the client is a broker"),
+        Right(READ, TOPIC),
+        _to_cluster(CLUSTER_ACTION, "instead, for a broker of the cluster"),
     )),
-    2: Rule((Right(DESCRIBE, TOPIC, "for each topic"),), topic_checks.check_list_offsets),
+    2: Rule((Right(DESCRIBE, TOPIC),), topic_checks.check_list_offsets),
     3: Rule((
-        Right(DESCRIBE, TOPIC, "for each topic; other topics are left out of a list of all"),
-        Right(CREATE, TOPIC, "if the topic is to be created"),
+        Right(DESCRIBE, TOPIC),
+        Right(CREATE, TOPIC, "if the request creates it"),
         _to_cluster(CREATE, "instead, for all topics"),
-        _to_cluster(DESCRIBE, "to see one's operations on the cluster"),
+        _to_cluster(DESCRIBE, "to see the operations that the client may do"),
     ), topic_checks.check_metadata),
     8: Rule((
-        Right(READ, GROUP), Right(READ, TOPIC, "for each topic"),
+        Right(READ, GROUP), Right(READ, TOPIC),
     ), group_checks.check_commit),
     9: Rule((
-        Right(DESCRIBE, GROUP, "for each group"), Right(DESCRIBE, TOPIC, "for each topic"),
+        Right(DESCRIBE, GROUP), Right(DESCRIBE, TOPIC),
     ), group_checks.check_fetch),
     10: Rule((
-        Right(DESCRIBE, GROUP, "for each group"),
-        Right(DESCRIBE, TRANSACTIONAL_ID, "for each transactional id"),
+        Right(DESCRIBE, GROUP),
+        Right(DESCRIBE, TRANSACTIONAL_ID),
     ), group_checks.check_coordinators),
     11: Rule((Right(READ, GROUP),), group_checks.check_join),
     12: Rule((Right(READ, GROUP),), group_checks.check_heartbeat),
     13: Rule((Right(READ, GROUP),), group_checks.check_leave),
     14: Rule((Right(READ, GROUP),), group_checks.check_sync),
-    15: Rule((Right(DESCRIBE, GROUP, "for each group"),), group_checks.check_describe),
+    15: Rule((Right(DESCRIBE, GROUP),), group_checks.check_describe),
     16: Rule((
-        Right(DESCRIBE, GROUP, "for each group; other groups are left out"),
+        Right(DESCRIBE, GROUP),
         _to_cluster(DESCRIBE, "instead, for all groups"),
     ), group_checks.check_list),
     18: Rule(()),
     19: Rule((
-        Right(CREATE, TOPIC, "for each topic"), _to_cluster(CREATE, "instead, for all topics"),
-        Right(DESCRIBE_CONFIGS, TOPIC, "to see the settings of the new topic"),
+        Right(CREATE, TOPIC), _to_cluster(CREATE, "instead, for all topics"),
+        Right(DESCRIBE_CONFIGS, TOPIC, "to see its settings"),
     ), topic_checks.check_create_topics),
     20: Rule((
-        Right(DELETE, TOPIC, "for each topic"),
-        Right(DESCRIBE, TOPIC, "to see the name of a topic that is named by its id"),
+        Right(DELETE, TOPIC),
+        Right(DESCRIBE, TOPIC, "to see its name if the request has its id"),
     ), topic_checks.check_delete_topics),
-    21: Rule((Right(DELETE, TOPIC, "for each topic"),), topic_checks.check_delete_records),
+    21: Rule((Right(DELETE, TOPIC),), topic_checks.check_delete_records),
     22: Rule((
-        Right(WRITE, TOPIC, "for any topic"), _to_cluster(IDEMPOTENT_WRITE, "instead"),
-        Right(WRITE, TRANSACTIONAL_ID, "if the producer is transactional"),
+        Right(WRITE, TOPIC, on="at least one topic"),
+        _to_cluster(IDEMPOTENT_WRITE, "instead of `WRITE` on a topic"),
+        Right(WRITE, TRANSACTIONAL_ID, "if there is one"),
     ), producer_checks.check_producer_id),
     23: Rule((
-        Right(DESCRIBE, TOPIC, "for each topic"),
-        _to_cluster(CLUSTER_ACTION, "instead, if the client is a broker"),
+        Right(DESCRIBE, TOPIC),
+        _to_cluster(CLUSTER_ACTION, "instead, for a broker of the cluster"),
     ), topic_checks.check_epochs),
     29: Rule((_to_cluster(DESCRIBE),), admin_checks.check_describe_acls),
     30: Rule((_to_cluster(ALTER),), admin_checks.check_create_acls),
@@ -95,18 +93,18 @@ RULES: dict[int, Rule] = {
     33: Rule(_settings(ALTER_CONFIGS), admin_checks.check_alter_configs),
     34: Rule((_to_cluster(ALTER),), admin_checks.check_alter_log_dirs),
     35: Rule((_to_cluster(DESCRIBE),), admin_checks.check_describe_log_dirs),
-    37: Rule((Right(ALTER, TOPIC, "for each topic"),), topic_checks.check_create_partitions),
-    42: Rule((Right(DELETE, GROUP, "for each group"),), group_checks.check_delete),
+    37: Rule((Right(ALTER, TOPIC),), topic_checks.check_create_partitions),
+    42: Rule((Right(DELETE, GROUP),), group_checks.check_delete),
     43: Rule((_to_cluster(ALTER),), admin_checks.check_elect),
     44: Rule(_settings(ALTER_CONFIGS), admin_checks.check_incremental),
     45: Rule((_to_cluster(ALTER),), admin_checks.check_reassign),
     46: Rule((_to_cluster(DESCRIBE),), admin_checks.check_list_reassignments),
     47: Rule((
-        Right(DELETE, GROUP), Right(READ, TOPIC, "for each topic"),
+        Right(DELETE, GROUP), Right(READ, TOPIC),
     ), group_checks.check_delete_offsets),
-    60: Rule((_to_cluster(DESCRIBE, "to see one's operations on the cluster"),)),
+    60: Rule((_to_cluster(DESCRIBE, "to see the operations that the client may do"),)),
     74: Rule((_to_cluster(DESCRIBE_CONFIGS),), admin_checks.check_list_resources),
     75: Rule((
-        Right(DESCRIBE, TOPIC, "for each topic; other topics are left out of a list of all"),
+        Right(DESCRIBE, TOPIC),
     ), topic_checks.check_topic_partitions),
 }  # fmt: skip

@@ -29,12 +29,28 @@ NO_TOPIC, NO_GROUP, NO_CLUSTER, NO_TRANSACTIONAL_ID = CODES.values()
 MESSAGE = "the client has no right to do this"
 
 
+NAMES = {
+    TOPIC: "each topic", GROUP: "each group", CLUSTER: "the cluster",
+    TRANSACTIONAL_ID: "the transactional id",
+}  # fmt: skip
+
+
 class Right(NamedTuple):
-    """Name a right: an operation, the type of the resource, and which resource it is."""
+    """Name a right that a request needs.
+
+    Attributes:
+        when: when the request needs the right, or what for; "" if it always does.
+        on: the resource, if it is not each one that the request names.
+    """
 
     operation: Operation
     type: ResourceType
-    of: str = ""
+    when: str = ""
+    on: str = ""
+
+    def __str__(self) -> str:
+        when = f", {self.when}" if self.when else ""
+        return f"`{self.operation.name}` on {self.on or NAMES[self.type]}{when}"
 
 
 class Asking(NamedTuple):
