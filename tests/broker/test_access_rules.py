@@ -78,10 +78,10 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 
 def test_every_api_has_a_rule_and_probes() -> None:
     """An API that is added without a rule, or without a probe for each of its rights, fails."""
-    assert sorted(RULES) == sorted(HANDLERS)
+    assert RULES.keys() >= HANDLERS.keys()
     assert {API_KEYS[probe.api] for probe in PROBES} == set(HANDLERS)
     probed = {(API_KEYS[one.api], one.operation, one.kind) for one in PROBES if one.operation}
-    needed = {(key, one.operation, one.type) for key, rule in RULES.items() for one in rule.rights}
+    needed = {(key, one.operation, one.type) for key in HANDLERS for one in RULES[key].rights}
     assert probed | ELSEWHERE == needed
 
 
@@ -93,7 +93,7 @@ def test_the_manual_has_the_table() -> None:
     wanted = [
         f"| {api_names()[key]} | {'; '.join(map(str, rule.rights))} |"
         for key, rule in RULES.items()
-        if rule.rights
+        if rule.rights and key in HANDLERS
     ]
     assert found == wanted
 
@@ -139,7 +139,7 @@ def test_a_right_is_of_one_client_and_one_resource(scene: Scene) -> None:
         assert probe.refuses(answer) is is_refused, change
 
 
-@pytest.mark.parametrize("key", [key for key, rule in RULES.items() if rule.check])
+@pytest.mark.parametrize("key", [key for key in HANDLERS if RULES[key].check])
 def test_without_its_check_an_api_refuses_nothing(
     scene: Scene, key: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

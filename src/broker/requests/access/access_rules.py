@@ -1,7 +1,7 @@
 """List who may send which requests: the rights that each API needs, and the check of the API.
 
 The table follows Kafka's documentation of its authorization. An API without a row is refused as
-soon as the broker has an authorizer.
+soon as the broker has an authorizer. A row has no effect as long as no handler answers its API.
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ RULES: dict[int, Rule] = {
         Right(DESCRIBE, GROUP),
         _to_cluster(DESCRIBE, "instead, for all groups"),
     ), group_checks.check_list),
+    17: Rule(()),
     18: Rule(()),
     19: Rule((
         Right(CREATE, TOPIC), _to_cluster(CREATE, "instead, for all topics"),
@@ -86,6 +87,21 @@ RULES: dict[int, Rule] = {
         Right(DESCRIBE, TOPIC),
         _to_cluster(CLUSTER_ACTION, "instead, for a broker of the cluster"),
     ), topic_checks.check_epochs),
+    24: Rule((
+        Right(WRITE, TRANSACTIONAL_ID), Right(WRITE, TOPIC),
+        _to_cluster(CLUSTER_ACTION, "instead, for a broker of the cluster"),
+    ), producer_checks.check_add_partitions),
+    25: Rule((
+        Right(WRITE, TRANSACTIONAL_ID), Right(READ, GROUP),
+    ), producer_checks.check_add_offsets),
+    26: Rule((Right(WRITE, TRANSACTIONAL_ID),), producer_checks.check_end),
+    27: Rule((
+        _to_cluster(CLUSTER_ACTION, "for a broker of the cluster"),
+        _to_cluster(ALTER, "for an administrator"),
+    ), producer_checks.check_markers),
+    28: Rule((
+        Right(WRITE, TRANSACTIONAL_ID), Right(READ, GROUP), Right(READ, TOPIC),
+    ), producer_checks.check_commit_offsets),
     29: Rule((_to_cluster(DESCRIBE),), admin_checks.check_describe_acls),
     30: Rule((_to_cluster(ALTER),), admin_checks.check_create_acls),
     31: Rule((_to_cluster(ALTER),), admin_checks.check_delete_acls),
@@ -93,6 +109,7 @@ RULES: dict[int, Rule] = {
     33: Rule(_settings(ALTER_CONFIGS), admin_checks.check_alter_configs),
     34: Rule((_to_cluster(ALTER),), admin_checks.check_alter_log_dirs),
     35: Rule((_to_cluster(DESCRIBE),), admin_checks.check_describe_log_dirs),
+    36: Rule(()),
     37: Rule((Right(ALTER, TOPIC),), topic_checks.check_create_partitions),
     42: Rule((Right(DELETE, GROUP),), group_checks.check_delete),
     43: Rule((_to_cluster(ALTER),), admin_checks.check_elect),
@@ -102,7 +119,21 @@ RULES: dict[int, Rule] = {
     47: Rule((
         Right(DELETE, GROUP), Right(READ, TOPIC),
     ), group_checks.check_delete_offsets),
+    48: Rule((_to_cluster(DESCRIBE_CONFIGS),), admin_checks.check_describe_quotas),
+    49: Rule((_to_cluster(ALTER_CONFIGS),), admin_checks.check_alter_quotas),
+    50: Rule((_to_cluster(DESCRIBE),), admin_checks.check_describe_users),
+    51: Rule((_to_cluster(ALTER),), admin_checks.check_alter_users),
     60: Rule((_to_cluster(DESCRIBE, "to see the operations that the client may do"),)),
+    61: Rule((Right(READ, TOPIC),), producer_checks.check_producers),
+    65: Rule((
+        Right(DESCRIBE, TRANSACTIONAL_ID),
+        Right(DESCRIBE, TOPIC, "to see it among the topics of a transaction"),
+    ), producer_checks.check_describe),
+    66: Rule((Right(DESCRIBE, TRANSACTIONAL_ID),), producer_checks.check_list),
+    68: Rule((Right(READ, GROUP), Right(DESCRIBE, TOPIC)), group_checks.check_member),
+    69: Rule((
+        Right(DESCRIBE, GROUP), Right(DESCRIBE, TOPIC, on="each topic of its members"),
+    ), group_checks.check_describe_consumers),
     74: Rule((_to_cluster(DESCRIBE_CONFIGS),), admin_checks.check_list_resources),
     75: Rule((
         Right(DESCRIBE, TOPIC),

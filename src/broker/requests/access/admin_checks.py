@@ -18,14 +18,18 @@ from broker.requests.access.checks import (
     whole,
 )
 from broker.wire.messages import (
+    AlterClientQuotasResponse,
     AlterConfigsResponse,
     AlterPartitionReassignmentsResponse,
     AlterReplicaLogDirsResponse,
+    AlterUserScramCredentialsResponse,
     CreateAclsResponse,
     DeleteAclsResponse,
     DescribeAclsResponse,
+    DescribeClientQuotasResponse,
     DescribeConfigsResponse,
     DescribeLogDirsResponse,
+    DescribeUserScramCredentialsResponse,
     ElectLeadersResponse,
     IncrementalAlterConfigsResponse,
     ListConfigResourcesResponse,
@@ -134,3 +138,40 @@ check_delete_acls = whole(
         * len(asked.filters)
     ),
 )
+
+
+# --- users, quotas and features -------------------------------------------------------------------
+
+
+def _no_quotas(asked: Any) -> Any:
+    Response = AlterClientQuotasResponse  # noqa: N806 - a class
+    rows = [
+        Response.EntryData(
+            NO_CLUSTER, MESSAGE, [Response.EntityData(*entity) for entity in entry.entity]
+        )
+        for entry in asked.entries
+    ]
+    return Response(entries=rows)
+
+
+def _no_users(asked: Any) -> Any:
+    Row = AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult  # noqa: N806 - a class
+    users = dict.fromkeys(one.name for one in (*asked.deletions, *asked.upsertions))
+    rows = [Row(user, NO_CLUSTER, MESSAGE) for user in users]
+    return AlterUserScramCredentialsResponse(results=rows)
+
+
+check_describe_quotas = whole(
+    Operation.DESCRIBE_CONFIGS,
+    lambda asked: DescribeClientQuotasResponse(
+        error_code=NO_CLUSTER, error_message=MESSAGE, entries=None
+    ),
+)
+check_alter_quotas = whole(Operation.ALTER_CONFIGS, _no_quotas)
+check_describe_users = whole(
+    Operation.DESCRIBE,
+    lambda asked: DescribeUserScramCredentialsResponse(
+        error_code=NO_CLUSTER, error_message=MESSAGE
+    ),
+)
+check_alter_users = whole(Operation.ALTER, _no_users)

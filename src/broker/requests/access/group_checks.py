@@ -25,6 +25,8 @@ from broker.requests.access.checks import (
 )
 from broker.wire.error_codes import ErrorCode
 from broker.wire.messages import (
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupHeartbeatResponse,
     DeleteGroupsResponse,
     DescribeGroupsResponse,
     FindCoordinatorResponse,
@@ -129,6 +131,64 @@ def check_coordinators(asked: Any, asking: Asking) -> Checked | Refused:
         ),
     )  # fmt: skip
     return check(asked, asking)
+
+
+# --- groups of KIP-848 ----------------------------------------------------------------------------
+
+
+def check_member(asked: Any, asking: Asking) -> Checked | Refused:
+    """Let a client be a member if it may read as the group, and may see all topics that it names.
+
+    The handler finds the topics of a regular expression, so it must leave out the others itself.
+    """
+    Response = ConsumerGroupHeartbeatResponse  # noqa: N806 - a class
+    if not asking.may(Operation.READ, GROUP, asked.group_id):
+        return Refused(Response(error_code=NO_GROUP, error_message=MESSAGE))
+    names = asked.subscribed_topic_names or ()
+    if all(asking.may(Operation.DESCRIBE, TOPIC, name) for name in names):
+        return Checked(asked)
+    return Refused(Response(error_code=NO_TOPIC, error_message=MESSAGE))
+
+
+_check_described = each(
+    "group_ids",
+    lambda name, asking: asking.may(Operation.DESCRIBE, GROUP, name),
+    ConsumerGroupDescribeResponse,
+    "groups",
+    lambda name: ConsumerGroupDescribeResponse.DescribedGroup(
+        error_code=NO_GROUP, error_message=MESSAGE, group_id=name
+    ),
+)
+
+
+def check_describe_consumers(asked: Any, asking: Asking) -> Checked | Refused:
+    """Describe groups that the client may see, if it may see all their topics, too."""
+    found = _check_described(asked, asking)
+    if isinstance(found, Refused):
+        return found
+    finish = found.finish
+
+    def shown(answer: Any) -> Any:
+        groups = [_without_topics(row, asking) for row in answer.groups]
+        answer = answer._replace(groups=groups)
+        return answer if finish is None else finish(answer)
+
+    return Checked(found.asked, shown)
+
+
+def _without_topics(group: Any, asking: Asking) -> Any:
+    names = {
+        name
+        for member in group.members
+        for assignment in (member.assignment, member.target_assignment)
+        for name in (one.topic_name for one in assignment.topic_partitions)
+    }
+    names.update(name for member in group.members for name in member.subscribed_topic_names)
+    if all(asking.sees(Operation.DESCRIBE, TOPIC, name) for name in names):
+        return group
+    return ConsumerGroupDescribeResponse.DescribedGroup(
+        error_code=NO_TOPIC, error_message=MESSAGE, group_id=group.group_id
+    )
 
 
 # --- offsets --------------------------------------------------------------------------------------
