@@ -151,6 +151,21 @@ def test_a_decision_does_not_outlive_its_acls() -> None:
     assert authorizer.cached_count == 0
 
 
+def test_an_address_has_one_meaning_in_each_notation() -> None:
+    """Java writes the addresses of IPv6 in another way than the operating system."""
+    kind, pattern = bindings.ResourceType.TOPIC, PatternType.LITERAL
+    for given, own in (
+        ("0:0:0:0:0:0:0:1", "::1"), ("2001:DB8::00A", "2001:db8::a"), ("::ffff:10.0.0.1",
+        "10.0.0.1"), ("10.0.0.1", "10.0.0.1"),
+    ):  # fmt: skip
+        entry = bindings.Entry("User:a", given, Operation.ALL, bindings.Permission.ALLOW)
+        snapshot = AclSnapshot.of([bindings.Binding(bindings.Pattern(kind, pattern, "t"), entry)])
+        assert snapshot.decide("User:a", own, Operation.READ, kind, "t")
+        assert not snapshot.decide("User:a", "10.0.0.2", Operation.READ, kind, "t")
+        (listed,) = snapshot.bindings(BindingFilter(host=given))
+        assert listed.entry == entry
+
+
 def test_ten_thousand_prefixes_are_not_searched_one_by_one() -> None:
     """A lookup asks once for each length of a prefix, not for each prefix."""
     kind, prefixed = bindings.ResourceType.TOPIC, PatternType.PREFIXED

@@ -100,8 +100,7 @@ class SessionAcls(AclStore):
 
     def _watch(self) -> None:
         """Ring the bell at the next change. What is read after this call is not older."""
-        with suppress(NodeExistsError):
-            self._session.create(NOTICES)
+        self._make([NOTICES])
         self._session.watch_children(NOTICES, lambda _: self._bell.set())
 
     def catch_up(self) -> None:

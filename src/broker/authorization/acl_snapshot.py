@@ -22,6 +22,7 @@ from broker.authorization.bindings import (
     PatternType,
     Permission,
     ResourceType,
+    usual_host,
 )
 
 # By principal: the host, the operation and the permission of each entry.
@@ -32,7 +33,7 @@ Entries = frozenset[Entry]
 def _grouped(entries: Entries) -> Grouped:
     found: dict[str, list[tuple[str, Operation, Permission]]] = {}
     for principal, host, operation, permission in entries:
-        found.setdefault(principal, []).append((host, operation, permission))
+        found.setdefault(principal, []).append((usual_host(host), operation, permission))
     return {principal: tuple(rows) for principal, rows in found.items()}
 
 

@@ -6,11 +6,12 @@
 The numbers are those of the wire protocol. A LITERAL pattern matches the resource of its name, or
 every resource if its name is `*`. A PREFIXED pattern matches each resource whose name begins with
 the pattern's name. In an entry, the principal `User:*` means every client, and the host `*` every
-address. The address of a client is compared as text.
+address. A host is one address: networks and names have no meaning.
 """
 
 from __future__ import annotations
 
+import ipaddress
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -161,6 +162,19 @@ def checked(binding: Binding) -> Binding:
     check_text("host", entry.host, HOST_BYTES_MAX)
     check_principal(entry.principal)
     return binding
+
+
+def usual_host(host: str) -> str:
+    """Return an address in the form in which the operating system gives the address of a client.
+
+    Kafka writes `0:0:0:0:0:0:0:1` for `::1`, and both must mean the same client.
+    """
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return str(mapped or address)
 
 
 def check_text(what: str, text: str, bytes_max: int) -> None:

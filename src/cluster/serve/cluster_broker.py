@@ -82,6 +82,7 @@ class ClusterBroker:
         """
         self.config = BrokerConfig.of(config)
         cluster_id = found_cluster(session, store.cluster_id).cluster_id
+        self._acls = self._read_acls(session)
         self._settings = SettingsSync(session, store, self.config.log_config)
         self.member = ClusterMember(settings, store, session, self._settings.config_of)
         self._settings.on_texts = self.member.throttle.set_topic
@@ -96,7 +97,6 @@ class ClusterBroker:
             lambda: self.member.lease.is_held,
         )  # fmt: skip
         self._groups = coordinator_of(logs, self.config)
-        self._acls = self._read_acls(session)
         parts = self._parts(store, session)
         services = Services(store, self.config, parts=parts)
         try:
