@@ -122,7 +122,7 @@ class SessionAcls(AclStore):
             if self._seen is None or len(new) >= NOTICES_KEPT:
                 snapshot = self._read.read_all(self._all())
             else:
-                paths = {self._noticed(name) for name in new}
+                paths = {path for name in new for path in self._noticed(name)}
                 if "" in paths:
                     snapshot = self._read.read_all(self._all())
                 else:
@@ -131,14 +131,15 @@ class SessionAcls(AclStore):
             if new or self.authorizer.snapshot is not snapshot:
                 self.authorizer.replace(snapshot)
 
-    def _noticed(self, name: str) -> str:
-        """Return the path in a notice; "" if the notice is gone or names no ACLs."""
+    def _noticed(self, name: str) -> list[str]:
+        """Return the paths in a notice; [""] if the notice is gone or names no ACLs."""
         try:
-            path = self._session.get(f"{NOTICES}/{name}").data.decode()
-            pattern_of(path)
+            paths = self._session.get(f"{NOTICES}/{name}").data.decode().split("\n")
+            for path in paths:
+                pattern_of(path)
         except (NoNodeError, ValueError):
-            return ""
-        return path
+            return [""]
+        return paths
 
     def _all(self) -> dict[str, bytes]:
         found = {}
@@ -178,8 +179,8 @@ class SessionAcls(AclStore):
 
     def _write_batch(self, batch: Mapping[Pattern, Change]) -> None:
         self._make([NOTICES, *(path for pattern in batch for path in parents_of(pattern))])
-        for _ in range(TRIES):
-            operations = self._operations(batch)
+        for attempt in range(TRIES):
+            operations = self._operations(batch, is_first=attempt == 0)
             try:
                 self._session.multi(operations)
                 return
@@ -189,11 +190,19 @@ class SessionAcls(AclStore):
             ErrorCode.REQUEST_TIMED_OUT, "other brokers change the same ACLs; try again"
         )
 
-    def _operations(self, batch: Mapping[Pattern, Change]) -> list[Operation]:
+    def _operations(self, batch: Mapping[Pattern, Change], *, is_first: bool) -> list[Operation]:
+        """Return the changes of the znodes, and one notice of all of them.
+
+        Args:
+            is_first: a pattern without ACLs in memory probably has no znode, so none is read. If
+                that is wrong, the store refuses to create the znode.
+        """
         operations: list[Operation] = []
+        snapshot = self.authorizer.snapshot
+        new = batch.keys() - snapshot.entries.keys() if is_first and snapshot else set()
         for pattern, change in batch.items():
             path = path_of(pattern)
-            known = self._znode(path)
+            known = None if pattern in new else self._znode(path)
             data = change.applied_to(path, None if known is None else known.data)
             if known is None and data is not None:
                 operations.append(Create(path, data))
@@ -201,9 +210,9 @@ class SessionAcls(AclStore):
                 operations.append(Delete(path, known.version))
             elif known is not None and data is not None and data != known.data:
                 operations.append(Set(path, data, known.version))
-            else:
-                continue
-            operations.append(Create(NOTICE, path.encode(), sequence=True))
+        if operations:
+            paths = "\n".join(one.path for one in operations)
+            operations.append(Create(NOTICE, paths.encode(), sequence=True))
         return operations
 
     def _make(self, paths: Iterable[str]) -> None:

@@ -4,7 +4,8 @@
     /kafka-acl-extended/prefixed/Topic/orders-     the entries of a PREFIXED pattern
                  {"version":1,"acls":[{"principal":"User:alice","permissionType":"Allow",
                                        "operation":"Read","host":"*"}]}
-    /kafka-acl-changes/acl_changes_0000000007      a notice: the path of a znode that has changed
+    /kafka-acl-changes/acl_changes_0000000007      a notice: the paths of the znodes that have
+                                                   changed, each on its own line
 
 A name may have characters that the path of a znode must not have, such as "/". These characters
 are written as `%2F`. Kafka writes names as they are, so only such names, and names with "%", have
