@@ -15,7 +15,7 @@ from broker.requests.dispatcher import HANDLERS
 from broker.requests.services import MILESTONES
 from broker.wire.schemas import api_names
 from broker.wire.versions import ACCEPTED_FROM, ApiVersions
-from support.access_probes import CLUSTER, FRESH, GROUP, PROBES, TOPIC, Probe, World
+from support.access_probes import CLUSTER, FRESH, GROUP, PROBES, TOPIC, Probe, World, member_fields
 from support.acl_model import IMPLYING
 from support.guarded_broker import GuardedBroker, allowing
 from support.kafka_client import API_KEYS, KafkaClient, batch_of
@@ -40,6 +40,10 @@ class Scene:
         fields = commit.fields(World(self.topic_id))
         answer = self.admin.call("OffsetCommit", **fields)
         assert answer.topics[0].partitions[0].error_code == 0
+        joined = self.admin.call(
+            "ConsumerGroupHeartbeat", **member_fields("n", subscribed_topic_names=["t"])
+        )
+        assert joined.error_code == 0
         self._count = 0
 
     def close(self) -> None:
@@ -70,7 +74,8 @@ class Scene:
 
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    with GuardedBroker(tmp_path_factory.mktemp("guarded")) as broker:
+    place, lasting_ms = tmp_path_factory.mktemp("guarded"), 3_600_000
+    with GuardedBroker(place, group_consumer_session_timeout_ms=lasting_ms) as broker:
         made = Scene(broker)
         yield made
         made.close()

@@ -25,7 +25,11 @@ Others = Sequence[tuple[Operation, ResourceType, str]]
 
 
 class World(NamedTuple):
-    """What exists: a topic `t` with a record, its id, and a group `g` with an offset of it."""
+    """What exists.
+
+    A topic `t` with a record, its id, a group `g` with an offset of the topic, and a group `n` of
+    the new protocol with a member that reads the topic.
+    """
 
     topic_id: bytes
     fresh: str = ""
@@ -117,6 +121,23 @@ def _join(world: World) -> dict[str, Any]:
 def _sync(world: World) -> dict[str, Any]:
     fields = {"group_id": "g", "generation_id": 1, "member_id": "m"}
     return fields | {"protocol_type": "consumer", "protocol_name": "range"}
+
+
+def member_fields(group: str, **wanted: Any) -> dict[str, Any]:
+    """Join a group of the new protocol."""
+    fields = {"group_id": group, "member_id": "m", "rebalance_timeout_ms": 10_000}
+    return {**fields, "topic_partitions": [], **wanted}
+
+
+def _finds_nothing(answer: Any) -> bool:
+    return answer.assignment is not None and not answer.assignment.topic_partitions
+
+
+def _no_quota(world: World) -> dict[str, Any]:
+    asked = m.AlterClientQuotasRequest
+    change = asked.OpData("producer_byte_rate", 0.0, True)
+    entry = asked.EntryData([asked.EntityData("user", "absent")], [change])
+    return {"entries": [entry], "validate_only": True}
 
 
 def _create(world: World) -> dict[str, Any]:
@@ -294,6 +315,28 @@ PROBES: tuple[Probe, ...] = (
           lambda w: OPERATIONS_OF_CLUSTER, is_refused=_hides_operations),
     Probe("ListConfigResources", DESCRIBE_CONFIGS, CLUSTER, CLUSTER_NAME,
           lambda w: {"resource_types": []}),
+    Probe("SaslHandshake", None, CLUSTER, CLUSTER_NAME, lambda w: {"mechanism": "PLAIN"}),
+    Probe("SaslAuthenticate", None, CLUSTER, CLUSTER_NAME, lambda w: {"auth_bytes": b"x"}),
+    Probe("DescribeClientQuotas", DESCRIBE_CONFIGS, CLUSTER, CLUSTER_NAME,
+          lambda w: {"components": [], "strict": False}),
+    Probe("AlterClientQuotas", ALTER_CONFIGS, CLUSTER, CLUSTER_NAME, _no_quota),
+    Probe("DescribeUserScramCredentials", DESCRIBE, CLUSTER, CLUSTER_NAME,
+          lambda w: {"users": None}),
+    Probe("AlterUserScramCredentials", ALTER, CLUSTER, CLUSTER_NAME, lambda w: {"deletions": [
+        m.AlterUserScramCredentialsRequest.ScramCredentialDeletion("absent", 1)]}),
+    Probe("ConsumerGroupHeartbeat", READ, GROUP, "new",
+          lambda w: member_fields("new", subscribed_topic_names=["t"]),
+          others=[(DESCRIBE, TOPIC, "t")]),
+    Probe("ConsumerGroupHeartbeat", DESCRIBE, TOPIC, "t",
+          lambda w: member_fields("new", subscribed_topic_names=["t"]),
+          others=[(READ, GROUP, "new")]),
+    Probe("ConsumerGroupHeartbeat", DESCRIBE, TOPIC, "t",
+          lambda w: member_fields("found", subscribed_topic_regex="[t]"),
+          others=[(READ, GROUP, "found")], is_refused=_finds_nothing),
+    Probe("ConsumerGroupDescribe", DESCRIBE, GROUP, "n", lambda w: {"group_ids": ["n"]},
+          others=[(DESCRIBE, TOPIC, "t")]),
+    Probe("ConsumerGroupDescribe", DESCRIBE, TOPIC, "t", lambda w: {"group_ids": ["n"]},
+          others=[(DESCRIBE, GROUP, "n")]),
     Probe("DescribeTopicPartitions", DESCRIBE, TOPIC, "t", lambda w: {
         "topics": [m.DescribeTopicPartitionsRequest.TopicRequest("t")],
         "response_partition_limit": 10, "cursor": None}),

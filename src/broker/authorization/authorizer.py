@@ -69,8 +69,8 @@ class Authorizer:
         """The number of decisions that are remembered."""
         return len(self._state.decisions)
 
-    def replace(self, snapshot: AclSnapshot) -> None:
-        """Decide by other ACLs from now on."""
+    def replace(self, snapshot: AclSnapshot | None) -> None:
+        """Decide by other ACLs from now on; None if they are not known."""
         self._state = _State(snapshot, {})
 
     def may(
@@ -114,6 +114,25 @@ class Authorizer:
         return decision
 
 
+class TopicViewer(NamedTuple):
+    """What one client sees of the topics. The viewers of equal clients are equal."""
+
+    authorizer: Authorizer
+    principal: str
+    host: str
+
+    @property
+    def version(self) -> object:
+        """An object that is replaced when the ACLs change."""
+        return self.authorizer.snapshot
+
+    def sees(self, name: str) -> bool:
+        """Report whether the client may DESCRIBE a topic."""
+        return self.authorizer.may(
+            self.principal, self.host, Operation.DESCRIBE, ResourceType.TOPIC, name
+        )
+
+
 class Rights:
     """What one client may do, for one request."""
 
@@ -153,6 +172,12 @@ class Rights:
         return authorizer is None or authorizer.may_with_any(
             self._principal, self._host, operation, kind
         )
+
+    def viewer(self) -> TopicViewer | None:
+        """Return what the client sees of the topics, also later; None if it sees all of them."""
+        if self._authorizer is None:
+            return None
+        return TopicViewer(self._authorizer, self._principal, self._host)
 
     def operations(self, kind: ResourceType, name: str) -> int:
         """Return the operations that the client may do with a resource: bit N for operation N."""

@@ -139,7 +139,7 @@ def check_coordinators(asked: Any, asking: Asking) -> Checked | Refused:
 def check_member(asked: Any, asking: Asking) -> Checked | Refused:
     """Let a client be a member if it may read as the group, and may see all topics that it names.
 
-    The handler finds the topics of a regular expression, so it must leave out the others itself.
+    The group itself leaves out topics of a regular expression that the client may not see.
     """
     Response = ConsumerGroupHeartbeatResponse  # noqa: N806 - a class
     if not asking.may(Operation.READ, GROUP, asked.group_id):
