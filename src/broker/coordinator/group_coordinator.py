@@ -66,8 +66,7 @@ class GroupCoordinator:
         self._settings = settings
         self._groups_max = groups_max
         self.commit_seconds = commit_seconds
-        self._clock = clock
-        self._draw_id = draw_id
+        self._clock, self._draw_id = clock, draw_id
         self._shards: dict[int, Shard] = {}
         self._scheduler: Scheduler | None = None
         self._replication: Replication | None = None
