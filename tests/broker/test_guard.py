@@ -10,15 +10,17 @@ import pytest
 
 from broker.authorization.authorizer import EVERYTHING
 from broker.authorization.bindings import Operation, ResourceType
-from broker.machines.exchange import Client, CloseConnectionError
-from broker.requests.access.record_checks import check_broker, code_for_read, code_for_write
-from broker.requests.services import MILESTONES
-from broker.wire.frames import encode_request
+from broker.catalog.admin.acls import KIND
+from broker.machines.exchange import Client
+from broker.requests.access.record_checks import code_for_read, code_for_write
+from broker.requests.services import MILESTONES, Call
+from broker.security.peers import PeerRule
+from broker.wire.frames import Request, encode_request
 from broker.wire.messages import ProduceRequest
 from broker.wire.schemas import api_names
 from broker.wire.versions import ACCEPTED_FROM, ApiVersions
 from support.acl_model import drawn_bindings
-from support.guarded_broker import GuardedBroker
+from support.guarded_broker import GuardedBroker, allowing
 from support.kafka_client import KafkaClient, batch_of, produce_fields
 from support.wire_samples import sample
 
@@ -70,7 +72,6 @@ def test_without_an_authorizer_everything_is_allowed() -> None:
     """And every operation of Kafka is shown."""
     assert not code_for_read(EVERYTHING, "t")
     assert not code_for_write(EVERYTHING, "x", "t")
-    check_broker(EVERYTHING)
     assert EVERYTHING.sees_any(Operation.WRITE, ResourceType.TOPIC)
     assert EVERYTHING.operations(ResourceType.TOPIC, "t") == 0b1101_1111_1000
     assert EVERYTHING.operations(ResourceType.CLUSTER, "kafka-cluster") == 0b1_1111_1010_0000
@@ -86,10 +87,31 @@ def test_before_the_acls_are_read_only_super_users_may_do_anything(tmp_path: Pat
             assert alice.call("CreateTopics", topics=[]).topics == ()
             assert alice.call("ListConfigResources", resource_types=[]).error_code == 31
             stranger = Client(broker.server.listeners[0].endpoint, "10.0.0.9")
-            with pytest.raises(CloseConnectionError, match="CLUSTER_ACTION"):
-                check_broker(broker.services.rights_of(stranger, 4))
-        broker.acls.catch_up()
+            assert not is_broker(broker, stranger)
+        broker.acls._heard(broker.services.documents.documents(KIND))
         with KafkaClient(broker.address("ALICE")) as alice:
             assert alice.call("ListConfigResources", resource_types=[]).error_code == 0
             alice.create("mine")
             assert len(alice.call("Metadata", topics=None).topics) == 1
+
+
+def is_broker(broker: GuardedBroker, client: Client) -> bool:
+    """Report whether a client may send the requests of brokers."""
+    rights = broker.services.rights_of(client, 4)
+    return Call(
+        broker.services, Request(4, 5, 1, "", memoryview(b"")), client, rights
+    ).is_from_broker()
+
+
+def test_a_broker_logs_in_as_one_or_needs_cluster_action(tmp_path: Path) -> None:
+    """Where brokers log in, no ACL is needed; where nobody does, only the ACL tells."""
+    with GuardedBroker(tmp_path / "a") as broker:
+        client = Client(broker.server.listeners[0].endpoint, "10.0.0.9")
+        client.principal = "User:alice"
+        assert broker.services.peers.is_open and not is_broker(broker, client)
+        broker.services.peers = PeerRule(["User:alice"])
+        assert is_broker(broker, client)
+        client.principal = "User:bob"
+        assert not is_broker(broker, client)
+        broker.decide_by(allowing(Operation.CLUSTER_ACTION, principal="User:bob"))
+        assert is_broker(broker, client)

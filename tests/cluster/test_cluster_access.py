@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
 from typing import Any
 
 import pytest
 
-from broker.acls.session_acls import SessionAcls
 from broker.authorization.authorizer import AuthorizerSettings
 from broker.authorization.bindings import Binding, Operation, ResourceType
+from broker.catalog.admin.acls import Acls
 from broker.wire import messages as m
 from broker.wire.schemas import api_names
 from broker.wire.versions import MILESTONES
+from cluster.admin.documents import documents_of
 from cluster.serve.cluster_broker import PEER_APIS
 from support.cluster_brokers import ClusterBrokers
 from support.guarded_broker import allowing
@@ -48,8 +48,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterBrokers
         root, (), authorizer_class_name="AclAuthorizer", super_users="User:root",
         default_replication_factor=2, min_insync_replicas=2,
     ) as made:  # fmt: skip
-        with closing(SessionAcls(made.admin, AuthorizerSettings(), 100)) as acls:
-            acls.create(RIGHTS)
+        Acls(documents_of(made.admin), AuthorizerSettings(), 100).create(RIGHTS)
         made.start(1)
         made.start(2)
         wait_until(made.know_each_other, "the brokers do not know each other")

@@ -11,7 +11,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from broker.acls.acl_store import AclStore
 from broker.authorization.acl_snapshot import AclSnapshot
 from broker.authorization.bindings import (
     CLUSTER_NAME,
@@ -23,6 +22,7 @@ from broker.authorization.bindings import (
     Permission,
     ResourceType,
 )
+from broker.catalog.admin.acls import Acls
 from broker.config import BrokerConfig
 from broker.machines.exchange import Answer, Client, Pending
 from broker.net.server import Server
@@ -78,7 +78,7 @@ class GuardedBroker:
         return f"127.0.0.1:{found[name].port}"
 
     @property
-    def acls(self) -> AclStore:
+    def acls(self) -> Acls:
         """The ACLs."""
         assert self.services.acls is not None
         return self.services.acls

@@ -41,7 +41,6 @@ LANES = {
             "joining",
             "member_sessions",
             "producer_blocks",
-            "session_acls",
             "setting_texts",
             "shared_documents",
             "store_memory",

@@ -40,7 +40,7 @@ LAYERS = [
     },
     {"broker.net", "broker.consumer_groups"},
     {"broker.catalog"},
-    {"broker.acls", "broker.coordinator", "broker.ignored_keys", "broker.server_properties"},
+    {"broker.coordinator", "broker.ignored_keys", "broker.server_properties"},
     {"broker.requests"},
     {"broker.page"},
     {"broker.forecast", "broker.server"},

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TypeVar
 
-from broker.authorization.acl_znodes import FOLDERS, parents_of, pattern_of
 from broker.catalog.hosted_znodes import HostedZnodes, Znodes
 from broker.catalog.reconciliation import Known
 from broker.catalog.topic_znodes import (
@@ -81,7 +80,6 @@ class TopicStore:
         unfinished: for a topic with partitions that are being created, the number of the first one.
         deleted: the topics that are being deleted, by id.
         users: the settings of users by name, such as their SCRAM credentials.
-        acls: the znodes of ACLs, by path; None until they are read. The mapping is only replaced.
     """
 
     def __init__(self, store: LogStore) -> None:
@@ -96,8 +94,6 @@ class TopicStore:
         self.deleted: dict[bytes, TopicRecord] = {}
         self.users: dict[str, dict[str, str]] = {}
         self.share_count = 0
-        self.acls: Mapping[str, bytes] | None = None
-        self._acl_watches: list[Callable[[], object]] = []
         self.leave_out = self._hosted.leave_out
         self.withdraw = store.on_close(self._close)
 
@@ -174,7 +170,6 @@ class TopicStore:
             self._hosted.write(dict.fromkeys((*PARENTS, USERS), b""), is_new=True)
             self._complete() if self._is_read else self._read()
             self._is_read = True
-            self._tell_of_acls()
         except CoordinationError as error:
             self._hosted.disconnect()
             if is_start and not isinstance(error, CopyFullError | CopiesOfflineError):
@@ -197,7 +192,6 @@ class TopicStore:
         for name in self._hosted.names(USERS):
             path = f"{USERS}/{name}"
             self.users[user_of(name)] = parse_settings(self._hosted.data(path) or b"", path)
-        self.acls = self._read_acls()
 
     def _complete(self) -> None:
         """Make the coordination store equal to the topics in memory, one topic at a time."""
@@ -216,11 +210,6 @@ class TopicStore:
         gone_users = {f"{USERS}/{name}": None for name in self._hosted.names(USERS)}
         for path, data in {**gone_users, **_user_znodes(self.users)}.items():
             self._hosted.write({path: data})
-        acls = self.acls or {}
-        for path in self._read_acls().keys() - acls.keys():
-            self._hosted.write({path: None})
-        for path, data in acls.items():
-            self._hosted.write({**_acl_parents([path]), path: data})
 
     def _change(self, wanted: Znodes) -> None:
         """Make a change durable; if no journal works any more, open the store again.
@@ -368,36 +357,6 @@ class TopicStore:
         self.records.pop(name, None)
         self.unfinished.pop(name, None)
 
-    # --- ACLs -------------------------------------------------------------------------------------
-
-    def change_acls(self, make: Callable[[Mapping[str, bytes]], Znodes]) -> None:
-        """Write znodes of ACLs; `make` gets all present ones. Raises LogStoreError."""
-        with self._locked():
-            if self.acls is None:
-                raise LogStoreError("the ACLs were not read yet; try again")
-            wanted = make(self.acls)
-            self._change({**_acl_parents(wanted), **wanted})
-            after = {**self.acls, **wanted}
-            self.acls = {path: data for path, data in after.items() if data is not None}
-            self._tell_of_acls()
-
-    def watch_acls(self, callback: Callable[[], object]) -> Callable[[], None]:
-        """Call back, briefly, after each change of `acls`; return what ends that."""
-        self._acl_watches.append(callback)
-        return lambda: self._acl_watches.remove(callback)
-
-    def _tell_of_acls(self) -> None:
-        for callback in list(self._acl_watches):
-            callback()
-
-    def _read_acls(self) -> dict[str, bytes]:
-        found = {}
-        for folder in FOLDERS:
-            if self._hosted.data(folder) is not None:
-                for name in self._hosted.names(folder):
-                    found[f"{folder}/{name}"] = self._hosted.data(f"{folder}/{name}") or b""
-        return found
-
 
 _sharing = threading.Lock()  # guards `_shared` and `TopicStore.share_count`
 _shared: dict[LogStore, TopicStore] = {}
@@ -409,9 +368,3 @@ def _user_znodes(users: Mapping[str, Settings]) -> dict[str, bytes | None]:
 
 def _gone(name: str) -> dict[str, bytes | None]:
     return dict.fromkeys((unfinished_path(name), config_path(name), topic_path(name)))
-
-
-def _acl_parents(paths: Iterable[str]) -> dict[str, bytes | None]:
-    """Return the znodes above znodes of ACLs, from the top down."""
-    above = (parent for path in paths for parent in parents_of(pattern_of(path)))
-    return dict.fromkeys(above, b"")

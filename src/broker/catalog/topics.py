@@ -20,6 +20,7 @@ from broker.catalog import old_notes
 from broker.catalog.reconciler import Reconciler
 from broker.catalog.topic_store import TopicStore
 from broker.catalog.topic_znodes import TopicRecord, record_of
+from broker.coordination.errors import CoordinationError
 from broker.coordination.shared_documents import SharedDocuments
 from logstore import (
     Log,
@@ -358,3 +359,8 @@ class TopicCatalog:
     def _reconcile(self, event: StoreEvent) -> None:
         self._reconciler.heard(event)
         self._is_stale = True
+        if event.kind is StoreEventKind.LOG_DIR_RETURNED:
+            try:
+                self.documents.refresh()
+            except CoordinationError as error:
+                LOG.warning("shared documents are read when a log dir returns: %s", error)

@@ -9,10 +9,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from broker.acls.acl_store import AclStore
-from broker.acls.sole_acls import SoleAcls
 from broker.authorization.authorizer import EVERYTHING, Rights
 from broker.authorization.bindings import CLUSTER_NAME, Operation, ResourceType
+from broker.catalog.admin.acls import Acls
 from broker.catalog.admin.client_quotas import ClientQuotas
 from broker.catalog.admin.sole_topic_admin import SoleTopicAdmin
 from broker.catalog.admin.sole_users import SoleUsers
@@ -63,7 +62,6 @@ class Parts(NamedTuple):
         gauges: gives the present values that Prometheus reads, besides those of any broker.
         elr: gives the eligible leader replicas by partition, for the page; None if this broker does
             not know them, because it is not the controller. Partitions without any are left out.
-        acls: the ACLs and the authorizer; None if every client may do everything.
     """
 
     topics: ServedTopics
@@ -81,7 +79,6 @@ class Parts(NamedTuple):
     peers: PeerRule = ANYBODY
     set_replication_rate: SetRate | None = None
     elr: Callable[[], Mapping[tuple[str, int], tuple[int, ...]] | None] = dict
-    acls: AclStore | None = None
 
 
 def coordinator_of(
@@ -123,7 +120,6 @@ def sole_parts(store: LogStore, config: BrokerConfig, clock: Callable[[], float]
         ),
         topics.documents,
         SoleUsers(store),
-        acls=SoleAcls(store, config.authorizer, config.max_acls) if config.authorizer else None,
     )
 
 
@@ -159,7 +155,8 @@ class Services:
         self.quotas = Quotas()
         self.client_quotas = ClientQuotas(self.documents, self.quotas)
         self.elr = parts.elr
-        self.acls = parts.acls
+        settings = config.authorizer
+        self.acls = Acls(self.documents, settings, config.max_acls) if settings else None
         self._complain = ComplaintLog().warn
         self.traffic = Traffic()
         self.settings = DynamicSettings(
@@ -192,8 +189,6 @@ class Services:
 
     def close(self) -> None:
         """Stop listening to the store."""
-        if self.acls is not None:
-            self.acls.close()
         self.topics.close()
         self.producer_ids.close()
         self.users.close()

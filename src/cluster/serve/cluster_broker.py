@@ -17,7 +17,6 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-from broker.acls.session_acls import SessionAcls
 from broker.catalog.admin.topic_admin import TopicRefusedError
 from broker.catalog.producer_ids import ProducerIds
 from broker.config import BrokerConfig
@@ -82,7 +81,6 @@ class ClusterBroker:
         """
         self.config = BrokerConfig.of(config)
         cluster_id = found_cluster(session, store.cluster_id).cluster_id
-        self._acls = self._read_acls(session)
         self._settings = SettingsSync(session, store, self.config.log_config)
         self.member = ClusterMember(settings, store, session, self._settings.config_of)
         self._settings.on_texts = self.member.throttle.set_topic
@@ -104,8 +102,6 @@ class ClusterBroker:
         except BaseException:
             self.member.abandon()
             raise
-        if self._acls is not None:
-            session.on_renewal(self._acls.watch_again)
         self.leadership.on_role = self._on_role
         self.member.on_lease = self._groups.roles_changed
         self.member.metadata.on_change(DeletedTopics(services.upkeep.forget_soon).heard)
@@ -142,14 +138,7 @@ class ClusterBroker:
             self.member.settings.security.rule(self.config),
             lambda key, rate: self.member.throttle.set_rate(SIDES[key], rate),
             partial(elr_of, self.member),
-            self._acls,
         )
-
-    def _read_acls(self, session: Session) -> SessionAcls | None:
-        """Read the ACLs, so that they count from the first request on."""
-        if self.config.authorizer is None:
-            return None
-        return SessionAcls(session, self.config.authorizer, self.config.max_acls)
 
     def __repr__(self) -> str:
         return f"<ClusterBroker {self.member.settings.broker} {self.bootstrap_servers}>"

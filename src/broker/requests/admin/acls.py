@@ -6,7 +6,6 @@ from collections.abc import Callable
 from itertools import groupby
 from typing import Any, TypeVar
 
-from broker.acls.acl_store import AclRefusedError
 from broker.authorization.binding_filter import BindingFilter
 from broker.authorization.bindings import (
     Binding,
@@ -18,6 +17,7 @@ from broker.authorization.bindings import (
     ResourceType,
     checked,
 )
+from broker.catalog.admin.acls import AclRefusedError
 from broker.machines.exchange import Answer
 from broker.requests.services import Call
 from broker.wire.error_codes import ErrorCode

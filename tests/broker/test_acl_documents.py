@@ -1,4 +1,4 @@
-"""Znodes of ACLs: Kafka's paths and JSON, any name, and what cannot be read."""
+"""Documents of ACLs: Kafka's JSON, any name, and what cannot be read."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ import random
 
 import pytest
 
-from broker.authorization.acl_znodes import (
+from broker.authorization.acl_documents import (
     encode_entries,
-    is_usual,
-    parents_of,
+    name_of,
     parse_entries,
-    path_of,
     pattern_of,
 )
 from broker.authorization.bindings import (
@@ -27,73 +25,49 @@ from broker.authorization.bindings import (
     checked,
 )
 from broker.coordination.paths import check_path
+from broker.coordination.shared_documents import encode_name
 from support import acl_model
 
 LITERAL, PREFIXED = PatternType.LITERAL, PatternType.PREFIXED
 ALICE = Entry("User:alice", "*", Operation.IDEMPOTENT_WRITE, Permission.ALLOW)
 
 
-def test_the_layout_is_that_of_kafka() -> None:
-    """Byte for byte."""
+def test_the_layout() -> None:
+    """The JSON is that of Kafka's znodes, byte for byte."""
     pattern = Pattern(ResourceType.TRANSACTIONAL_ID, LITERAL, "pay")
-    assert path_of(pattern) == "/kafka-acl/TransactionalId/pay"
+    assert name_of(pattern) == "literal/TransactionalId/pay"
     prefixed = pattern._replace(type=ResourceType.TOPIC, pattern_type=PREFIXED, name="a b*")
-    assert path_of(prefixed) == "/kafka-acl-extended/prefixed/Topic/a b*"
-    assert parents_of(prefixed) == [
-        "/kafka-acl-extended", "/kafka-acl-extended/prefixed", "/kafka-acl-extended/prefixed/Topic"
-    ]  # fmt: skip
+    assert name_of(prefixed) == "prefixed/Topic/a b*"
     assert encode_entries(frozenset({ALICE})) == (
         b'{"version":1,"acls":[{"principal":"User:alice","permissionType":"Allow",'
         b'"operation":"IdempotentWrite","host":"*"}]}'
     )
 
 
-NAMES = (
-    "a/b",
-    "/",
-    "%",
-    "a%2Fb",
-    "..",
-    ".",
-    "...",
-    "ä€😀",
-    "\0\n",
-    "\x7f",
-    "*",
-    "\ue000",
-    " ",
-    "//x",
-)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_any_name_has_a_path_of_its_own(name: str) -> None:
-    """Names of groups may have characters that a path must not have."""
+@pytest.mark.parametrize("name", ["a/b", "/", "%", "..", "ä€😀", "\0\n", "*", " ", "//x"])
+def test_any_name_has_a_document_of_its_own(name: str) -> None:
+    """Names of groups may have any characters; each name becomes one znode."""
     for kind in (LITERAL, PREFIXED):
         pattern = Pattern(ResourceType.GROUP, kind, name)
-        path = check_path(path_of(pattern))
-        assert pattern_of(path) == pattern and is_usual(path)
-        assert path.count("/") == path_of(pattern._replace(name="x")).count("/")
-    assert len({path_of(Pattern(ResourceType.GROUP, LITERAL, one)) for one in NAMES}) == len(NAMES)
+        assert pattern_of(name_of(pattern)) == pattern
+        assert check_path(f"/{encode_name(name_of(pattern))}").count("/") == 1
 
 
-def test_a_name_that_kafka_wrote_is_taken_as_it_is() -> None:
-    """A percent sign that begins no escape belongs to the name."""
-    path = "/kafka-acl/Group/100%"
-    assert pattern_of(path) == Pattern(ResourceType.GROUP, LITERAL, "100%")
-    assert not is_usual(path)
-    with pytest.raises(ValueError, match="not the path of ACLs"):
-        pattern_of("/kafka-acl/Nothing/x")
+@pytest.mark.parametrize("name", ["", "literal", "literal/Topic", "literal/Topic/", "x/Topic/t"])
+def test_a_name_that_is_not_one_of_acls_is_refused(name: str) -> None:
+    """The caller then closes everything."""
+    with pytest.raises(ValueError, match="not the name"):
+        pattern_of(name)
 
 
-@pytest.mark.parametrize("seed", [random.randrange(1 << 32)])
-def test_entries_come_back(seed: int) -> None:
+def test_entries_come_back() -> None:
     """Whatever they say."""
+    seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")
     rng = random.Random(seed)
     for _ in range(200):
         entries = frozenset(acl_model.drawn_entry(rng) for _ in range(rng.randrange(1, 5)))
-        assert parse_entries("/kafka-acl/Topic/t", encode_entries(entries)) == (entries, "")
+        assert parse_entries("literal/Topic/t", encode_entries(entries)) == (entries, "")
 
 
 ROW = {"principal": "User:a", "permissionType": "Deny", "operation": "All", "host": "*"}
@@ -116,8 +90,8 @@ BAD = {
 @pytest.mark.parametrize("data", BAD.values(), ids=BAD.keys())
 def test_entries_that_cannot_be_read_close_the_pattern(data: bytes) -> None:
     """It is not known whom they deny what."""
-    entries, fault = parse_entries("/kafka-acl/Topic/t", data)
-    assert entries == {CLOSED} and fault.startswith("/kafka-acl/Topic/t: the ACLs cannot be read")
+    entries, fault = parse_entries("literal/Topic/t", data)
+    assert entries == {CLOSED} and fault.startswith("literal/Topic/t: the ACLs cannot be read")
     assert len(fault) < 500
 
 
