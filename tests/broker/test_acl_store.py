@@ -39,8 +39,7 @@ BINDINGS = [
 def opened(store: LogStore, acls_max: int = 100) -> Iterator[Acls]:
     """Read the ACLs of a store."""
     topics = TopicStore.of(store)
-    documents = SharedDocuments(topics.in_session, is_shared=False)
-    acls = Acls(documents, AuthorizerSettings(frozenset({"User:root"})), acls_max)
+    acls = Acls(topics.documents, AuthorizerSettings(frozenset({"User:root"})), acls_max)
     acls.start()
     try:
         yield acls
@@ -64,6 +63,21 @@ def test_acls_are_kept(tmp_path: Path) -> None:
         assert not acls.authorizer.may(*ALICE, "t")
     with LogStore.open(dirs, admin_socket=False) as store, opened(store) as acls:
         assert acls.describe(EVERYTHING) == [BINDINGS[1]]
+
+
+def test_the_brokers_of_a_process_share_their_acls(tmp_path: Path) -> None:
+    """A change by one is heard by the other at once."""
+    with (
+        LogStore.open(tmp_path / "a", admin_socket=False) as store,
+        opened(store) as one,
+        opened(store) as other,
+    ):
+        one.create(BINDINGS[:1])
+        other.create(BINDINGS[1:2])
+        assert one.describe(EVERYTHING) == sorted(BINDINGS[:2])
+        assert other.authorizer.may(*ALICE, "t")
+        one.delete([EVERYTHING])
+        assert one.describe(EVERYTHING) == other.describe(EVERYTHING) == []
 
 
 def test_the_number_of_acls_is_limited(tmp_path: Path) -> None:

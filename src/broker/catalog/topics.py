@@ -21,7 +21,6 @@ from broker.catalog.reconciler import Reconciler
 from broker.catalog.topic_store import TopicStore
 from broker.catalog.topic_znodes import TopicRecord, record_of
 from broker.coordination.errors import CoordinationError
-from broker.coordination.shared_documents import SharedDocuments
 from logstore import (
     Log,
     LogConfig,
@@ -79,7 +78,7 @@ class TopicCatalog:
     disk.
 
     Attributes:
-        documents: small documents in the same coordination store.
+        documents: small documents in the same coordination store, for all brokers of the process.
     """
 
     def __init__(self, store: LogStore) -> None:
@@ -95,7 +94,7 @@ class TopicCatalog:
         self._creating: set[str] = set()
         self._changed = threading.Condition()
         self._recorded = TopicStore.of(store)
-        self.documents = SharedDocuments(self._recorded.in_session, is_shared=False)
+        self.documents = self._recorded.documents
         self._reconciler = Reconciler(store, self._recorded, self._change)
         store.add_listener(self._on_event)
         store.add_listener(self._reconcile)
