@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from broker.authorization.authorizer import AuthorizerSettings, parse_super_users
 from broker.listener_config import Endpoint, ListenerConfig, parse_http_listener
 from logstore import LogConfig, StoreConfig
 from logstore.config import parse_duration, parse_size
@@ -19,6 +20,14 @@ from logstore.config import parse_duration, parse_size
 DAY_MS = 24 * 3600 * 1000
 ASSIGNORS = frozenset({"uniform", "range"})  # as in `broker.consumer_groups`
 SIZES_MAX = 2**31 - 1
+# Kafka's names of an authorizer that decides by ACLs. All of them mean the authorizer of this
+# broker.
+AUTHORIZERS = (
+    "AclAuthorizer",
+    "StandardAuthorizer",
+    "kafka.security.authorizer.AclAuthorizer",
+    "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+)
 # These defaults of Kafka differ from the defaults of this library. Records are stored in Kafka's
 # own layout.
 KAFKA_LOG_CONFIG = LogConfig(
@@ -30,6 +39,17 @@ STORE_CONFIG = StoreConfig(log_dir_suspect_ms=1_000)
 
 
 RACK_AWARE = "RackAwareReplicaSelector"  # Kafka's name of the class, without its package
+
+
+def _check_text(name: str, value: object) -> None:
+    """Check the settings whose text has a form of its own; raises ValueError."""
+    if name == "authorizer_class_name" and value not in ("", *AUTHORIZERS):
+        raise ValueError(f"{name}={value} is not one of {', '.join(AUTHORIZERS)}")
+    if name == "super_users":
+        try:
+            parse_super_users(str(value))
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +86,11 @@ class BrokerConfig(ListenerConfig):
         replica_fetch_response_max_bytes: the largest number of bytes of records in one answer to a
             follower. The partitions that are far behind share it, or a quarter of it if the fetch
             is for others, too. Kafka's default is 10 MiB.
+        authorizer_class_name: "AclAuthorizer" or "StandardAuthorizer", also with the package in
+            Kafka, lets ACLs decide what clients may do. "" lets every client do everything.
+        allow_everyone_if_no_acl_found: whether every client may do everything with a resource
+            that no ACL is about.
+        max_acls: the largest number of ACLs that clients can create.
         auto_create_topics_enable: whether a client that asks for an unknown topic creates it.
         delete_topic_enable: whether clients are allowed to delete topics.
         max_connections: the largest number of connections, at all listeners together.
@@ -147,6 +172,9 @@ class BrokerConfig(ListenerConfig):
     replica_lag_time_max_ms: int = 30_000
     replica_fetch_max_bytes: int = 1 << 20
     replica_fetch_response_max_bytes: int = 32 << 20
+    authorizer_class_name: str = ""
+    allow_everyone_if_no_acl_found: bool = False
+    max_acls: int = 20_000
     auto_create_topics_enable: bool = True
     delete_topic_enable: bool = True
     max_connections: int = 20_000
@@ -231,6 +259,15 @@ class BrokerConfig(ListenerConfig):
         names = (name.strip() for name in self.group_consumer_assignors.split(","))
         return tuple(dict.fromkeys(name for name in names if name))
 
+    @property
+    def authorizer(self) -> AuthorizerSettings | None:
+        """How ACLs decide what clients may do; None if every client may do everything."""
+        if not self.authorizer_class_name:
+            return None
+        return AuthorizerSettings(
+            parse_super_users(self.super_users), self.allow_everyone_if_no_acl_found
+        )
+
     @classmethod
     def of(cls, given: BrokerConfig | Mapping[str, Any] | None) -> BrokerConfig:
         """Make a configuration from None, from a mapping of keys, or from a `BrokerConfig`."""
@@ -252,6 +289,7 @@ class BrokerConfig(ListenerConfig):
         if isinstance(default, bool | str | LogConfig | StoreConfig):
             if type(value) is not type(default):
                 raise TypeError(f"{name} must be {type(default).__name__}, not {value!r}")
+            _check_text(name, value)
             return value
         parse: Callable[[str, str], int] = parse_duration if name.endswith("_ms") else parse_size
         number = parse(value, name) if isinstance(value, str) else value

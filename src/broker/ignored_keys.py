@@ -19,7 +19,7 @@ PREFIXES = (
 )  # fmt: skip
 IGNORED = frozenset({
     "add.partitions.to.txn.retry.backoff.max.ms", "add.partitions.to.txn.retry.backoff.ms",
-    "advertised.host.name", "advertised.port", "allow.everyone.if.no.acl.found",
+    "advertised.host.name", "advertised.port",
     "auto.include.jmx.reporter", "auto.leader.rebalance.enable", "background.threads",
     "broker.id.generation.enable", "compression.gzip.level",
     "compression.lz4.level", "compression.zstd.level",
@@ -60,7 +60,6 @@ ADVICE = {
     "sasl.": "this broker has PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512 only: remove the key",
     "config.providers": "this broker reads no secrets from other places: remove the key",
     "alter.config.policy.class.name": "this broker has no policies: remove the key",
-    "authorizer.class.name": "this broker has no access control: remove the key",
     "client.quota.callback.class": "this broker has no quotas: remove the key",
     "create.topic.policy.class.name": "this broker has no policies: remove the key",
     "delegation.token.master.key": "this broker has no delegation tokens: remove the key",

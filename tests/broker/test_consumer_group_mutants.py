@@ -59,7 +59,7 @@ MUTANTS = (
     ),
     Mutant(
         "an expression is matched only once",
-        "targets", "if pattern in group.resolved and names == group.matched_names:",
+        "targets", "if pattern in group.resolved and basis == matched.get(pattern):",
         "if pattern in group.resolved:",
     ),
     Mutant(

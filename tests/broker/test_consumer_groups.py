@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -149,6 +149,29 @@ def test_expressions_are_matched_again_when_topics_change() -> None:
     assert set(bench.group.members) == {"a"}
     assert bench.beat("a", 2, pattern="", topics=("u",)).error is Code.NONE
     assert bench.group.resolved == {}
+
+
+class Seeing(NamedTuple):
+    """A client that sees some topics."""
+
+    names: frozenset[str]
+    version: object = None
+
+    def sees(self, name: str) -> bool:
+        return name in self.names
+
+
+def test_an_expression_finds_only_topics_that_its_client_may_see() -> None:
+    """A change of the rights counts at the next heartbeat, also without a change of topics."""
+    bench = Bench()
+    bench.topics["u"] = Topic(U, (0,))
+    some, others = Seeing(frozenset("t")), Seeing(frozenset("tu"), "newer")
+    assert bench.beat("a", pattern=".*", viewer=some).assignment == places(0, 1, 2, 3)
+    both = places(0, 1, 2, 3) | places(0, topic=U)
+    assert bench.beat("a", 1, viewer=others) == (0, None, "a", 2, both)
+    assert bench.beat("a", 2, viewer=some).assignment == places(0, 1, 2, 3)
+    bench.beat("b", pattern=".*", viewer=others)
+    assert bench.group.resolved == {".*": frozenset("t")}, "all members with it may see the topics"
 
 
 def test_limits() -> None:

@@ -308,7 +308,7 @@ REFUSED = [
     "ssl.keystore.password", "ssl.key.password", "ssl.keystore.key", "ssl.cipher.suites",
     "sasl.jaas.config", "sasl.kerberos.service.name", "listener.name.inside.ssl.client.auth",
     "listener.name.inside.ssl.key.password", "listener.name.inside.scram-sha-256.sasl.jaas.config",
-    "authorizer.class.name", "create.topic.policy.class.name", "delegation.token.secret.key",
+    "create.topic.policy.class.name", "delegation.token.secret.key",
     "config.providers",
 ]  # fmt: skip
 
@@ -320,6 +320,22 @@ def test_a_promise_of_protection_is_refused(key: str) -> None:
     assert problem.startswith(f"{key}: ") and "hush" not in problem
     assert any(word in problem for word in ("remove", "write"))  # it says what to do
     assert read(f"{key}=").ignored == ()
+
+
+def test_an_authorizer_of_kafka_means_the_one_of_this_broker() -> None:
+    """Another class would decide in another way, so it is refused."""
+    read = server_properties({
+        "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+        "super.users": "User:root; User:CN=b1,O=c",
+        "allow.everyone.if.no.acl.found": "true",
+    })  # fmt: skip
+    settings = read.config.authorizer
+    assert not read.problems and settings is not None
+    assert settings.super_users == {"User:root", "User:CN=b1,O=c"} and settings.allows_if_no_acl
+    assert server_properties({}).config.authorizer is None
+    other = problem_of("authorizer.class.name=org.example.Mine")
+    assert other.startswith("authorizer.class.name=org.example.Mine is not one of AclAuthorizer")
+    assert problem_of("super.users=root").startswith("super.users: 'root' is not a principal")
 
 
 def test_all_problems_are_found_at_once() -> None:

@@ -123,6 +123,25 @@ def test_brokers_replicate_over_tls_and_logins(
         _check_strangers(cluster, certificates)
 
 
+def test_with_an_authorizer_brokers_need_no_acl_of_their_own(
+    monkeypatch: pytest.MonkeyPatch, certificates: Certificates
+) -> None:
+    """They have logged in as brokers; so they replicate, though no ACL exists."""
+    with_users(monkeypatch)
+    config = peer_config(
+        certificates, authorizer_class_name="AclAuthorizer", super_users=f"User:{USER}"
+    )
+    with Cluster.start(brokers=3, config=config) as cluster:
+        with client_of(cluster, 1, "SASL_SSL", certificates) as client:
+            client.create("secret")
+        produce(cluster, b"one", certificates)
+        cluster.wait_in_sync("secret")
+        with client_of(cluster, 1, "PLAINTEXT", certificates) as stranger:
+            assert stranger.call("Metadata", topics=None).topics == ()
+            for name, version in PEER_REQUESTS:
+                assert stranger.call(name, version).error_code == 31, name
+
+
 def _check_strangers(cluster: Cluster, certificates: Certificates) -> None:
     """No other client may send the requests of brokers, at whichever listener."""
     for protocol in ("PLAINTEXT", "SASL_PLAINTEXT", "SASL_SSL"):

@@ -34,15 +34,18 @@ NEWEST = {
     "DescribeUserScramCredentials": 0,
     "DescribeClientQuotas": 1, "AlterClientQuotas": 1,
     "ConsumerGroupHeartbeat": 1, "ConsumerGroupDescribe": 1,
+    "DescribeAcls": 3, "CreateAcls": 3, "DeleteAcls": 3,
 }  # fmt: skip
 
 
 class KafkaClient:
     """One connection. `call` sends a request and reads its answer; the parts are there, too."""
 
-    def __init__(self, servers: str, timeout: float = 20.0) -> None:
+    def __init__(self, servers: str, timeout: float = 20.0, source: str = "") -> None:
+        """Connect; `source` is this client's own address, such as 127.0.0.2."""
         host, port = servers.split(",", maxsplit=1)[0].rsplit(":", 1)
-        self.socket = socket.create_connection((host, int(port)), timeout)
+        own = (source, 0) if source else None
+        self.socket = socket.create_connection((host, int(port)), timeout, source_address=own)
         self._numbers = itertools.count(1)
 
     def __enter__(self) -> Self:

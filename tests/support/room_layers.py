@@ -23,6 +23,7 @@ LAYERS = [
     {"logstore"},  # the list of public names
     {"mover"},
     {
+        "broker.authorization",
         "broker.config",
         "broker.listener_config",
         "broker.properties",

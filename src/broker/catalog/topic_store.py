@@ -41,6 +41,7 @@ from broker.coordination.errors import (
     LimitError,
     StoreClosedError,
 )
+from broker.coordination.shared_documents import SharedDocuments
 from broker.coordination.tree import EmbeddedSettings
 from broker.coordination.verbs import (
     OPERATION_BYTES,
@@ -80,6 +81,7 @@ class TopicStore:
         unfinished: for a topic with partitions that are being created, the number of the first one.
         deleted: the topics that are being deleted, by id.
         users: the settings of users by name, such as their SCRAM credentials.
+        documents: small documents in the same coordination store.
     """
 
     def __init__(self, store: LogStore) -> None:
@@ -93,6 +95,7 @@ class TopicStore:
         self.unfinished: dict[str, int] = {}
         self.deleted: dict[bytes, TopicRecord] = {}
         self.users: dict[str, dict[str, str]] = {}
+        self.documents = SharedDocuments(self.in_session, is_shared=False)
         self.share_count = 0
         self.leave_out = self._hosted.leave_out
         self.withdraw = store.on_close(self._close)

@@ -20,7 +20,7 @@ from broker.catalog import old_notes
 from broker.catalog.reconciler import Reconciler
 from broker.catalog.topic_store import TopicStore
 from broker.catalog.topic_znodes import TopicRecord, record_of
-from broker.coordination.shared_documents import SharedDocuments
+from broker.coordination.errors import CoordinationError
 from logstore import (
     Log,
     LogConfig,
@@ -78,7 +78,7 @@ class TopicCatalog:
     disk.
 
     Attributes:
-        documents: small documents in the same coordination store.
+        documents: small documents in the same coordination store, for all brokers of the process.
     """
 
     def __init__(self, store: LogStore) -> None:
@@ -94,7 +94,7 @@ class TopicCatalog:
         self._creating: set[str] = set()
         self._changed = threading.Condition()
         self._recorded = TopicStore.of(store)
-        self.documents = SharedDocuments(self._recorded.in_session, is_shared=False)
+        self.documents = self._recorded.documents
         self._reconciler = Reconciler(store, self._recorded, self._change)
         store.add_listener(self._on_event)
         store.add_listener(self._reconcile)
@@ -358,3 +358,8 @@ class TopicCatalog:
     def _reconcile(self, event: StoreEvent) -> None:
         self._reconciler.heard(event)
         self._is_stale = True
+        if event.kind is StoreEventKind.LOG_DIR_RETURNED:
+            try:
+                self.documents.refresh()
+            except CoordinationError as error:
+                LOG.warning("shared documents are read when a log dir returns: %s", error)

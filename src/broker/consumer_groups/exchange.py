@@ -15,6 +15,17 @@ LEAVES_FOR_NOW = -2  # the epoch of a static member that leaves and will return
 UNCHANGED_MS = -1  # the rebalance timeout in a heartbeat that does not change it
 
 
+class Viewer(Protocol):
+    """What one client sees of the topics. Viewers of equal clients are equal."""
+
+    @property
+    def version(self) -> object:
+        """An object that is replaced when the client may see other topics."""
+
+    def sees(self, name: str) -> bool:
+        """Report whether the client may know of a topic."""
+
+
 class Heartbeat(NamedTuple):
     """A ConsumerGroupHeartbeat request of a member that joins, or continues.
 
@@ -22,6 +33,7 @@ class Heartbeat(NamedTuple):
         topics, pattern, assignor: None if the member does not change them.
         pattern: a regular expression; "" subscribes to no topic.
         owned: the partitions that the member still has; None if the member does not say it.
+        viewer: what the client sees of the topics; None if it sees all of them.
     """
 
     member_id: str
@@ -35,6 +47,7 @@ class Heartbeat(NamedTuple):
     pattern: str | None = None
     assignor: str | None = None
     owned: Places | None = None
+    viewer: Viewer | None = None
 
     @property
     def is_full(self) -> bool:

@@ -49,7 +49,8 @@ class ConsumerGroup:
         targets: the target assignment, by member id.
         owners: the member id of the owner of each partition that has one.
         resolved: the names of the topics that match each pattern of a member.
-        matched_names: the names of all topics when `resolved` was last computed.
+        viewed_version: the version of the last heartbeat's viewer.
+        matched: for each pattern, by what `resolved` was last computed.
         metadata_hash: identifies the topics that members have subscribed to, and their partitions.
         looked_at: the last time when the group looked for changes of topics.
         unsaved_facts, unsaved_targets, unsaved_places: ids of the members whose records must be
@@ -70,7 +71,8 @@ class ConsumerGroup:
         self.targets: dict[str, Places] = {}
         self.owners: dict[Place, str] = {}
         self.resolved: dict[str, frozenset[str]] = {}
-        self.matched_names: frozenset[str] | None = None
+        self.matched: dict[str, object] = {}
+        self.viewed_version: object = None
         self.metadata_hash = 0
         self.looked_at = float("-inf")
         self.replies: list[tuple[Any, HeartbeatAnswer]] = []

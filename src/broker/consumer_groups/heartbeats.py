@@ -137,6 +137,7 @@ def _update(
     facts, subscription = member.facts(), (member.topics, member.pattern)
     if asked.instance_id not in (None, member.instance_id):
         group.instances.pop(member.instance_id or "", None)
+    _note_viewer(group, member, asked)
     member.update(asked)
     if member.instance_id is not None:
         group.instances[member.instance_id] = member.id
@@ -147,6 +148,13 @@ def _update(
         group.resolved.pop(pattern, None)
         group.unsaved_patterns[pattern] = None
     return member, subscription != (member.topics, member.pattern)
+
+
+def _note_viewer(group: ConsumerGroup, member: Member, asked: Heartbeat) -> None:
+    """Look for topics at once if the member may see other topics than before."""
+    version = None if asked.viewer is None else asked.viewer.version
+    if member.viewer != asked.viewer or version is not group.viewed_version:
+        group.looked_at, group.viewed_version = float("-inf"), version
 
 
 def _replace(group: ConsumerGroup, old: Member, member_id: str) -> Member:

@@ -9,7 +9,14 @@ from __future__ import annotations
 
 import enum
 
-from broker.consumer_groups.exchange import JOINS, LEAVES_FOR_NOW, NOTHING, Heartbeat, Places
+from broker.consumer_groups.exchange import (
+    JOINS,
+    LEAVES_FOR_NOW,
+    NOTHING,
+    Heartbeat,
+    Places,
+    Viewer,
+)
 
 NEVER = float("inf")
 
@@ -32,6 +39,8 @@ class Member:
         size_bytes: the approximate size of the member's own record in the log.
         assigned: the partitions that the member may read.
         revoking: the partitions that the member must give up first. No other member gets them.
+        viewer: which topics the member may find by its pattern; None if it may find all of them, or
+            has sent no heartbeat since the group was loaded.
         deadline: when the member's session ends, unless the member sends a heartbeat before.
         revocation_deadline: until when the member must have given up `revoking`.
     """
@@ -39,7 +48,7 @@ class Member:
     __slots__ = (
         "assigned", "assignor", "client_host", "client_id", "deadline", "epoch", "id",
         "instance_id", "pattern", "previous_epoch", "rack_id", "rebalance_timeout_ms",
-        "revocation_deadline", "revoking", "size_bytes", "state", "topics",
+        "revocation_deadline", "revoking", "size_bytes", "state", "topics", "viewer",
     )  # fmt: skip
 
     def __init__(self, member_id: str) -> None:
@@ -57,6 +66,7 @@ class Member:
         self.assigned: Places = NOTHING
         self.revoking: Places = NOTHING
         self.deadline = self.revocation_deadline = NEVER
+        self.viewer: Viewer | None = None
         self.size_bytes = 64
 
     def facts(self) -> tuple[object, ...]:
@@ -69,6 +79,7 @@ class Member:
     def update(self, asked: Heartbeat) -> None:
         """Take over what a heartbeat says about the member."""
         self.client_id, self.client_host = asked.client_id, asked.client_host
+        self.viewer = asked.viewer
         if asked.instance_id is not None:
             self.instance_id = asked.instance_id
         if asked.rack_id is not None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from broker.consumer_groups import patterns
 from broker.consumer_groups.assignors import ASSIGNORS
-from broker.consumer_groups.exchange import NOTHING, TopicImage
+from broker.consumer_groups.exchange import NOTHING, TopicImage, Viewer
 from broker.consumer_groups.group import ConsumerGroup
 from broker.consumer_groups.uniform import Subscriber
 from broker.groups.exchange import Now
@@ -33,23 +33,35 @@ def refresh(group: ConsumerGroup, topics: Topics, now: Now, *, has_changed: bool
 
 
 def _resolve(group: ConsumerGroup, topics: Topics) -> None:
-    """Match the patterns of the members with the names of all topics, if one of them is new."""
-    wanted = {one.pattern for one in group.members.values() if one.pattern}
-    if not wanted:
-        group.matched_names = None
-        return
-    names = frozenset(topics)
-    for pattern in wanted:
-        if pattern in group.resolved and names == group.matched_names:
+    """Match the patterns of the members with the names of all topics, if something has changed.
+
+    A pattern finds only topics that all members with this pattern may see.
+    """
+    viewers: dict[str, set[Viewer]] = {}
+    for one in group.members.values():
+        if one.pattern:
+            found = viewers.setdefault(one.pattern, set())
+            if one.viewer is not None:
+                found.add(one.viewer)
+    names, matched = frozenset(topics), group.matched
+    group.matched = {}
+    for pattern, some in viewers.items():
+        basis = (names, some, {viewer.version for viewer in some})
+        group.matched[pattern] = basis
+        if pattern in group.resolved and basis == matched.get(pattern):
             continue
-        try:
-            found = patterns.match(pattern, names)
-        except patterns.PatternError:  # another broker accepted it
-            found = frozenset()
-        if found != group.resolved.get(pattern):
-            group.resolved[pattern] = found
+        visible = _match(pattern, names, some)
+        if visible != group.resolved.get(pattern):
+            group.resolved[pattern] = visible
             group.unsaved_patterns[pattern] = None
-    group.matched_names = names
+
+
+def _match(pattern: str, names: frozenset[str], viewers: Collection[Viewer]) -> frozenset[str]:
+    try:
+        found = patterns.match(pattern, names)
+    except patterns.PatternError:  # another broker accepted it
+        return frozenset()
+    return frozenset(name for name in found if all(viewer.sees(name) for viewer in viewers))
 
 
 def compute(group: ConsumerGroup, topics: Topics) -> None:

@@ -116,6 +116,7 @@ def _heartbeat(call: Call, asked: Any) -> Heartbeat:
         topics=None if names is None else tuple(names),
         pattern=asked.subscribed_topic_regex,
         assignor=asked.server_assignor,
+        viewer=call.rights.viewer(),
         owned=None
         if rows is None
         else frozenset((bytes(row.topic_id), number) for row in rows for number in row.partitions),

@@ -20,8 +20,9 @@ from broker.requests import (
     producer_ids,
     topic_changes,
 )
-from broker.requests.admin import config_changes, log_dirs, partitions, quotas, reassignments
-from broker.requests.security import logins, peers, scram_users
+from broker.requests.access.guard import answer_broker, answer_checked
+from broker.requests.admin import acls, config_changes, log_dirs, partitions, quotas, reassignments
+from broker.requests.security import logins, scram_users
 from broker.requests.services import Call, Services
 from broker.requests.transactions import changes, descriptions, markers, offset_commits
 from broker.wire.frames import parse_request
@@ -52,6 +53,9 @@ HANDLERS: dict[int, Callable[[Call], Answer | Pending]] = {
     26: changes.answer_end,
     27: markers.answer,
     28: offset_commits.answer,
+    29: acls.answer_describe,
+    30: acls.answer_create,
+    31: acls.answer_delete,
     32: configs.answer,
     33: config_changes.answer_alter,
     34: log_dirs.answer_alter,
@@ -93,14 +97,14 @@ class Dispatcher:
             CloseConnectionError: the request cannot be answered. After either error, the connection
                 must be closed.
         """
-        request = parse_request(frame, self.services.apis)
-        logins.check_permitted(request, client, self.services.clock())
-        if request.key in self.services.peer_handlers:
-            if not self.services.peers.accepts(client.principal):
-                return peers.refused(request)
-            return self.services.peer_handlers[request.key](request)
-        call = Call(self.services, request, client)
-        answer = HANDLERS[request.key](call)
+        services = self.services
+        request = parse_request(frame, services.apis)
+        logins.check_permitted(request, client, services.clock())
+        call = Call(services, request, client, services.rights_of(client, request.key))
+        if request.key in services.peer_handlers:
+            return answer_broker(call, services.peer_handlers[request.key])
+        handler = HANDLERS[request.key]
+        answer = handler(call) if services.acls is None else answer_checked(call, handler)
         if isinstance(answer, Pending):
             call.charge_time()
         return answer

@@ -21,6 +21,7 @@ from broker.catalog.leadership import NotServedError, Reading, Watch
 from broker.machines.exchange import Answer, Pending, Piece
 from broker.machines.fetch_sessions import Key, Opened, Result, Wanted, size_of
 from broker.quotas.quotas import FETCH
+from broker.requests.access.record_checks import code_for_read
 from broker.requests.failures import code_of
 from broker.requests.services import Call
 from broker.wire.error_codes import ErrorCode
@@ -49,7 +50,7 @@ def answer(call: Call) -> Answer | Pending:
     services, version = call.services, call.request.version
     asked = decode_fetch(call.request.body, version)
     if services.answer_follower is not None and is_follower(asked):
-        if not services.peers.accepts(call.client.principal):
+        if not call.is_from_broker():
             return call.answer(FetchResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
         return services.answer_follower(call.request, asked)
     is_by_id = version >= BY_ID
@@ -191,6 +192,9 @@ class _Fetch:
         if name is None:
             return _failed(key, ErrorCode.UNKNOWN_TOPIC_ID)
         services = self._call.services
+        code = code_for_read(self._call.rights, name)
+        if code:
+            return _failed(key, code)
         try:
             reading = self._reading_of(name, wanted)
             check_format(reading.log)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from broker.authorization.bindings import ResourceType
 from broker.consumer_groups.group import ConsumerGroup
 from broker.coordinator.errors import CoordinatorError
 from broker.coordinator.waiter import Asked, Gathering
@@ -25,6 +26,8 @@ def answer_describe(call: Call) -> Answer:
     """Describe groups and their members."""
     asked = call.request.message()
     rows = [_described(call, name) for name in asked.groups]
+    if asked.include_authorized_operations:
+        rows = [_with_operations(call, row) for row in rows]
     return call.answer(DescribeGroupsResponse(groups=rows))
 
 
@@ -44,6 +47,13 @@ def _described(call: Call, name: str) -> Any:
             error_code=error.code, error_message=str(error), group_id=name,
             group_state=State.DEAD.value,
         )  # fmt: skip
+
+
+def _with_operations(call: Call, row: Any) -> Any:
+    if row.error_code:
+        return row
+    operations = call.rights.operations(ResourceType.GROUP, row.group_id)
+    return row._replace(authorized_operations=operations)
 
 
 def _row(group: Group) -> Any:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from broker.authorization.bindings import CLUSTER_NAME, Operation, ResourceType
 from broker.catalog.topics import NO_ID, Topic
 from broker.machines.exchange import Answer
 from broker.requests import topic_changes
+from broker.requests.access.topic_checks import may_create
 from broker.requests.services import Call, Services
 from broker.wire.error_codes import ErrorCode
 from broker.wire.messages import (
@@ -17,6 +19,7 @@ from broker.wire.messages import (
 
 NULL_MEANS_ALL = 1  # the first version of Metadata in which an empty list names no topic
 NULL_NAMES = 12  # the first version of Metadata whose answer may have topics without a name
+NOT_ASKED = -(2**31)  # the operations of a client that does not ask for them
 PARTITIONS_MAX = 2000  # the largest number of partitions in an answer to DescribeTopicPartitions
 
 
@@ -26,9 +29,9 @@ def answer(call: Call) -> Answer:
     topics = services.topics.current().by_name
     names_all = asked.topics is None or (not asked.topics and call.request.version < NULL_MEANS_ALL)
     if names_all:
-        rows = [_topic_row(services, topic) for topic in topics.values()]
+        rows = [_topic_row(call, asked, topic) for topic in topics.values()]
     else:
-        rows = [_asked_row(call, one, asked.allow_auto_topic_creation) for one in asked.topics]
+        rows = [_asked_row(call, asked, one) for one in asked.topics]
     leadership = services.leadership
     brokers = [
         MetadataResponse.MetadataResponseBroker(*node)
@@ -40,11 +43,23 @@ def answer(call: Call) -> Answer:
             cluster_id=leadership.cluster_id,
             controller_id=leadership.controller_id,
             topics=rows,
+            cluster_authorized_operations=_cluster_operations(
+                call, asked.include_cluster_authorized_operations
+            ),
         )
     )
 
 
-def _asked_row(call: Call, asked: Any, may_create: bool) -> Any:
+def _cluster_operations(call: Call, is_asked: bool) -> int:
+    """Return what the client may do with the cluster, in a number with a bit for each operation."""
+    if not is_asked:
+        return NOT_ASKED
+    if not call.rights.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+        return 0
+    return call.rights.operations(ResourceType.CLUSTER, CLUSTER_NAME)
+
+
+def _asked_row(call: Call, message: Any, asked: Any) -> Any:
     """Describe one topic that the client named; create it if the client and the broker allow it."""
     services = call.services
     Row = MetadataResponse.MetadataResponseTopic  # noqa: N806 - a class
@@ -53,25 +68,32 @@ def _asked_row(call: Call, asked: Any, may_create: bool) -> Any:
         if topic is None:
             name = None if call.request.version >= NULL_NAMES else ""
             return Row(ErrorCode.UNKNOWN_TOPIC_ID, name, asked.topic_id)
-        return _topic_row(services, topic)
+        return _topic_row(call, message, topic)
     topic = services.topics.get(asked.name)
     if topic is not None:
-        return _topic_row(services, topic)
-    if not (may_create and services.config.auto_create_topics_enable):
+        return _topic_row(call, message, topic)
+    if not (message.allow_auto_topic_creation and services.config.auto_create_topics_enable):
         code = topic_changes.fault_of_name(asked.name) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return Row(code, asked.name)
+    if not may_create(call.rights, asked.name):
+        return Row(ErrorCode.TOPIC_AUTHORIZATION_FAILED, asked.name)
     code, topic = topic_changes.auto_create(services, asked.name)
-    return Row(code, asked.name) if topic is None else _topic_row(services, topic)
+    return Row(code, asked.name) if topic is None else _topic_row(call, message, topic)
 
 
-def _topic_row(services: Services, topic: Topic) -> Any:
+def _topic_row(call: Call, message: Any, topic: Topic) -> Any:
     Partition = MetadataResponse.MetadataResponsePartition  # noqa: N806 - a class
     rows = []
     for number in topic.partitions:
-        error, leader, replicas, isr, offline = services.leadership.facts_of(topic.name, number)
+        error, leader, replicas, isr, offline = call.services.leadership.facts_of(
+            topic.name, number
+        )
         rows.append(Partition(error, number, leader.id, leader.epoch, replicas, isr, offline))
+    operations = NOT_ASKED
+    if message.include_topic_authorized_operations:
+        operations = call.rights.operations(ResourceType.TOPIC, topic.name)
     return MetadataResponse.MetadataResponseTopic(
-        ErrorCode.NONE, topic.name, topic.id, topic.is_internal, rows
+        ErrorCode.NONE, topic.name, topic.id, topic.is_internal, rows, operations
     )
 
 
@@ -96,6 +118,9 @@ def answer_cluster(call: Call) -> Answer:
             cluster_id=leadership.cluster_id,
             controller_id=leadership.controller_id,
             brokers=brokers,
+            cluster_authorized_operations=_cluster_operations(
+                call, asked.include_cluster_authorized_operations
+            ),
         )
     )
 
@@ -107,8 +132,11 @@ def answer_topic_partitions(call: Call) -> Answer:
     rest.
     """
     services, asked = call.services, call.request.message()
-    known = services.topics.current().by_name
-    names = sorted({one.name for one in asked.topics} or known)
+    known, rights = services.topics.current().by_name, call.rights
+    names = sorted(
+        {one.name for one in asked.topics}
+        or (name for name in known if rights.sees(Operation.DESCRIBE, ResourceType.TOPIC, name))
+    )
     start = ("", 0) if asked.cursor is None else tuple(asked.cursor)
     left = min(max(asked.response_partition_limit, 1), PARTITIONS_MAX)
     Response = DescribeTopicPartitionsResponse  # noqa: N806 - a class
@@ -126,7 +154,12 @@ def answer_topic_partitions(call: Call) -> Answer:
         partitions = [_described(services, name, number) for number in wanted[:left]]
         rows.append(
             Response.DescribeTopicPartitionsResponseTopic(
-                ErrorCode.NONE, name, topic.id, topic.is_internal, partitions
+                ErrorCode.NONE,
+                name,
+                topic.id,
+                topic.is_internal,
+                partitions,
+                rights.operations(ResourceType.TOPIC, name),
             )
         )
         left -= len(partitions)

@@ -26,6 +26,8 @@ from broker.machines.refused_batches import (
     Sent,
 )
 from broker.quotas.quotas import PRODUCE
+from broker.requests.access.checks import MESSAGE
+from broker.requests.access.record_checks import code_for_write
 from broker.requests.failures import code_of
 from broker.requests.services import Call, Services
 from broker.requests.transactions.verification import OPEN, WHY, Verified, verified
@@ -84,8 +86,14 @@ def answer(call: Call) -> Answer | Pending:
     topics = []
     for topic in asked.topic_data:
         name = services.topics.name_of(topic.topic_id) if version >= BY_ID else topic.name
-        tokens = _verified(call, name, topic, asked)
-        rows = [_append(call, name, topic, one, asked, tokens) for one in topic.partition_data]
+        code = code_for_write(call.rights, asked.transactional_id, name)
+        tokens = {} if code else _verified(call, name, topic, asked)
+        rows = [
+            _failed(one.index, code, MESSAGE)
+            if code
+            else _append(call, name, topic, one, asked, tokens)
+            for one in topic.partition_data
+        ]
         topics.append(_Topic(topic.name, topic.topic_id, name, rows))
     call.charge(PRODUCE, _size_of(asked))
     if asked.acks == NO_ACKS:

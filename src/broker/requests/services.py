@@ -9,6 +9,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from broker.authorization.authorizer import EVERYTHING, Rights
+from broker.authorization.bindings import CLUSTER_NAME, Operation, ResourceType
+from broker.catalog.admin.acls import Acls
 from broker.catalog.admin.client_quotas import ClientQuotas
 from broker.catalog.admin.sole_topic_admin import SoleTopicAdmin
 from broker.catalog.admin.sole_users import SoleUsers
@@ -32,6 +35,7 @@ from broker.groups.group import GroupSettings
 from broker.machines.exchange import Answer, Client, Pending, Scheduler
 from broker.machines.fetch_sessions import FetchSessions
 from broker.machines.traffic import Gauge, Traffic
+from broker.net.complaint_log import ComplaintLog
 from broker.quotas.entities import user_of
 from broker.quotas.quotas import REQUEST, Quotas
 from broker.security.peers import ANYBODY, PeerRule
@@ -40,11 +44,12 @@ from broker.transaction_coordinator.marker_routes import SoleRoutes
 from broker.transaction_coordinator.parts import TransactionParts, transaction_parts
 from broker.transaction_coordinator.state_topic import TRANSACTION_STATE
 from broker.wire.frames import Request, encode_response
+from broker.wire.schemas import api_names
 from broker.wire.versions import ApiVersions
 from logstore import LogStore
 
 MILESTONES = (
-    "base", "groups", "consumer groups", "admin", "quotas", "logins", "transactions",
+    "base", "groups", "consumer groups", "admin", "quotas", "logins", "transactions", "acls",
 )  # fmt: skip
 PEERS = "cluster"  # the APIs of requests between brokers
 MS = 1000
@@ -165,6 +170,9 @@ class Services:
         self.quotas = Quotas()
         self.client_quotas = ClientQuotas(self.documents, self.quotas)
         self.elr = parts.elr
+        settings = config.authorizer
+        self.acls = Acls(self.documents, settings, config.max_acls) if settings else None
+        self._complain = ComplaintLog().warn
         self.traffic = Traffic()
         self.settings = DynamicSettings(
             store, config.num_replica_alter_log_dirs_threads, parts.set_replication_rate
@@ -188,6 +196,8 @@ class Services:
     def start(self, scheduler: Scheduler) -> None:
         """Begin the work that needs no request, such as moves and the loading of groups."""
         self.topics.start()
+        if self.acls is not None:
+            self.acls.start()
         self.settings.start()
         self.client_quotas.start()
         self.groups.start(scheduler)
@@ -200,13 +210,38 @@ class Services:
         self.producer_ids.close()
         self.users.close()
 
+    def rights_of(self, client: Client, key: int) -> Rights:
+        """Return what a client may do, for a request of one API."""
+        if self.acls is None:
+            return EVERYTHING
+        return Rights(
+            self.acls.authorizer, client.principal, client.address, api_names()[key], self._complain
+        )
+
 
 class Call(NamedTuple):
-    """Hold one request for a handler, with the services and the client."""
+    """Hold one request for a handler, with the services and the client.
+
+    Attributes:
+        rights: what the client may do.
+        finish: adds what the handler must not see to its answer; see `requests.access`.
+    """
 
     services: Services
     request: Request
     client: Client
+    rights: Rights = EVERYTHING
+    finish: Callable[[Any], Any] | None = None
+
+    def is_from_broker(self) -> bool:
+        """Report whether the client may send the requests of brokers.
+
+        With an authorizer, a client that does not log in as a broker needs CLUSTER_ACTION.
+        """
+        peers, principal = self.services.peers, self.client.principal
+        if self.services.acls is None or (not peers.is_open and peers.accepts(principal)):
+            return peers.accepts(principal)
+        return self.rights.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
 
     def charge(self, quota: str, amount: float) -> None:
         """Charge what the request took; the next request of the client may have to wait."""
@@ -240,6 +275,8 @@ class Call(NamedTuple):
     def answer(self, message: Any) -> Answer:
         """Encode the response, with the time that the client has to wait."""
         request = self.request
+        if self.finish is not None:
+            message = self.finish(message)
         if self.services.quotas.is_active and hasattr(message, "throttle_time_ms"):
             message = message._replace(throttle_time_ms=self.throttle_ms())
         return [encode_response(request.key, request.version, request.correlation_id, message)]

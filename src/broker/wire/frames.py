@@ -98,13 +98,18 @@ class FrameSplitter:
 
 
 class Request(NamedTuple):
-    """Hold a request whose header was read and whose body is not decoded yet."""
+    """Hold a request whose header was read.
+
+    Attributes:
+        decoded: the message in the body, or the allowed part of it; None if it is not decoded yet.
+    """
 
     key: int
     version: int
     correlation_id: int
     client_id: str | None
     body: memoryview
+    decoded: Any = None
 
     @property
     def is_unknown_version(self) -> bool:
@@ -119,6 +124,8 @@ class Request(NamedTuple):
 
         librdkafka 2.16 sends three bytes more than the body in a Metadata request for all topics.
         """
+        if self.decoded is not None:
+            return self.decoded
         return codec.read(api_names()[self.key] + "Request", self.version, Cursor(self.body))
 
 

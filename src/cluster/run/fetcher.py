@@ -33,7 +33,7 @@ LOG = logging.getLogger("cluster")
 BACKOFF_SECONDS = 1.0  # replica.fetch.backoff.ms
 ANSWER_SECONDS = 30.0  # how long a leader may take beside the wait for records
 CUT_SECONDS = 0.005  # between a fetch that was cut and the next one
-TELL_AGAIN_SECONDS = 5.0  # before this, the rules do not see an answer without news again
+TELL_AGAIN_SECONDS = 5.0  # an answer without news reaches the rules only after this time
 RETRY_SECONDS = (0.03, 0.15)  # the first backoffs after a new role
 # A leader that lost its role, or does not have it yet: this is part of every election.
 ORDINARY = {

@@ -23,6 +23,7 @@ SILENT = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"
 WAIT_SECONDS_MAX = 60.0
 TOOLS = "org.apache.kafka.tools"
 CLASSES = {
+    "kafka-acls": f"{TOOLS}.AclCommand",
     "kafka-broker-api-versions": f"{TOOLS}.BrokerApiVersionsCommand",
     "kafka-configs": "kafka.admin.ConfigCommand",
     "kafka-console-consumer": f"{TOOLS}.consumer.ConsoleConsumer",
@@ -64,7 +65,13 @@ class Server:
         self.place = place
         self.log_dirs = [place / name for name in "abc"]
         # With this setting, each topic would have a setting that is not the default.
-        self._kafka = kafka_peer.Broker(place, self.log_dirs, log_segment_delete_delay_ms=None)
+        self._kafka = kafka_peer.Broker(
+            place,
+            self.log_dirs,
+            log_segment_delete_delay_ms=None,
+            authorizer_class_name="org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            super_users="User:ANONYMOUS",  # the tools do not authenticate
+        )
         self._own: subprocess.Popen[str] | None = None
         self.address = self._kafka.bootstrap
         if is_kafka:

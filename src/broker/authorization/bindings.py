@@ -1,0 +1,192 @@
+"""Define ACL bindings: which principal may do what with which resources, from which host.
+
+    Binding(Pattern(ResourceType.TOPIC, PatternType.PREFIXED, "orders-"),
+            Entry("User:alice", "*", Operation.READ, Permission.ALLOW))
+
+The numbers are those of the wire protocol. A LITERAL pattern matches the resource of its name, or
+every resource if its name is `*`. A PREFIXED pattern matches each resource whose name begins with
+the pattern's name. In an entry, the principal `User:*` means every client, and the host `*` every
+address. A host is one address: networks and names have no meaning.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from enum import IntEnum
+from typing import NamedTuple
+
+WILDCARD = "*"
+EVERY_PRINCIPAL = "User:*"
+CLUSTER_NAME = "kafka-cluster"  # the only resource of the type CLUSTER
+# The longest texts of a binding, in UTF-8.
+NAME_BYTES_MAX, PRINCIPAL_BYTES_MAX, HOST_BYTES_MAX = 4096, 1024, 255
+
+
+class ResourceType(IntEnum):
+    """What a binding protects; ANY is for filters only."""
+
+    ANY = 1
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
+
+
+class PatternType(IntEnum):
+    """How the name of a pattern is compared; ANY and MATCH are for filters only."""
+
+    ANY = 1
+    MATCH = 2
+    LITERAL = 3
+    PREFIXED = 4
+
+
+class Operation(IntEnum):
+    """What a client wants to do; ANY is for filters only."""
+
+    ANY = 1
+    ALL = 2
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15
+
+
+class Permission(IntEnum):
+    """Whether an entry allows or denies; ANY is for filters only."""
+
+    ANY = 1
+    DENY = 2
+    ALLOW = 3
+
+
+# An ALLOW entry with one of these operations allows the operation of the key, too. A DENY entry
+# denies only its own operation, or everything.
+IMPLIED_BY: dict[Operation, frozenset[Operation]] = {
+    operation: frozenset({operation, Operation.ALL}) for operation in Operation
+} | {
+    Operation.DESCRIBE: frozenset({
+        Operation.ALL, Operation.DESCRIBE, Operation.READ, Operation.WRITE, Operation.DELETE,
+        Operation.ALTER,
+    }),
+    Operation.DESCRIBE_CONFIGS: frozenset({
+        Operation.ALL, Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS,
+    }),
+}  # fmt: skip
+# What a client can ask to do with a resource of each type.
+OPERATIONS_ON: dict[ResourceType, tuple[Operation, ...]] = {
+    ResourceType.TOPIC: (
+        Operation.READ, Operation.WRITE, Operation.CREATE, Operation.DELETE, Operation.ALTER,
+        Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS,
+    ),
+    ResourceType.GROUP: (
+        Operation.READ, Operation.DELETE, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+    ),
+    ResourceType.CLUSTER: (
+        Operation.CREATE, Operation.ALTER, Operation.DESCRIBE, Operation.CLUSTER_ACTION,
+        Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS, Operation.IDEMPOTENT_WRITE,
+    ),
+    ResourceType.TRANSACTIONAL_ID: (
+        Operation.WRITE, Operation.DESCRIBE, Operation.TWO_PHASE_COMMIT,
+    ),
+    ResourceType.DELEGATION_TOKEN: (Operation.DESCRIBE,),
+    ResourceType.USER: (Operation.CREATE_TOKENS, Operation.DESCRIBE_TOKENS),
+}  # fmt: skip
+
+
+class Pattern(NamedTuple):
+    """Name the resources that an entry is about."""
+
+    type: ResourceType
+    pattern_type: PatternType
+    name: str
+
+    def matches(self, kind: ResourceType, name: str) -> bool:
+        """Report whether a resource is one of those that the pattern names."""
+        if self.type is not kind:
+            return False
+        if self.pattern_type is PatternType.PREFIXED:
+            return name.startswith(self.name)
+        return self.name in (name, WILDCARD)
+
+
+class Entry(NamedTuple):
+    """Say who may, or may not, do an operation, and from which host."""
+
+    principal: str
+    host: str
+    operation: Operation
+    permission: Permission
+
+
+class Binding(NamedTuple):
+    """One ACL: an entry, and the resources that the entry is about."""
+
+    pattern: Pattern
+    entry: Entry
+
+
+# A pattern with this entry is closed to every client. It replaces entries that cannot be read.
+CLOSED = Entry(EVERY_PRINCIPAL, WILDCARD, Operation.ALL, Permission.DENY)
+
+
+def checked(binding: Binding) -> Binding:
+    """Check that a binding can be stored, and return it.
+
+    Raises:
+        ValueError: a part of the binding is empty, too long, or only meaningful in a filter.
+    """
+    pattern, entry = binding
+    if pattern.type is ResourceType.ANY:
+        raise ValueError("a binding needs a resource type")
+    if pattern.pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):
+        raise ValueError("a binding needs a pattern of type LITERAL or PREFIXED")
+    if entry.operation is Operation.ANY or entry.permission is Permission.ANY:
+        raise ValueError("a binding needs one operation, and ALLOW or DENY")
+    if pattern.type is ResourceType.CLUSTER and pattern.name != CLUSTER_NAME:
+        raise ValueError(f"the only resource of type CLUSTER is {CLUSTER_NAME!r}")
+    check_text("resource name", pattern.name, NAME_BYTES_MAX)
+    check_text("principal", entry.principal, PRINCIPAL_BYTES_MAX)
+    check_text("host", entry.host, HOST_BYTES_MAX)
+    check_principal(entry.principal)
+    return binding
+
+
+def usual_host(host: str) -> str:
+    """Return an address in the form in which the operating system gives the address of a client.
+
+    Kafka writes `0:0:0:0:0:0:0:1` for `::1`, and both must mean the same client.
+    """
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return str(mapped or address)
+
+
+def check_text(what: str, text: str, bytes_max: int) -> None:
+    """Raise ValueError if a text is empty or longer than allowed."""
+    size = len(text.encode())
+    if not 0 < size <= bytes_max:
+        raise ValueError(f"the {what} has {size} bytes; 1 to {bytes_max} are allowed")
+
+
+def check_principal(principal: str) -> str:
+    """Return a principal; raise ValueError if it does not have a type and a name."""
+    kind, _, name = principal.partition(":")
+    if not kind or not name:
+        raise ValueError(f"{principal[:100]!r} is not a principal, such as User:alice")
+    return principal

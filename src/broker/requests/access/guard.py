@@ -1,0 +1,47 @@
+"""Apply the rule of an API to a request, before its handler and after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.machines.exchange import Answer, CloseConnectionError, Pending
+from broker.requests.access.access_rules import RULES
+from broker.requests.access.checks import Asking, Refused
+from broker.requests.security import peers
+from broker.requests.services import Call
+from broker.wire.frames import Request
+
+Handler = Callable[[Call], Answer | Pending]
+
+
+def answer_checked(call: Call, handler: Handler) -> Answer | Pending:
+    """Give a handler the part of a request that the client has a right to.
+
+    Raises:
+        CloseConnectionError: no rule says who may send such a request.
+    """
+    request = call.request
+    rule = RULES.get(request.key)
+    if rule is None:
+        raise CloseConnectionError(f"no rule says who may use the API {request.key}")
+    if rule.check is None:
+        return handler(call)
+    asking = Asking(call.rights, request.version, call.services.topics.name_of)
+    found = rule.check(request.message(), asking)
+    if isinstance(found, Refused):
+        return call.answer(found.answer)
+    return handler(
+        call._replace(request=request._replace(decoded=found.asked), finish=found.finish)
+    )
+
+
+def answer_broker(call: Call, handler: Callable[[Request], Answer | Pending]) -> Answer | Pending:
+    """Answer a request that only brokers of the cluster may send; refuse it from other clients.
+
+    Raises:
+        CloseConnectionError: the client may not act as a broker, and the answer has no place for
+            an error.
+    """
+    if not call.is_from_broker():
+        return peers.refused(call.request)
+    return handler(call.request)
