@@ -15,12 +15,23 @@ from broker.requests.dispatcher import HANDLERS
 from broker.requests.services import MILESTONES
 from broker.wire.schemas import api_names
 from broker.wire.versions import ACCEPTED_FROM, ApiVersions
-from support.access_probes import CLUSTER, FRESH, GROUP, PROBES, TOPIC, Probe, World, member_fields
+from support.access_probes import (
+    CLUSTER,
+    FRESH,
+    GROUP,
+    OTHER_PROBES,
+    TOPIC,
+    Probe,
+    World,
+    member_fields,
+)
 from support.acl_model import IMPLYING
 from support.guarded_broker import GuardedBroker, allowing
 from support.kafka_client import API_KEYS, KafkaClient, batch_of
 from support.source_tree import REPOSITORY
+from support.transaction_probes import TRANSACTION_PROBES, begin
 
+PROBES = (*OTHER_PROBES, *TRANSACTION_PROBES)
 EVERY = [one for one in Operation if one is not Operation.ANY]
 # The requests of a broker are tested in a cluster.
 ELSEWHERE = {(1, Operation.CLUSTER_ACTION, CLUSTER)}
@@ -44,6 +55,7 @@ class Scene:
             "ConsumerGroupHeartbeat", **member_fields("n", subscribed_topic_names=["t"])
         )
         assert joined.error_code == 0
+        begin(self.admin)
         self._count = 0
 
     def close(self) -> None:
@@ -113,7 +125,9 @@ def test_a_request_needs_its_right_and_no_other(scene: Scene, api: str) -> None:
             _, answer = scene.ask(probe, None)
             assert not probe.refuses(answer)
             continue
-        enough = {probe.operation, Operation.ALL, *IMPLYING.get(probe.operation, ())}
+        enough = {
+            probe.operation, Operation.ALL, *IMPLYING.get(probe.operation, ()), *probe.also
+        }  # fmt: skip
         _, answer = scene.ask(probe, None)
         assert probe.refuses(answer), f"{probe}: no right at all: {answer}"
         for operation in EVERY:

@@ -44,6 +44,7 @@ class Probe(NamedTuple):
         code: the error of a refused request, if it is not the one of the resource's type.
         is_refused: decides by the answer; by default, by the codes in it.
         needs_topic: whether the fresh topic exists before the request.
+        also: operations on the same resource, each of which is enough, too.
     """
 
     api: str
@@ -56,6 +57,7 @@ class Probe(NamedTuple):
     code: int = 0
     is_refused: Callable[[Any], bool] | None = None
     needs_topic: bool = False
+    also: Sequence[Operation] = ()
 
     def refuses(self, answer: Any) -> bool:
         """Report whether an answer refuses the request."""
@@ -225,7 +227,7 @@ def _settings_probes() -> Iterator[Probe]:
             yield Probe(api, operation, kind, resource, fields)
 
 
-PROBES: tuple[Probe, ...] = (
+OTHER_PROBES: tuple[Probe, ...] = (
     Probe("Produce", WRITE, TOPIC, "t", lambda w: produce_fields({("t", 0): batch_of(b"x")}), 12),
     Probe("Produce", WRITE, TOPIC, "t",
           lambda w: produce_fields({(w.topic_id, 0): batch_of(b"x")})),
