@@ -20,7 +20,9 @@ public class Golden {
             short version = Short.parseShort(parts[1]);
             boolean isData = parts[0].matches(".*(Request|Response|Header)");
             boolean isRecord = parts[0].matches("(OffsetCommit|GroupMetadata|ConsumerGroup.*)(Key|Value)");
-            String room = isRecord ? "coordinator.group.generated." : "common.message.";
+            boolean isState = parts[0].matches("TransactionLog(Key|Value)");
+            String room = isRecord ? "coordinator.group.generated."
+                : isState ? "coordinator.transaction.generated." : "common.message.";
             String name = "org.apache.kafka." + room + parts[0] + (isData ? "Data" : "");
             String encoded = "-";
             try {

@@ -3,8 +3,8 @@
     PYTHONPATH=src:tests python tests/wire/write_golden.py DIRECTORY
 
 The directory holds the jars of kafka-clients 4.1.0 and 3.9.1, kafka-group-coordinator 4.1.0,
-slf4j-api, and Jackson's databind, core and annotations. Each message goes to Java as JSON, through
-the converters of Kafka's jars.
+kafka-transaction-coordinator 4.1.0, slf4j-api, and Jackson's databind, core and annotations. Each
+message goes to Java as JSON, through the converters of Kafka's jars.
 """
 
 from __future__ import annotations
@@ -64,6 +64,7 @@ def main(directory: str) -> None:
         jars = [str(jar) for jar in Path(directory).glob("*.jar") if "kafka" not in jar.name]
         jars.append(f"{directory}/kafka-clients-{kafka}.jar")
         jars.append(f"{directory}/kafka-group-coordinator-4.1.0.jar")
+        jars.append(f"{directory}/kafka-transaction-coordinator-4.1.0.jar")
         command = ["java", "-cp", ":".join(jars), str(HERE / "Golden.java")]
         done = subprocess.run(
             command, input="\n".join(lines), capture_output=True, text=True, check=True
