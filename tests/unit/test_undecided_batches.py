@@ -81,7 +81,7 @@ def test_a_token_permits_one_transaction(log: Log) -> None:
 
 @pytest.mark.parametrize(("producer_id", "epoch"), [(-1, 0), (1, -1), (1, 2**15)])
 def test_a_producer_must_have_an_id_and_an_epoch(log: Log, producer_id: int, epoch: int) -> None:
-    """Otherwise nothing is appended."""
+    """Otherwise nothing is written."""
     with pytest.raises(ValueError, match=r"producer_id|epoch"):
         append(log, producer_id, b"x", epoch)
     assert log.log_end_offset == 0
