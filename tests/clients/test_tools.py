@@ -123,10 +123,8 @@ RECORDS = {
 }  # fmt: skip
 # What Kafka announces and this broker does not, and why.
 NO_APIS = {
-    "SASL, users and tokens": "SaslHandshake SaslAuthenticate DescribeUserScramCredentials"
-    " AlterUserScramCredentials CreateDelegationToken RenewDelegationToken ExpireDelegationToken"
+    "tokens": "CreateDelegationToken RenewDelegationToken ExpireDelegationToken"
     " DescribeDelegationToken",
-    "quotas": "DescribeClientQuotas AlterClientQuotas",
     "a quorum": "DescribeQuorum UpdateFeatures UnregisterBroker AddRaftVoter RemoveRaftVoter",
     "groups that share partitions": "ShareGroupHeartbeat ShareGroupDescribe ShareFetch"
     " ShareAcknowledge InitializeShareGroupState ReadShareGroupState WriteShareGroupState"
