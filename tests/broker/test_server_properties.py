@@ -277,7 +277,7 @@ WRONG = [
         "ssl.keystore.type=JKS is not supported; use PEM files; to convert a JKS file: keytool",
     ),
     ("ssl.client.auth=always", "ssl.client.auth: 'always' is not one of none, requested, "),
-    ("ssl.client.auth=required", "ssl.truststore.location: ssl_client_auth=required needs it"),
+    ("ssl.client.auth=required", "ssl.truststore.location: certificates of clients need it"),
     ("ssl.enabled.protocols=TLSv1.1", "ssl.enabled.protocols: 'TLSv1.1' is not one of TLSv1.2, "),
     ("listeners=C://:1\ncontroller.listener.names=C", "listeners=C://:1: all of them are for"),
     ("advertised.listeners=B://h:1", "advertised.listeners: there is no listener 'B'"),

@@ -26,7 +26,7 @@ from broker.wire.error_codes import ErrorCode
 from logstore import ProducerFencedError
 
 LOG = logging.getLogger("broker")
-AGAIN_SECONDS = 0.1  # the time between two looks whether a group can be changed
+AGAIN_SECONDS = 0.005  # the time between two looks whether a group can be changed
 
 
 class TransactionalOffsets:
@@ -111,25 +111,35 @@ class TransactionalOffsets:
         """
         self._groups.shard(partition).require()
 
-    def ended(self, partition: int, producer_id: int, *, is_commit: bool) -> None:
+    def ended(
+        self, partition: int, producer_id: int, *, is_commit: bool, then: Callable[[], object]
+    ) -> None:
         """Let the offsets of a transaction count, or forget them; its marker is in the log.
 
         This method never waits for a disk.
+
+        Args:
+            then: is called when this is done in all groups. Before, the transaction must not count
+                as complete: the offsets of the producer's next one would be ended with it.
         """
         shard = self._groups.shard(partition)
-        again = partial(self.ended, partition, producer_id, is_commit=is_commit)
+        again = partial(self.ended, partition, producer_id, is_commit=is_commit, then=then)
         try:
             entries: Sequence[Hosted] = shard.all()
         except CoordinatorError:
-            if shard.phase is Phase.LOADING:  # otherwise a later loading reads the marker
+            if shard.phase is Phase.LOADING:
                 self._later(again)
+            else:  # a later loading reads the marker
+                then()
             return
         is_late = False
         for hosted in entries:
-            if any(one.producer_id == producer_id for one in hosted.pending):
+            if any(one.producer_id == producer_id for one in tuple(hosted.pending)):
                 is_late |= not self._end_one(shard, hosted, producer_id, is_commit=is_commit)
         if is_late:
             self._later(again)
+        else:
+            then()
 
     def _later(self, task: Callable[[], None]) -> None:
         if self._scheduler is not None:

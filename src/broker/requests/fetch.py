@@ -228,6 +228,9 @@ class _Fetch:
 
     def _read_log(self, reading: Reading, wanted: Any, left: int, *, is_first: bool) -> Any:
         log, number = reading.log, wanted.partition
+        end = log.log_end_offset
+        if reading.is_following and wanted.fetch_offset > end:  # it will have these records soon
+            return _failed((None, number), ErrorCode.OFFSET_NOT_AVAILABLE)
         diverging = _diverging_epoch(log, wanted)
         is_committed = self._asked.isolation_level == READ_COMMITTED
         data = Data(
@@ -237,11 +240,8 @@ class _Fetch:
         )  # fmt: skip
         if diverging is not None:
             return data._replace(diverging_epoch=diverging)
-        start, end = log.log_start_offset, log.log_end_offset
-        if reading.preferred >= 0 and start <= wanted.fetch_offset <= end:
+        if reading.preferred >= 0 and log.log_start_offset <= wanted.fetch_offset <= end:
             return data._replace(preferred_read_replica=reading.preferred)
-        if reading.is_following and wanted.fetch_offset > end:  # it will have these records soon
-            return _failed((None, number), ErrorCode.OFFSET_NOT_AVAILABLE)
         limit = min(wanted.partition_max_bytes, left)
         # If there is no room for any byte, the read only checks whether the offset exists.
         level = LEVELS.get(self._asked.isolation_level, LEVELS[0])

@@ -41,6 +41,23 @@ class MarkerAppends:
         """Use a scheduler for markers that wait for other replicas."""
         self._scheduler = scheduler
 
+    def append_soon(
+        self, row: MarkerRow, done: Done, is_wanted: Callable[[], bool] = lambda: True
+    ) -> None:
+        """Append a marker in a thread of its own, so that a log that hangs delays no other one.
+
+        Args:
+            is_wanted: is asked in that thread; if it returns False, nothing is appended, and `done`
+                is not called.
+        """
+
+        def work() -> None:
+            if is_wanted():
+                self.append(row, done)
+
+        assert self._scheduler is not None, "the markers were not started"
+        self._scheduler.submit(work)
+
     def append(self, row: MarkerRow, done: Done) -> None:
         """Append a marker; `done` hears the result when all in-sync replicas have it."""
         code, wait = self._append(row)
@@ -85,9 +102,12 @@ class MarkerAppends:
 
     def _finish(self, row: MarkerRow, done: Done, code: ErrorCode) -> None:
         topic, partition = row.place
-        if not code and topic == OFFSETS:
-            self._offsets.ended(partition, row.producer_id, is_commit=row.is_commit)
-        done(code)
+        if code or topic != OFFSETS:
+            done(code)
+            return
+        self._offsets.ended(
+            partition, row.producer_id, is_commit=row.is_commit, then=lambda: done(code)
+        )
 
 
 class _Waiting:

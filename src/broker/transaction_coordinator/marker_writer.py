@@ -110,7 +110,8 @@ class MarkerWriter:
         for broker in brokers:
             self._send_soon(broker)
         for place in here:
-            self._appends.append(job.row(place), partial(self._told, job, place))
+            told = partial(self._told, job, place)
+            self._appends.append_soon(job.row(place), told, job.is_wanted)
 
     def _send_soon(self, broker: int) -> None:
         with self._lock:

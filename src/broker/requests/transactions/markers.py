@@ -22,9 +22,12 @@ Row = WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult
 def answer(call: Call) -> Answer | Pending:
     """Append the markers; the request waits until all in-sync replicas have them.
 
-    If the broker knows who its peers are, it obeys only them and the other super users.
+    If the broker knows who its peers are, it obeys only them and the other super users. A marker
+    that is not appended at the deadline is not appended any more: its sender sends it again, and a
+    late copy could end the producer's next transaction.
     """
     services, asked = call.services, call.request.message()
+    deadline = services.clock() + SECONDS
     results: dict[tuple[int, str, int], Asked] = {}
     for number, one in enumerate(asked.markers):
         for topic in one.topics:
@@ -40,7 +43,9 @@ def answer(call: Call) -> Answer | Pending:
                     one.producer_id, one.producer_epoch, one.transaction_result,
                     one.coordinator_epoch, (topic.name, partition),
                 )  # fmt: skip
-                services.transactions.markers.append(row, result.put)
+                services.transactions.markers.append_soon(
+                    row, result.put, lambda: services.clock() < deadline
+                )
 
     def encode(codes: Mapping[Any, Any]) -> Answer:
         rows = []
@@ -58,4 +63,4 @@ def answer(call: Call) -> Answer | Pending:
             rows.append(Result(one.producer_id, topics))
         return call.answer(WriteTxnMarkersResponse(rows))
 
-    return Gathering(services.clock() + SECONDS, results, encode, ErrorCode.REQUEST_TIMED_OUT)
+    return Gathering(deadline, results, encode, ErrorCode.REQUEST_TIMED_OUT)
