@@ -84,6 +84,14 @@ def test_an_idle_connection_is_closed() -> None:
                 break
 
 
+def test_a_large_request_must_make_progress() -> None:
+    """A client that declares much and sends nothing holds its memory only for a moment."""
+    with serving(echo, request_arrival_ms=300) as server, connected(server) as silent:
+        silent.sendall(struct.pack(">i", 50_000_000))
+        assert is_closed(silent)
+        assert server.memory_bytes == 0
+
+
 def test_a_request_that_does_not_arrive_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
     """Bytes that trickle in do not help; the log names the client."""
     with serving(echo, request_arrival_ms=300) as server, connected(server) as slow:

@@ -11,7 +11,7 @@ import pytest
 from broker.quotas import quotas as quotas_module
 from broker.quotas.buckets import BURST_SECONDS, THROTTLE_SECONDS_MAX, Bucket
 from broker.quotas.entities import DEFAULT, Entity, Name
-from broker.quotas.quotas import FETCH, KEYS, PRODUCE, Quotas
+from broker.quotas.quotas import FETCH, KEYS, PRODUCE, Quotas, shortened
 
 NAMES: tuple[Name | None, ...] = (None, DEFAULT, "a", "b")
 
@@ -123,6 +123,23 @@ def test_the_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(1_000):
         quotas.charge(PRODUCE, "u", f"d{number}", 0.0, 1e6 + number)
     assert quotas.bucket_count <= 3, "full buckets are dropped"
+
+
+def test_a_long_client_id_takes_little_memory() -> None:
+    """Of a long one, only a hash is kept; two that differ at the end are two clients."""
+    quotas = Quotas()
+    quotas.settings = {Entity(None, DEFAULT): {PRODUCE: 100.0}}
+    first, second = "x" * 30_000 + "1", "x" * 30_000 + "2"
+    assert quotas.charge(PRODUCE, "u", first, 125.0, 0.0) == pytest.approx(1.0)
+    assert quotas.charge(PRODUCE, "u", second, 0.0, 0.0) == 0.0
+    assert len(shortened(first)) == 64 and shortened(first) != shortened(second)
+
+
+def test_a_clock_that_was_read_earlier_does_no_harm() -> None:
+    """A thread may read the clock, and get the lock after another thread."""
+    bucket = Bucket(100.0, 5.0)
+    assert bucket.take(125.0, 5.0) == pytest.approx(1.0)
+    assert bucket.take(0.0, 4.0) == pytest.approx(1.0)
 
 
 def test_the_keys_are_those_of_kafka() -> None:

@@ -101,6 +101,28 @@ def test_no_change_is_lost(connect: Connect) -> None:
     assert found == {name: every.count(name) for name in set(every)}
 
 
+def test_regression_a_follower_hears_of_a_change_that_was_made_by_another_broker(
+    connect: Connect,
+) -> None:
+    """Two brokers decide the same change at once: the slower one must not keep the old ones."""
+    one, other = documents_of(connect()), documents_of(connect())
+    one.change(KIND, lambda now: {"alice": b"1"})
+    heard = Heard[Documents]()
+    other.follow(KIND, heard)
+    assert dict(heard.next()) == {"alice": b"1"}
+    decided: list[Documents] = []
+
+    def decide(now: Documents) -> Mapping[str, bytes | None]:
+        if not decided:
+            one.change(KIND, lambda _: {"alice": None})
+        decided.append(now)
+        return {"alice": None} if "alice" in now else {}
+
+    other.change(KIND, decide)
+    until(heard, {})
+    assert len(decided) <= 2
+
+
 def test_an_error_of_the_decision_changes_nothing(connect: Connect) -> None:
     """The caller refuses a change by an error."""
     documents = documents_of(connect())

@@ -154,13 +154,14 @@ class SharedDocuments:
     def _read(self, name: str) -> None:
         kind = self._kind(name)
         with kind.changing:
-            before = kind.known
             self._read_locked(name, kind)
-            if kind.known.version != before.version:
-                self._announce(kind)
 
     def _read_locked(self, name: str, kind: _Kind) -> None:
+        """Read a kind, and call its followers if it has changed: nobody else does it later."""
+        before = kind.known.version
         kind.known = self._run(lambda session: self._read_all(session, name, kind))
+        if kind.known.version != before:
+            self._announce(kind)
 
     def _read_all(self, session: Session, name: str, kind: _Kind) -> _Known:
         """Read until no change came in between; the documents then belong to one version."""
@@ -231,8 +232,13 @@ class SharedDocuments:
                 LOG.exception("a follower of shared documents failed")
 
     def _on_change(self, name: str, kind: _Kind) -> None:
-        """Read a kind again, on a thread of the session."""
+        """Read a kind again, in a thread of its own: the session has other callbacks to call."""
         kind.is_watched = False
+        threading.Thread(
+            target=self._read_again, args=(name,), name=f"documents-{name}", daemon=True
+        ).start()
+
+    def _read_again(self, name: str) -> None:
         try:
             self._read(name)
         except CoordinationError as error:  # `refresh` comes with the next session

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from broker.config import BrokerConfig
 from broker.machines.exchange import Client, Scheduler
-from broker.net.connection import ClientRefusedError, Connection
+from broker.net.connection import RECEIVED_BYTES, ClientRefusedError, Connection
 from broker.net.tls import file_state, listener_context
 from broker.net.tls_connection import TlsConnection
 from broker.security.authentication import Authentication, State
@@ -87,7 +87,8 @@ class Logins:
             client.login = Authentication(
                 self._mechanisms, self._directory, config.connections_max_reauth_ms
             )
-            limit = min(limit, config.sasl_server_max_receive_size)
+            # A client that has not logged in must not reserve memory for large requests.
+            limit = min(limit, config.sasl_server_max_receive_size, RECEIVED_BYTES)
         if protocol.is_tls and self._context is not None:
             connection: Connection = TlsConnection(sock, client, limit, now, self._context)
         else:

@@ -225,8 +225,9 @@ class Server:
             self._hurry(connection)
 
     def _arrival_deadline(self, connection: Connection) -> float:
-        """Return the time by which an incomplete request must have arrived."""
-        size_seconds = connection.splitter.declared_bytes / ARRIVAL_BYTES_PER_SECOND
+        """Return the time by which more of an incomplete request must have arrived."""
+        arrived_bytes = connection.splitter.declared_bytes - connection.splitter.missing_bytes
+        size_seconds = arrived_bytes / ARRIVAL_BYTES_PER_SECOND
         return connection.arriving_since + self.config.request_arrival_ms / 1000 + size_seconds
 
     def _set_deadline(self, connection: Connection, deadline: float) -> None:
@@ -284,10 +285,11 @@ class Server:
         until, connection.client.muted_until = connection.client.muted_until, 0.0
         if until <= time.monotonic() or self._is_stopping:
             return False
+        until = min(until, connection.login_deadline)
         self._set_deadline(connection, until)
         connection.phase = Phase.MUTED
-        self._poller.arm(connection, 0)  # only the end of the connection is an event
-        return True
+        self._poller.arm(connection, 0)  # a timer that came before the phase changed nothing
+        return time.monotonic() < until or connection.claim(Phase.MUTED) is None
 
     def _handle(self, connection: Connection, frame: memoryview) -> None:
         now = time.monotonic()
@@ -333,7 +335,7 @@ class Server:
         connection.phase = Phase.WAITING
         self._poller.arm(connection, HUNG_UP)
         if pending.wakeup.rest():
-            if self._is_stopping:
+            if self._is_stopping or time.monotonic() >= pending.deadline:
                 self._wake(connection)
             return False
         connection.phase = Phase.RUNNING

@@ -46,6 +46,6 @@ class Bucket:
         return self._tokens >= self.rate * BURST_SECONDS
 
     def _fill(self, now: float) -> None:
-        assert now >= self._at, (now, self._at)
+        now = max(now, self._at)  # a thread that read the clock earlier may come later
         self._tokens = min(self._tokens + (now - self._at) * self.rate, self.rate * BURST_SECONDS)
         self._at = now

@@ -13,6 +13,8 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
+from hashlib import sha256
+from itertools import islice
 from typing import NamedTuple
 
 from broker.quotas.buckets import BURST_SECONDS, Bucket
@@ -22,7 +24,17 @@ PRODUCE, FETCH, REQUEST = "producer_byte_rate", "consumer_byte_rate", "request_p
 KEYS = (PRODUCE, FETCH, REQUEST)
 BUCKETS_MAX = 100_000  # a bucket and its key take about 500 bytes
 
+LOOKED_AT = 4  # how many old buckets a new one looks at
+CLIENT_ID_CHARACTERS_MAX = 256  # of a longer client id, only a hash is kept
+
 Settings = Mapping[Entity, Mapping[str, float]]
+
+
+def shortened(client_id: str) -> str:
+    """Return a client id that takes little memory; two long ones stay different."""
+    if len(client_id) <= CLIENT_ID_CHARACTERS_MAX:
+        return client_id
+    return sha256(client_id.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class _BucketKey(NamedTuple):
@@ -73,15 +85,15 @@ class Quotas:
         Args:
             now: seconds of a clock that never goes back.
         """
-        found = self._find(quota, user, client_id)
+        found = self._find(quota, user, shortened(client_id))
         if found is None:
             return 0.0
         key, rate = _BucketKey(quota, found[0]), found[1]
         with self._lock:
             bucket = self._buckets.get(key)
             if bucket is None:
-                bucket = self._buckets[key] = Bucket(rate, now)
                 self._drop_full(now)
+                bucket = self._buckets[key] = Bucket(rate, now)
             elif bucket.rate != rate:
                 bucket.change_rate(rate, now)
             self._buckets.move_to_end(key)
@@ -103,13 +115,13 @@ class Quotas:
         return None
 
     def _drop_full(self, now: float) -> None:
-        """Drop the buckets that were used longest ago, while they are full or too many.
+        """Drop full buckets among those that were used longest ago, and one if there are too many.
 
-        A new bucket drops at most two others, so that no request has to wait for a long search.
+        A new bucket looks at a few others only, so that no request has to wait for a long search.
         """
-        for _ in range(2):
-            key, bucket = next(iter(self._buckets.items()))
-            if not bucket.is_full(now) and len(self._buckets) <= BUCKETS_MAX:
-                return
-            if len(self._buckets) > 1:
+        oldest = list(islice(self._buckets.items(), LOOKED_AT))
+        for key, bucket in oldest:
+            if bucket.is_full(now):
                 del self._buckets[key]
+        if len(self._buckets) >= BUCKETS_MAX:
+            del self._buckets[next(iter(self._buckets))]

@@ -97,6 +97,7 @@ def answer(call: Call) -> Answer | Pending:
         topics.append(_Topic(topic.name, topic.topic_id, name, rows))
     call.charge(PRODUCE, _size_of(asked))
     if asked.acks == NO_ACKS:
+        call.charge_time()
         _check_all_written(topics)
         return []
     if asked.acks == ALL_ACKS and any(one.wait is not None for one in _rows_of(topics)):

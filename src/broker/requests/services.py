@@ -246,6 +246,9 @@ class Call(NamedTuple):
     def charge(self, quota: str, amount: float) -> None:
         """Charge what the request took; the next request of the client may have to wait."""
         quotas = self.services.quotas
+        login = self.client.login
+        if login is not None and not login.principal:
+            return  # nobody pays for a client that may claim any client id
         if quotas.is_active:
             now, user = self.services.clock(), user_of(self.client.principal)
             seconds = quotas.charge(quota, user, self.request.client_id or "", amount, now)

@@ -17,7 +17,14 @@ from broker.coordination.errors import (
     NodeExistsError,
     NoNodeError,
 )
-from broker.coordination.verbs import Create, Delete, Operation, Session, Set
+from broker.coordination.verbs import (
+    Create,
+    Delete,
+    Operation,
+    Session,
+    SessionState,
+    Set,
+)
 from broker.security.scram_credential import ScramCredential
 from broker.security.user_settings import (
     USERS,
@@ -48,9 +55,16 @@ class ClusterUsers:
         self._session = session
         self._lock = threading.Lock()
         self._kept: dict[str, dict[str, str]] = {}
+        self._is_connected = True
+        session.on_session(self._heard)
+
+    def _heard(self, state: SessionState) -> None:
+        self._is_connected = state is SessionState.CONNECTED
 
     def find(self, user: str, mechanism: str) -> ScramCredential | None:
         """Give a user's credential for a mechanism; the last known one if the store is away."""
+        if not self._is_connected:  # a read would wait for longer than a login may take
+            return credential_in(self._kept.get(user, {}), mechanism, user)
         try:
             settings = self._read(user)[0]
         except CoordinationError as error:

@@ -47,6 +47,7 @@ def answer_alter(call: Call) -> Answer:
             deleted = [name for name, one in wanted.items() if one is None]
             if any(users.find(user, name) is None for name in deleted):
                 raise _RefusedError(ErrorCode.RESOURCE_NOT_FOUND, "the user has no such credential")
+            _check_peer(call, user)
             users.change({user: wanted})
         except _RefusedError as refusal:
             rows.append(Row(user, refusal.code, str(refusal)))
@@ -55,6 +56,18 @@ def answer_alter(call: Call) -> Answer:
         else:
             rows.append(Row(user, ErrorCode.NONE, None))
     return call.answer(AlterUserScramCredentialsResponse(results=rows))
+
+
+def _check_peer(call: Call, user: str) -> None:
+    """Let only brokers and super users change a user whose login makes a client a broker.
+
+    With an authorizer, the ACLs decide.
+    """
+    peers, services = call.services.peers, call.services
+    is_peer = services.acls is None and not peers.is_open and peers.accepts(f"User:{user}")
+    if is_peer and not peers.accepts(call.client.principal):
+        text = "only super users may change a user of the brokers"
+        raise _RefusedError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, text)
 
 
 def _check(user: str, changes: list[Any]) -> None:
