@@ -49,7 +49,8 @@ class World:
             for number, row in enumerate(rows):
                 told(number, self.result(row.place))
 
-    def append(self, row: MarkerRow, done: Any) -> None:
+    def append_soon(self, row: MarkerRow, done: Any, is_wanted: Any) -> None:
+        assert is_wanted()
         assert row[:4] == (5, 1, True, 9)
         done(self.result(row.place))
 
