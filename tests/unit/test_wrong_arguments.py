@@ -100,6 +100,13 @@ CALLS = [
         "coordinator_epoch": "number negative",
         "leader_epoch": "none number", "durable": FLAG, "is_epoch_raised": FLAG,
     }),
+    Call("log", "append_of_transaction", {
+        "producer_id": 7, "epoch": 0, "values": [b"v"], "keys": [b"k"], "timestamp": 0,
+    }, {
+        "producer_id": "number", "epoch": "number", "values": CELLS, "keys": CELLS,
+        "timestamp": "number", "token": "none number huge", "leader_epoch": "none number",
+    }),
+    Call("log", "transactions_after", {"offset": 0}, {"offset": OFFSET}),
     Call("log", "transaction_token", {"producer_id": 7, "epoch": 0, "sequence": 0}, {
         "producer_id": "number", "epoch": "number", "sequence": "number negative",
     }),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from logstore.arguments import flag, whole
+from logstore.arguments import flag, many, whole, wrong
 from logstore.format import layouts
 from logstore.log.encoded import leader_appends
 from logstore.log.producers import appends
@@ -25,6 +25,15 @@ def _number(given: int, name: str, low: int, end: int) -> int:
     if number >= end:
         raise ValueError(f"{name} {number} is not less than {end}")
     return number
+
+
+def _cells(given: Sequence[bytes | None], name: str) -> list[bytes | None]:
+    """Check keys or values; raises TypeError."""
+    cells = list(many(given, name, "bytes or None"))
+    for cell in cells:
+        if not (cell is None or isinstance(cell, bytes)):
+            raise wrong(name, "bytes or None in each place", cell)
+    return cells
 
 
 class ReplicatedLog:
@@ -188,8 +197,8 @@ class ReplicatedLog:
         raw = build_batch(
             _number(producer_id, "producer_id", 0, 2**63),
             _number(epoch, "epoch", 0, 2**15),
-            values,
-            keys,
+            _cells(values, "values"),
+            _cells(keys, "keys"),
             _number(timestamp, "timestamp", 0, 2**63),
         )
         return self.append_encoded(raw, leader_epoch=leader_epoch, token=token)
