@@ -1,4 +1,4 @@
-"""Quotas on the wire: who sets them, who waits for them, and who does not notice them."""
+"""Quotas on the wire: clients set them, a client above its rate waits, and others do not."""
 
 from __future__ import annotations
 

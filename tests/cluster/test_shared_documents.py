@@ -137,7 +137,7 @@ def test_an_error_of_the_decision_changes_nothing(connect: Connect) -> None:
 
 
 def test_limits(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There are at most so many documents; a name has at most so many bytes, and at least one."""
+    """The number of documents is limited. A name has from 1 to `NAME_BYTES_MAX` bytes."""
     monkeypatch.setattr(shared_documents, "DOCUMENTS_MAX", 2)
     documents = documents_of(connect())
     documents.change(KIND, lambda now: {"a": b"", "b": b""})

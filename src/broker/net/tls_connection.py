@@ -71,7 +71,7 @@ class TlsConnection(Connection):
         return self._tls.getpeercert() or None
 
     def receive(self, *, is_hurried: bool = False) -> bool:
-        """Read arrived bytes, and go on with the handshake or decrypt them into `frames`.
+        """Read arrived bytes, and continue the handshake, or decrypt them into `frames`.
 
         Raises:
             ClientRefusedError: the client does not speak TLS, or its certificate is refused.
