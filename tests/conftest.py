@@ -17,6 +17,7 @@ from support.inside import abandon
 from support.small_ballast import use_small_ballast
 
 pytest_plugins = ["support.lanes"]
+HAS_FAILED = pytest.StashKey[bool]()
 
 # Examples are drawn anew at each run; a failure prints what replays it, no matter how long it took.
 settings.register_profile("logstore", deadline=None, print_blob=True)
@@ -38,9 +39,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Let go of the stores that a failed test left open: their threads would trouble the next."""
+    """Let go of the stores that a failed test left open: their threads would trouble the next.
+
+    Its fixtures have ended in order before: one whose store is gone could not.
+    """
     report = yield
-    if report.failed:
+    item.stash[HAS_FAILED] = report.failed or item.stash.get(HAS_FAILED, False)
+    if item.stash[HAS_FAILED] and call.when == "teardown":
         # By type: `isinstance` asks the object, and a test's fakes may not stand being asked.
         for store in [found for found in gc.get_objects() if issubclass(type(found), LogStore)]:
             with contextlib.suppress(Exception):

@@ -50,6 +50,7 @@ def test_the_public_names() -> None:
 
 def test_a_temporary_broker_leaves_nothing() -> None:
     """No directory, no thread, no socket."""
+    before = set(threading.enumerate())
     with Broker.start() as broker, KafkaClient(broker.bootstrap_servers) as client:
         (path,) = broker.store.log_dirs
         client.create("t")
@@ -58,7 +59,7 @@ def test_a_temporary_broker_leaves_nothing() -> None:
     assert not os.path.exists(path) and "closed" in repr(broker)
     broker.close()
     paused = threading.Event()
-    while any(thread.name.startswith("broker-") for thread in threading.enumerate()):
+    while any(one.name.startswith("broker-") for one in set(threading.enumerate()) - before):
         paused.wait(0.01)
     host, port = broker.bootstrap_servers.split(":")
     with pytest.raises(OSError, match="refused"):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -241,3 +243,53 @@ def test_a_limit_waits_for_a_policy_that_can_be_read(place: Place) -> None:
     assert (place.retention("orders"), place.retention("orders", 1)) == (1_000_000, None)
     place.set("orders", cleanup_policy="delete")
     wait_until(lambda: [place.retention("orders", one) for one in (0, 1)] == [5, 5])
+
+
+def test_regression_settings_that_go_back_while_a_log_takes_them(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log still had the old value, so the change back was left out, and the other one won."""
+    place.create("orders", 1, retention_ms="1000")
+    place.sync.start()
+    wait_until(lambda: place.retention("orders") == 1000)
+    real, may_set = LogStore.set_config, threading.Event()
+    calls = list[object]()
+
+    def set_config(store: LogStore, *arguments: Any) -> object:
+        calls.append(arguments)
+        assert may_set.wait(20)
+        return real(store, *arguments)
+
+    monkeypatch.setattr(LogStore, "set_config", set_config)
+    place.set("orders", retention_ms="2000")
+    wait_until(lambda: bool(calls))
+    heard = list[str]()
+    place.sync.on_texts = lambda name, texts: heard.append(name)
+    place.set("orders", retention_ms="1000")
+    wait_until(lambda: "orders" in heard)
+    place.create("later", 1)
+    heard.clear()
+    place.set("later", retention_ms="3000")  # it is read after those of before were dealt with
+    wait_until(lambda: "later" in heard)
+    may_set.set()
+    wait_until(lambda: len(calls) == 3 and place.retention("orders") == 1000)
+
+
+def test_regression_notices_are_read_after_an_error(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The list was read and watched, then a notice was not read, and waited for the next one."""
+    monkeypatch.setattr(settings_sync, "RETRY_SECONDS", 0.05)
+    place.create("orders", 1, retention_ms="1000")
+    place.sync.start()
+    wait_until(lambda: place.retention("orders") == 1000)
+    real, errors = type(place.session).get, [NotConnectedError(1)]
+
+    def get(session: Session, path: str) -> object:
+        if errors and path.startswith(znodes.SETTING_NOTICES):
+            raise errors.pop()
+        return real(session, path)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(type(place.session), "get", get)
+    place.set("orders", retention_ms="2000")
+    wait_until(lambda: not errors and place.retention("orders") == 2000)

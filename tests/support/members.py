@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from pathlib import Path
 
 from broker.config import BrokerConfig
@@ -117,11 +118,12 @@ class Members:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for member in self.members.values():
-            member.stop()
-        self.admin.close()
-        if self.embedded is not None:
-            self.embedded.close()
+        with ExitStack() as left:
+            if self.embedded is not None:
+                left.callback(self.embedded.close)
+            left.callback(self.admin.close)
+            for member in self.members.values():
+                left.callback(member.stop)
 
     def create(self, name: str, partitions: dict[int, list[int]], **settings: str) -> None:
         """Create a topic in the store, as an administrator's request does."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import errno
+import linecache
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -174,6 +177,50 @@ def test_regression_an_interrupt_leaves_all_or_nothing(count: int) -> None:
             with LogStore.open(path, config=QUIET) as store:
                 assert state(store.log("t", 0)) == expected
     assert seen == {3, 3 + count}
+
+
+class BetweenTwoRounds:
+    """A tracer that interrupts once, when a loop begins its next round."""
+
+    def __init__(self) -> None:
+        self.rounds = 0
+
+    def __call__(self, frame: FrameType, event: str, _: object) -> Any:
+        return self._line if frame.f_code.co_filename == batch_group.__file__ else None
+
+    def _line(self, frame: FrameType, event: str, _: object) -> Any:
+        text = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+        self.rounds += event == "line" and text == "state.half_made = ()"
+        if self.rounds == 1 and text == "try:":
+            raise KeyboardInterrupt
+        return self._line
+
+
+@pytest.mark.parametrize("count", PLANS.values(), ids=PLANS)
+def test_regression_a_second_interrupt_leaves_no_half(
+    place: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """It came between two rounds of the loop, which did not catch it: the log was unusable."""
+    real, left = batch_group._publish, list[type[BaseException]]()
+
+    def publish(*arguments: Any) -> None:
+        real(*arguments)
+        if left:
+            raise left.pop()
+
+    monkeypatch.setattr(batch_group, "_publish", publish)
+    with LogStore.open(place, config=QUIET) as store:
+        log = begin(store)
+        left[:] = [KeyboardInterrupt]
+        outer, tracer = sys.gettrace(), BetweenTwoRounds()
+        sys.settrace(tracer)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                log.append_encoded(batches(count, 3))
+        finally:
+            sys.settrace(outer)
+        assert not left and tracer.rounds == 1 and len(log) == 3 + count
+        assert log.append(b"next", durable=True) == 3 + count and log.verify() == []
 
 
 def test_a_failed_follower_fetches_the_same_again(place: Path) -> None:

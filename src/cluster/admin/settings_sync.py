@@ -49,6 +49,7 @@ def drop_old_notices(session: Session) -> None:
             session.delete(f"{znodes.SETTING_NOTICES}/{name}")
 
 
+Place = tuple[str, int]  # topic, partition
 OnTexts = Callable[[str, Mapping[str, str]], object]
 
 
@@ -75,7 +76,8 @@ class SettingsSync:
         self._session, self._store, self._defaults = session, store, defaults
         self._workers = DirWorkers()
         self._bell = threading.Event()
-        self._lock = threading.Lock()  # guards the next four
+        self._lock = threading.Lock()  # guards the next five
+        self._wanted: dict[Place, Usable] = {}  # what the threads of the log dirs have to set
         self._due: set[str] = set()
         self._is_all_due = True
         self._failed: set[str] = set()
@@ -163,11 +165,14 @@ class SettingsSync:
                 return
             self._is_watching = True
         try:
-            names = self._session.watch_children(znodes.SETTING_NOTICES, self._on_notice)
-        except BaseException:
+            self._read_new_notices()
+        except BaseException:  # those that were not read are read in the next round
             with self._lock:
                 self._is_watching = False
             raise
+
+    def _read_new_notices(self) -> None:
+        names = self._session.watch_children(znodes.SETTING_NOTICES, self._on_notice)
         seen = self._seen
         if seen is None:  # at the start, all topics are read
             self._seen = names[-1] if names else ""
@@ -249,19 +254,41 @@ class SettingsSync:
                 log = self._store.log(name, number)
             except LogStoreError:  # it is read again when its log dir returns
                 continue
-            changes = _changes(log.config, found)
-            if changes:
-                self._workers.submit(log.log_dir, partial(self._set, name, number, changes))
+            place = (name, number)
+            with self._lock:
+                # While its thread is at a log, it is not known which settings the log has.
+                is_busy = place in self._wanted
+                is_due = is_busy or bool(_changes(log.config, found))
+                if is_due:
+                    self._wanted[place] = found
+            if is_due and not is_busy:
+                self._workers.submit(log.log_dir, partial(self._set_wanted, place))
 
-    def _set(self, name: str, number: int, changes: dict[str, Any]) -> None:
+    def _set_wanted(self, place: Place) -> None:
+        """Give a log the settings that were read last; they may be read again meanwhile."""
+        while True:
+            with self._lock:
+                found = self._wanted[place]
+            self._set(place, found)
+            with self._lock:
+                if self._wanted[place] is found:
+                    del self._wanted[place]
+                    return
+
+    def _set(self, place: Place, wanted: Usable) -> None:
         try:
-            self._store.set_config(name, number, changes)
+            changes = _changes(self._store.log(*place).config, wanted)
+            if changes:
+                self._store.set_config(*place, changes)
+            return
         except UnknownPartitionError:  # it was deleted just now
             return
         except LogStoreError as error:
-            LOG.warning("%s-%d cannot take its settings now: %s", name, number, error)
-            with self._lock:
-                self._failed.add(name)
+            LOG.warning("%s-%d cannot take its settings now: %s", *place, error)
+        except Exception:
+            LOG.exception("%s-%d could not take its settings", *place)
+        with self._lock:
+            self._failed.add(place[0])
 
 
 def _without_limits(config: LogConfig, faults: Collection[str]) -> LogConfig:

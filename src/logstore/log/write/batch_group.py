@@ -229,6 +229,24 @@ def _publish_surely(
 ) -> None:
     """Show the written batches to readers; if interrupted, complete this work and then raise.
 
+    A second interrupt may come where the loop of `_publish_all` catches none: between two rounds.
+    """
+    try:
+        _publish_all(state, active, position, first, fresh)
+    except KeyboardInterrupt:
+        _publish_all(state, active, position, first, fresh)
+        raise
+
+
+def _publish_all(
+    state: LogState,
+    active: Segment,
+    position: int,
+    first: Group,
+    fresh: list[tuple[Segment, Handle, Group]],
+) -> None:
+    """Show the batches; this can safely be repeated.
+
     If there is not enough memory, the call tries again for a second. If some batches still cannot
     be shown after that, the log refuses every call until it is opened again.
     """
