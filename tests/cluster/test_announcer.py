@@ -208,6 +208,8 @@ def test_a_failed_log_dir_makes_its_replicas_offline(members: Members) -> None:
     members.create("orders", {0: [1, 2, 3]})
     wait_until(lambda: leaders(members) == [1, 1, 1])
     one = members.members[1]
+    # Without a log yet, the new replica would be created on the other log dir.
+    wait_until(lambda: (replica := one.replica("orders")) is not None and replica.log is not None)
     one.store.take_offline(one.paths[0])
     wait_until(lambda: all((partition(m) or NOBODY).offline == (1,) for m in up(members)))
     wait_until(lambda: all(leader in (2, 3) for leader in leaders(members)))
