@@ -13,11 +13,13 @@ import pytest
 from logstore.config import LogConfig
 from logstore.disk import files
 from logstore.errors import (
+    LogDirError,
     LogDirOfflineError,
     LogStoreError,
     PartitionExistsError,
     UnknownPartitionError,
 )
+from logstore.log.log import Log
 from logstore.store import creation
 from logstore.store.store import LogStore
 from support.inside import abandon, keepers_of
@@ -124,10 +126,20 @@ def test_a_close_among_appends_and_rolls_is_an_orderly_one(tmp_path: Path) -> No
         thread.join()
 
 
+def create_on_either(store: LogStore, key: tuple[str, int], dirs: list[str]) -> Log:
+    """Choose the log dirs oneself, as a broker of a cluster does for a new replica."""
+    topic_id = key[0].encode().ljust(16, b".")
+    try:
+        return store.create(*key, log_dir=dirs[0], topic_id=topic_id)
+    except LogDirError:
+        return store.create(*key, log_dir=dirs[1], topic_id=topic_id, is_new=True)
+
+
 @pytest.mark.parametrize("name", ["mkdir", "open_file", "fsync", "rename", "pwritev"])
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EMFILE])
+@pytest.mark.parametrize("is_chosen", [False, True])
 def test_a_creation_that_fails_half_way_never_makes_two_copies(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, code: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, code: int, is_chosen: bool
 ) -> None:
     """What is left on a dir that failed is outranked, also when that dir is back."""
     dirs = [str(tmp_path / f"disk{number}") for number in range(2)]
@@ -148,8 +160,12 @@ def test_a_creation_that_fails_half_way_never_makes_two_copies(
         with LogStore.open(dirs) as store:
             with monkeypatch.context() as patch:
                 patch.setattr(files, name, fail)
-                log = store.create(*key)
+                log = create_on_either(store, key, dirs) if is_chosen else store.create(*key)
             log.append(b"x", durable=True)
+            for one in store.describe_dirs().log_dirs:
+                if one.error is not None:
+                    store.reopen_dir(one.path)
+            assert [record.value for record in store[key]] == [b"x"]
         with LogStore.open(dirs) as store:
             assert [record.value for record in store[key]] == [b"x"]
             assert store.recovery_report.is_sound, str(store.recovery_report)

@@ -126,7 +126,8 @@ class PartitionMetadata(NamedTuple):
     Attributes:
         topic_id: 16 random bytes. If a topic is deleted and created again under the same name, the
             new topic has another id.
-        generation: grows by one with each move of the replica.
+        generation: grows by one with each move of the replica. It begins with the number of log
+            dirs that did not serve when the replica was created.
         moving: the running move; None if no move runs.
         extra: all other keys of the document; see `move_record` and `superseded_by`.
     """

@@ -148,11 +148,17 @@ def create(
 ) -> Log:
     """Create a log on the given log dir, or on the best log dir that works.
 
+    A log dir that failed while it created this replica may keep a part of it. So the more log dirs
+    are bad, the higher is the generation of the new copy: it outranks what returns with them.
+
     Raises:
         LogDirError: the error of the last log dir that was tried.
     """
     dir_name(*key)
-    metadata = PartitionMetadata(key.topic, key.partition, topic_id, config=config)
+    generation = len(replicas.ids_away())
+    metadata = PartitionMetadata(
+        key.topic, key.partition, topic_id, generation=generation, config=config
+    )
     if log_dir is not None:
         check_takes_replicas(replicas, log_dir)
         return _create_on(log_dir, replicas, environment, metadata)
