@@ -43,6 +43,10 @@ class LogConfig(Config):
             of a segment does not matter.
         retention_bytes: drop the oldest sealed segments while the log is larger than this.
         compression_type: "none", "lz4" or "zstd"; in Kafka's layout also "gzip" and "snappy".
+        encoded_compression_type: the codec that encoded batches get when they are appended
+            (`append_encoded`), as with Kafka's `compression.type`. "producer" keeps the codec of
+            each batch. All other values ("uncompressed", "gzip", "snappy", "lz4", "zstd") need
+            Kafka's layout. A batch that has another codec is decompressed and compressed again.
         message_timestamp_before_max_ms, message_timestamp_after_max_ms: how far a timestamp in an
             encoded batch is allowed to be before or after the time of its append
             (`append_encoded`). With LogAppendTime, these keys have no effect.
@@ -67,6 +71,7 @@ class LogConfig(Config):
         "cleanup_policy",
         "compression_type",
         "delete_retention_ms",
+        "encoded_compression_type",
         "flush_messages",
         "flush_ms",
         "index_interval_bytes",
@@ -96,6 +101,9 @@ class LogConfig(Config):
         "retention_ms": Key(0, MS_MAX, is_optional=True),
         "retention_bytes": Key(0, BYTES_MAX, is_size=True, is_optional=True),
         "compression_type": Key(choices=("none", "gzip", "snappy", "lz4", "zstd")),
+        "encoded_compression_type": Key(
+            choices=("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
+        ),
         "message_timestamp_before_max_ms": Key(0, MS_MAX, is_optional=True),
         "message_timestamp_after_max_ms": Key(0, MS_MAX, is_optional=True),
         "message_timestamp_type": Key(choices=("CreateTime", "LogAppendTime")),
@@ -118,6 +126,7 @@ class LogConfig(Config):
     retention_ms: int | None
     retention_bytes: int | None
     compression_type: str
+    encoded_compression_type: str
     message_timestamp_before_max_ms: int | None
     message_timestamp_after_max_ms: int | None
     message_timestamp_type: str
@@ -142,6 +151,7 @@ class LogConfig(Config):
         retention_ms: int | str | None = None,
         retention_bytes: int | str | None = None,
         compression_type: str = "none",
+        encoded_compression_type: str = "producer",
         message_timestamp_before_max_ms: int | str | None = None,
         message_timestamp_after_max_ms: int | str | None = 3600 * 1000,
         message_timestamp_type: str = "CreateTime",
@@ -159,6 +169,11 @@ class LogConfig(Config):
             raise ValueError(
                 f"compression_type={self.compression_type!r} needs record_format='kafka'; "
                 "columnar batches take 'lz4' or 'zstd'"
+            )
+        if self.record_format == "columnar" and self.encoded_compression_type != "producer":
+            raise ValueError(
+                f"encoded_compression_type={self.encoded_compression_type!r} needs "
+                "record_format='kafka'; columnar batches keep the codec of their producer"
             )
         if self.retention_pressure and self.cleanup_policy == "compact":
             raise ValueError(

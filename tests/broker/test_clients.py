@@ -16,6 +16,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec
 
 from broker import Broker
+from logstore.format.compression import CODEC_IDS
+from logstore.log.encoded.raw_batches import parse
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 COUNT = 500
@@ -69,6 +71,26 @@ def test_confluent_kafka(servers: str, codec: str, idempotent: bool) -> None:
     assert found[7].timestamp() == (1, 1_700_000_000_007)
     read = confluent_read(servers, topic, COUNT, **{"isolation.level": "read_uncommitted"})
     assert len(read) == COUNT
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_the_codec_of_a_topic(broker: Broker, servers: str, codec: str) -> None:
+    """The client compresses with gzip; the broker stores and serves the topic's codec."""
+    topic, name = f"codec-{codec}", "uncompressed" if codec == "none" else codec
+    admin = AdminClient({"bootstrap.servers": servers})
+    wanted = NewTopic(topic, 1, config={"compression.type": name})
+    admin.create_topics([wanted])[topic].result(SECONDS)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    entry = admin.describe_configs([resource])[resource].result(SECONDS)["compression.type"]
+    assert (entry.value, entry.is_default) == (name, False)
+    settings = {"bootstrap.servers": servers, "compression.type": "gzip", "linger.ms": 20}
+    producer = confluent_kafka.Producer(settings | {"enable.idempotence": True})
+    for value in VALUES:
+        producer.produce(topic, value)
+    assert producer.flush(SECONDS) == 0
+    assert [message.value() for message in confluent_read(servers, topic, COUNT)] == VALUES
+    raw = broker.store[topic, 0].read_raw(0, 1 << 24)
+    assert {header.attributes & 7 for _, header in parse(raw)} == {CODEC_IDS[codec]}
 
 
 def test_confluent_offsets_by_time(servers: str) -> None:

@@ -222,7 +222,7 @@ PRECEDENCE = [
     ("log.flush.interval.messages=9223372036854775807", "flush_messages", None),
     ("log.cleanup.policy=delete, compact", "cleanup_policy", "compact,delete"),
     ("log.cleaner.min.cleanable.ratio=0.25", "min_cleanable_dirty_ratio", 0.25),
-    ("compression.type=producer", "compression_type", "none"),
+    ("compression.type=lz4", "encoded_compression_type", "lz4"),
     ("message.max.bytes= 2000000 \t", "max_message_bytes", 2_000_000),
     ("log.message.timestamp.type=LogAppendTime", "message_timestamp_type", "LogAppendTime"),
 ]
@@ -246,7 +246,7 @@ WRONG = [
     ("log.cleanup.policy=keep", "log.cleanup.policy='keep' is unknown"),
     ("log.message.timestamp.type=None", "log.message.timestamp.type='None' is unknown"),
     ("log.cleaner.min.cleanable.ratio=2", "log.cleaner.min.cleanable.ratio=2.0 is not"),
-    ("compression.type=lz4", "compression.type=lz4 is not supported"),
+    ("compression.type=lzma", "compression.type='lzma' is none of producer, uncompressed"),
     ("auto.create.topics.enable=yes", "auto.create.topics.enable=yes: is neither true nor false"),
     ("log.cleaner.enable=1", "log.cleaner.enable=1: is neither true nor false"),
     ("max.open.files=0", "max.open.files=0 is not in"),

@@ -58,7 +58,7 @@ def test_settings_change_as_kafka_changes_them(session: Session, changes: TopicC
         Change("retention.ms", 9, "1"),
         Change("min.insync.replicas", Operation.SET, "-1"),
         Change("min.insync.replicas", Operation.APPEND, "1"),
-        Change("compression.type", Operation.SET, "gzip"),
+        Change("compression.type", Operation.SET, "none"),
         Change("cleanup.policy", Operation.SUBTRACT, "delete"),
     ],
 )

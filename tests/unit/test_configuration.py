@@ -31,6 +31,7 @@ OTHER: dict[str, Any] = {
     "retention_ms": "7d",
     "retention_bytes": "1GiB",
     "compression_type": "zstd",
+    "encoded_compression_type": "zstd",
     "message_timestamp_after_max_ms": 77_000,
     "message_timestamp_before_max_ms": 78_000,
     "message_timestamp_type": "LogAppendTime",
@@ -59,9 +60,11 @@ def test_every_key_is_among_those_tried() -> None:
 @pytest.mark.parametrize("key", OTHER)
 def test_each_key_changes_alone_and_is_reset(tmp_path: Path, key: str) -> None:
     """The log says so, the disk says so, a start says so; None brings the default back."""
-    wanted = LogConfig(**{key: OTHER[key]})
+    layout = "kafka" if key == "encoded_compression_type" else "columnar"
+    before = LogConfig(record_format=layout)
+    wanted = before.replace(**{key: OTHER[key]})
     with LogStore.open(tmp_path) as store:
-        log = store.create("orders", 0)
+        log = store.create("orders", 0, config=before)
         log.append(b"a")
         assert store.set_config("orders", 0, {key: OTHER[key]}) == wanted
         assert log.config == stored(log.directory) == wanted
@@ -72,7 +75,7 @@ def test_each_key_changes_alone_and_is_reset(tmp_path: Path, key: str) -> None:
         log = store.log("orders", 0)
         assert log.config == wanted
         assert [record.value for record in log] == [b"a", b"b", b"c"]
-        assert store.set_config("orders", 0, {key: None}) == LogConfig()
+        assert store.set_config("orders", 0, {key: None}) == before
         assert log.append(b"d") == 3 and log.verify() == []
 
 

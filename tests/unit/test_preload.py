@@ -13,6 +13,7 @@ SOURCE = Path(__file__).resolve().parents[2] / "src"
 # What needs an extra, or opens a store that is none of this process's own.
 ELSEWHERE = {
     "logstore.format.kafka.markers",
+    "logstore.format.kafka.recompress",
     "logstore.format.kafka.snapshots",
     "logstore.arrow",
     "logstore.store.view",

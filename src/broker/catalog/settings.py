@@ -16,6 +16,11 @@ from logstore import LogConfig
 
 UNLIMITED = 2**63 - 1  # Kafka's value for a duration or a count without a limit
 MS_MAX = 2**62
+CODEC = "compression.type"
+# The codec of what a program appends itself has no key in Kafka.
+FIELDS = {CODEC: "encoded_compression_type", "own.compression.type": "compression_type"}
+_KEYS_OF = {field: key for key, field in FIELDS.items()}
+CODECS = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
 BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = 1, 2, 3, 5, 6, 7  # the types of DescribeConfigs
 
 
@@ -117,14 +122,17 @@ class InvalidSettingError(ValueError):
 
 def field_of(key: str) -> str:
     """Return the name of a setting in a `LogConfig`."""
-    return key.replace(".", "_")
+    return FIELDS.get(key) or key.replace(".", "_")
+
+
+def key_of(field: str) -> str:
+    """Return the key of a setting of a `LogConfig`."""
+    return _KEYS_OF.get(field) or field.replace("_", ".")
 
 
 def text_of(key: str, config: LogConfig) -> str:
     """Return the value of a setting as Kafka writes it."""
     value = getattr(config, field_of(key))
-    if key == "compression.type":  # the log keeps the codec of the producer
-        return "producer" if value == "none" else str(value)
     return str(KEYS[key].unlimited if value is None else value)
 
 
@@ -193,13 +201,8 @@ def _nearest(key: str) -> str:
 def value_of(key: str, text: str) -> object:
     """Convert a setting's value from Kafka's form to the form of a `LogConfig`."""
     kind = KEYS[key].type
-    if key == "compression.type":
-        if text != "producer":
-            raise InvalidSettingError(
-                f"compression.type={text} is not supported: this broker keeps the codec of the "
-                "producer; set compression.type on the producer instead"
-            )
-        return "none"
+    if key == CODEC and text not in CODECS:
+        raise InvalidSettingError(f"{key}={text!r} is none of {', '.join(CODECS)}")
     if kind == LIST:
         return ",".join(sorted(part.strip() for part in text.split(",")))
     if kind == STRING:

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from broker.catalog.settings import KEYS, field_of, text_of, value_of
+from broker.catalog.settings import KEYS, field_of, key_of, text_of, value_of
 from broker.config import KAFKA_LOG_CONFIG
 from broker.coordination.errors import BadZnodeError
 from logstore import LogConfig
@@ -99,7 +99,7 @@ def encode_config(config: LogConfig) -> bytes:
 def _texts_of(config: LogConfig, fields: list[str]) -> dict[str, str]:
     texts = {}
     for field in sorted(fields):
-        key = field.replace("_", ".")
+        key = key_of(field)
         value = getattr(config, field)
         texts[key] = text_of(key, config) if key in KEYS else str(value).lower()
     return texts
@@ -160,9 +160,7 @@ def parse_config(data: bytes, path: str) -> LogConfig:
 
 
 def _value_of(key: str, text: str) -> Any:
-    """Convert the text of a setting; a log of another program may also have a codec."""
-    if key == "compression.type":
-        return "none" if text == "producer" else text
+    """Convert the text of a setting, or of one that Kafka does not have."""
     if key in KEYS:
         return value_of(key, text)
     return {"true": True, "false": False}.get(text, text)

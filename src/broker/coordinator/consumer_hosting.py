@@ -26,7 +26,8 @@ from broker.coordinator.errors import CoordinatorError
 from broker.coordinator.hosted import Hosted
 from broker.coordinator.member_ids import draw_uuid
 from broker.coordinator.offsets_topic import NAME
-from broker.groups.exchange import Now
+from broker.groups import joining
+from broker.groups.exchange import Joining, Now
 from broker.groups.group import Group, State
 from broker.wire.error_codes import ErrorCode
 
@@ -117,20 +118,29 @@ def _other_type(name: str) -> CoordinatorError:
     )
 
 
-def classic(hosted: Hosted, make: Callable[[], Group]) -> Group:
-    """Return the classic group of a member that joins; a group without members changes its type.
+def join_classic(
+    hosted: Hosted, make: Callable[[], Group], asked: Joining, waiter: Any, now: Now
+) -> None:
+    """Let a member join a classic group; `waiter` gets the answer.
+
+    A group of the new protocol without members changes its type, unless the member is refused.
 
     Raises:
         CoordinatorError: the group uses the new protocol, and has members.
     """
-    group = hosted.group
-    if isinstance(group, ConsumerGroup):
-        if group.members:
-            reason = f"the group {group.name!r} uses the new protocol"
-            raise CoordinatorError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, reason)
-        group = make()
-        hosted.replace(group)
-    return group
+    if not isinstance(hosted.group, ConsumerGroup):
+        joining.join(hosted.group, asked, waiter, now)
+        return
+    if hosted.group.members:
+        reason = f"the group {hosted.group.name!r} uses the new protocol"
+        raise CoordinatorError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, reason)
+    made = make()
+    joining.join(made, asked, waiter, now)
+    if made.members or made.pending:
+        hosted.replace(made)
+        return
+    for one, answer in made.take_replies():
+        one.put(answer)
 
 
 def classic_member(hosted: Hosted) -> Group:

@@ -26,7 +26,7 @@ from broker.coordinator.member_ids import draw_member_id
 from broker.coordinator.replication import Replication
 from broker.coordinator.shard import Kind, Shard
 from broker.coordinator.shards import Shards
-from broker.groups import assignment, joining, records, sessions
+from broker.groups import assignment, records, sessions
 from broker.groups.exchange import Joining, Syncing
 from broker.groups.group import Group, GroupSettings, State
 from broker.groups.offsets import Committed, Key
@@ -119,7 +119,7 @@ class GroupCoordinator(Shards[Hosted]):
         """Let a member join a group; `waiter` gets the answer."""
         with self.using(name, is_new=not asked.member_id) as (_, hosted):
             make = partial(self._new_group, name)
-            joining.join(consumer_hosting.classic(hosted, make), asked, waiter, self.now())
+            consumer_hosting.join_classic(hosted, make, asked, waiter, self.now())
 
     def sync(self, name: str, asked: Syncing, waiter: Any) -> None:
         """Let a member ask for its assignment; `waiter` gets the answer."""

@@ -39,7 +39,7 @@ class PendingOffsets:
     """Offsets that an open transaction commits; the group's lock guards them.
 
     Attributes:
-        offsets: None for an offset that a later commit outside of the transaction has replaced.
+        offsets: None for an offset that a later commit has replaced, which counts already.
         is_ending: whether the marker of the transaction is in the log.
     """
 
@@ -47,6 +47,10 @@ class PendingOffsets:
 
     def __init__(self, producer_id: int, offsets: Mapping[Key, Committed | None]) -> None:
         self.producer_id, self.offsets, self.is_ending = producer_id, dict(offsets), False
+
+    def replace(self, keys: Iterable[Key]) -> None:
+        """Note that later records have some of these keys."""
+        self.offsets.update(dict.fromkeys(self.offsets.keys() & set(keys)))
 
 
 class Hosted:
@@ -58,7 +62,8 @@ class Hosted:
     Attributes:
         offsets: the committed offsets that all in-sync replicas have.
         writes: the records that they do not have yet, in the order of the log.
-        pending: the offsets of open transactions, in the order of the log.
+        pending: the offsets of open transactions, in the order of the log. A transaction may have
+            several entries, each with other keys.
         timer: fires at the first deadline of the group; None if there is no deadline.
         timer_at: when the timer fires.
         is_recorded: whether the log has a record of this group.
@@ -107,7 +112,7 @@ class Hosted:
     def replace_pending(self, keys: Iterable[Key]) -> None:
         """Note that later records have these keys, so that no earlier transaction changes them."""
         for one in self.pending:
-            one.offsets.update(dict.fromkeys(one.offsets.keys() & set(keys)))
+            one.replace(keys)
 
     def replace(self, group: AnyGroup) -> None:
         """Hold a group of the other type; its offsets stay."""

@@ -21,27 +21,41 @@ from logstore import Log, RecordBatch
 
 LOG = logging.getLogger("broker")
 Rows = dict[bytes | None, bytes | None]
+Undecided = list[tuple[int, Rows]]  # by producer id, in the order of the log
 
 
-def last_rows(log: Log) -> tuple[Rows, dict[int, Rows]]:
-    """Read the log: the last record of each key, and those of open transactions by producer id.
+def last_rows(log: Log) -> tuple[Rows, Undecided]:
+    """Read the log: the last record of each key, and those of open transactions.
 
     Of two records with the same key, the later one counts. A record of an open transaction whose
     key has a later record outside of it becomes None: the end of the transaction changes nothing.
     """
     stable = log.last_stable_offset
     last: Rows = {}
-    undecided: dict[int, Rows] = {}
+    undecided: Undecided = []
     for batch in log.read_batches(end_offset=stable, isolation_level="read_committed"):
         _take(last, batch)
     for batch, fate in log.transactions_after(max(stable, log.log_start_offset)):
         if fate == "open":
-            _take(undecided.setdefault(batch.header.producer_id, {}), batch)
+            _take_open(undecided, batch)
         elif fate == "committed":
             _take(last, batch)
-            for rows in undecided.values():
+            for _, rows in undecided:
                 rows.update(dict.fromkeys(rows.keys() & set(batch.keys)))
     return last, undecided
+
+
+def _take_open(undecided: Undecided, batch: RecordBatch) -> None:
+    """Take a batch of an open transaction; of its earlier ones, the other keys stay."""
+    producer_id = batch.header.producer_id
+    if not undecided or undecided[-1][0] != producer_id:
+        for one, rows in undecided:
+            if one == producer_id:
+                for key in batch.keys:
+                    rows.pop(key, None)
+        undecided[:] = [one for one in undecided if one[1]]
+        undecided.append((producer_id, {}))
+    _take(undecided[-1][1], batch)
 
 
 class Found(NamedTuple):
@@ -135,7 +149,7 @@ def load(
     for (name, place), one in offsets.items():
         if one.value is not None:
             named(name).offsets[place] = one.value
-    for producer_id, rows in undecided.items():
+    for producer_id, rows in undecided:
         pending: dict[str, dict[Key, Committed | None]] = {}
         for (name, place), one in parsed(log, rows).offsets.items():
             pending.setdefault(name, {})[place] = one.value

@@ -4,7 +4,8 @@
     marker          -> commit: the offsets count; abort: they are forgotten
 
 The pending offsets are known before the batch is appended. So a marker that comes after the batch
-finds them. Offsets are in the order of the log: a later commit outside of the transaction wins.
+finds them. Of two commits of an offset, the later one in the log wins, whichever transaction ends
+first. So a later loading of the log finds the same.
 """
 
 from __future__ import annotations
@@ -170,21 +171,24 @@ class TransactionalOffsets:
 
 
 def _merge(hosted: Hosted, pending: PendingOffsets) -> None:
-    """Join the offsets of two requests of one transaction."""
-    for one in hosted.pending:
+    """Forget what the same transaction committed before for the same partitions."""
+    for one in tuple(hosted.pending):
         if one.producer_id == pending.producer_id and not one.is_ending and one is not pending:
-            one.offsets.update(pending.offsets)
-            hosted.pending.remove(pending)
-            return
+            for key in pending.offsets:
+                one.offsets.pop(key, None)
+            if not one.offsets:
+                hosted.pending.remove(one)
 
 
 def _apply(hosted: Hosted, ending: Sequence[PendingOffsets], *, is_commit: bool) -> None:
     for one in ending:
+        number = hosted.pending.index(one)
+        del hosted.pending[number]
         if is_commit:
-            hosted.offsets.update(
-                {key: value for key, value in one.offsets.items() if value is not None}
-            )
-        hosted.pending.remove(one)
+            decided = {key: value for key, value in one.offsets.items() if value is not None}
+            hosted.offsets.update(decided)
+            for earlier in hosted.pending[:number]:
+                earlier.replace(decided)
 
 
 def _both(first: Callable[[], None], second: Callable[[], None]) -> Callable[[], None]:

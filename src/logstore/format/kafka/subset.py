@@ -95,7 +95,7 @@ class Group:
 
             records = kafka_codecs.compress(codec_id, records)
             yield
-        return _frame(header, attributes, base, latest, len(times), records)
+        return frame(header, attributes, base, latest, len(times), records)
 
 
 def group_of(
@@ -149,7 +149,7 @@ def empty(header: BatchHeader) -> bytes:
     active.
     """
     attributes = header.attributes & ~(CODEC_MASK | DELETE_HORIZON)
-    return _frame(header, attributes, NO_TIMESTAMP, header.max_timestamp, 0, b"")
+    return frame(header, attributes, NO_TIMESTAMP, header.max_timestamp, 0, b"")
 
 
 def _is_too_far(times: Numbers, shift: int) -> bool:
@@ -177,7 +177,7 @@ def _with_times(data: bytes, times: Numbers, starts: Numbers, ends: Numbers) -> 
     return parts
 
 
-def _frame(
+def frame(
     header: BatchHeader, attributes: int, base: int, latest: int, count: int, records: bytes
 ) -> bytes:
     """Build a batch from records, with the offsets, epoch and producer of another batch."""

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from logstore.arguments import flag
-from logstore.errors import InvalidTimestampError, MissingKeyError
+from logstore.errors import InvalidTimestampError, MissingKeyError, RecordTooLargeError
 from logstore.format import layouts
 from logstore.format.batch_parts import BatchHeader
 from logstore.format.columnar.columns import Buffer
@@ -186,11 +186,31 @@ def _placed(batches: Found, offset: int, epoch: int) -> list[PlacedBatch]:
 
 
 def _parsed(raw: Buffer, rules: AppendRules, now_ms: int) -> Found:
-    """Split and check encoded batches; with LogAppendTime, give them the time of the append."""
+    """Split and check encoded batches, and give them what the configuration says.
+
+    With LogAppendTime they get the time of the append, with `encoded_compression_type` a codec.
+    """
     batches = parse(raw, rules.expansion_bytes_max, rules.max_message_bytes)
     if rules.is_log_append_time:
-        return [_stamped(data, header, now_ms) for data, header in batches]
+        batches = [_stamped(data, header, now_ms) for data, header in batches]
+    if rules.encoded_codec_id is not None:
+        batches = [_recompressed(data, header, rules) for data, header in batches]
     return batches
+
+
+def _recompressed(
+    data: Buffer, header: BatchHeader, rules: AppendRules
+) -> tuple[Buffer, BatchHeader]:
+    """Give a batch the codec of the log; the batch may grow."""
+    from logstore.format.kafka.recompress import with_codec
+
+    assert rules.encoded_codec_id is not None
+    made = with_codec(data, header, rules.encoded_codec_id, rules.expansion_bytes_max)
+    if made is data:
+        return data, header
+    if len(made) > rules.max_message_bytes:
+        raise RecordTooLargeError(size_bytes=len(made), max_message_bytes=rules.max_message_bytes)
+    return made, layouts.read_header(made, 0)
 
 
 def _stamped(data: Buffer, header: BatchHeader, now_ms: int) -> tuple[Buffer, BatchHeader]:

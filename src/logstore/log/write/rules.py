@@ -25,6 +25,20 @@ def require_layout(config: LogConfig, path: str) -> None:
     """Raise UnsupportedFormatError if a library that a configuration needs is not installed."""
     layout = layouts.layout_of(layouts.MAGICS[config.record_format], path)
     layout.require(compression.CODEC_IDS[config.compression_type])
+    codec_id = _encoded_codec(config)
+    if codec_id is not None:
+        # It is imported now: an append may come when the process has no descriptor left.
+        from logstore.format.kafka import recompress  # noqa: F401
+
+        layout.require(codec_id)
+
+
+def _encoded_codec(config: LogConfig) -> int | None:
+    """Return the codec that encoded batches get; None if they keep theirs."""
+    name = config.encoded_compression_type
+    if name == "producer":
+        return None
+    return 0 if name == "uncompressed" else compression.CODEC_IDS[name]
 
 
 class AppendRules:
@@ -39,6 +53,7 @@ class AppendRules:
             NEVER.
         index_interval_bytes, index_entries_max: the limits of the active segment's index.
         encoding, magic, is_log_append_time: how records are encoded.
+        encoded_codec_id: the codec that encoded batches get; None if they keep theirs.
         is_plain: whether `append_record` may encode a record itself, without `build`.
         requires_keys: whether records without a key are refused, because compaction needs keys.
         flush_messages: the number of unflushed records that triggers a flush, or NEVER.
@@ -56,6 +71,7 @@ class AppendRules:
     __slots__ = (
         "after_max_ms",
         "before_max_ms",
+        "encoded_codec_id",
         "encoding",
         "expansion_bytes_max",
         "flush_messages",
@@ -85,6 +101,7 @@ class AppendRules:
             self.before_max_ms = config.message_timestamp_before_max_ms
             self.after_max_ms = config.message_timestamp_after_max_ms
         self.encoding = Encoding(codec_id, self.is_log_append_time, self.magic)
+        self.encoded_codec_id = _encoded_codec(config)
         self.requires_keys = config.is_compacted
         self.is_plain = self.encoding == (0, False, columnar.MAGIC) and not self.requires_keys
         self.flush_messages = config.flush_messages or NEVER
