@@ -14,7 +14,7 @@ from collections import deque
 import pytest
 
 from logstore import LogStore
-from support.broker_process import KILLS, serve
+from support.broker_process import KILLS, serve, tell
 from support.kafka_client import KafkaClient, batch_of, produce_fields
 from support.places import fast_directory
 
@@ -87,6 +87,7 @@ def test_an_idempotent_producer_outlives_kills() -> None:
                 child.send_signal(signal.SIGKILL)
                 for thread in threads:
                     thread.join()
+            tell(turn, seed, sum(one.acknowledged for one in producers))
         with LogStore.open(paths) as store:
             for one in producers:
                 values = [record.value for record in store["t", one.partition]]

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from broker.wire import messages
-from support.broker_process import KILLS, serve
+from support.broker_process import KILLS, serve, tell
 from support.kafka_client import KafkaClient
 from support.places import fast_directory
 
@@ -129,6 +129,7 @@ def test_groups_outlive_kills() -> None:
                 for thread in threads:
                     thread.join()
                 assert not failures, (seed, failures)
+            tell(turn, seed, sum(one.answers for one in members))
     print(f"{sum(one.answers for one in members)} commits over {KILLS} kills, seed {seed}")
 
 

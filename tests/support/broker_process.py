@@ -10,7 +10,8 @@ from pathlib import Path
 from support.places import environment
 
 # How often a test kills; `make kill-broker` sets it.
-KILLS = int(os.environ.get("LOGSTORE_BROKER_KILLS", "6"))
+KILLS = int(os.environ.get("LOGSTORE_BROKER_KILLS", "20"))
+TOLD_EVERY = 50
 SERVE = """
 import sys
 from broker import Broker
@@ -28,6 +29,12 @@ def serve(paths: list[Path]) -> tuple[subprocess.Popen[str], str]:
     )  # fmt: skip
     assert child.stdout is not None
     return child, child.stdout.readline().strip()
+
+
+def tell(turn: int, seed: int, done: int) -> None:
+    """Print how far a long run is."""
+    if (turn + 1) % TOLD_EVERY == 0:
+        print(f"{turn + 1} of {KILLS} kills, {done} acknowledged, seed {seed}", flush=True)
 
 
 def processes_in(directory: Path) -> list[str]:
