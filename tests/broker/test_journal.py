@@ -14,7 +14,7 @@ from broker.coordination import journal
 from broker.coordination.embedded import EmbeddedStore
 from broker.coordination.errors import CopyDamagedError, CopyVersionError
 from broker.coordination.members import Epoch, Membership
-from broker.coordination.tree import Draft, Tree
+from broker.coordination.tree import Draft, EmbeddedSettings, Tree
 from broker.coordination.verbs import Create, Delete, Operation, Set
 from logstore import LogStore
 
@@ -290,3 +290,16 @@ def test_regression_the_journal_is_not_foreign_in_a_log_dir(tmp_path: Path) -> N
         assert store.recovery_report.warnings == []
     assert path.read_bytes() == before
     assert not unfinished.exists()
+
+
+def test_only_the_owner_reads_a_journal(tmp_path: Path) -> None:
+    """It has the keys of passwords; also when it is written anew."""
+    path = tmp_path / journal.JOURNAL_NAME
+    with EmbeddedStore([str(tmp_path)], EmbeddedSettings(rewrite_bytes_min=1000)) as store:
+        session = store.connect()
+        assert path.stat().st_mode & 0o777 == 0o600
+        session.create("/a", b"x")
+        for number in range(300):
+            session.set("/a", b"%d" % number * 1000)
+        assert path.stat().st_size < 200 * 1000, "it was not written anew"
+        assert path.stat().st_mode & 0o777 == 0o600

@@ -20,6 +20,7 @@ from logstore.disk import files
 from logstore.disk.failures import DISK_IS_FULL, PROCESS_IS_FULL
 
 JOURNAL_BYTES_MAX = 1 << 30
+OWNER_ONLY = 0o600  # the journal has the keys of users' passwords
 LINE_BYTES_MAX = 8 << 20  # a request of 1 MiB, each byte of which takes at most 6 characters
 NOT_OF_THE_DISK = DISK_IS_FULL | PROCESS_IS_FULL
 
@@ -60,7 +61,7 @@ class JournalFile:
         """
         _remove_unfinished(log_dir)
         data, digest = _whole(copy_id, *znodes)
-        files.write_atomically(os.path.join(log_dir, JOURNAL_NAME), data)
+        files.write_atomically(os.path.join(log_dir, JOURNAL_NAME), data, mode=OWNER_ONLY)
         return cls._open(log_dir, copy_id, len(data), digest, len(data))
 
     @classmethod
@@ -103,7 +104,7 @@ class JournalFile:
     def replace(self, znodes: tuple[bytes, int]) -> None:
         """Replace the journal by a new one, which has only the znodes, without changes."""
         data, digest = _whole(self.copy_id, *znodes)
-        files.write_atomically(self.path, data)
+        files.write_atomically(self.path, data, mode=OWNER_ONLY)
         try:
             fd = files.open_regular(self.path, files.READ_WRITE)
         except OSError as error:  # the open file has no name any more

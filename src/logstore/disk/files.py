@@ -121,13 +121,13 @@ def _kind_of(mode: int) -> str | None:
     return kinds.get(stat_module.filemode(mode)[0], "a device")
 
 
-def open_regular(path: str, flags: int) -> int:
+def open_regular(path: str, flags: int, mode: int = FILE_MODE) -> int:
     """Open a regular file; never wait for a FIFO, never follow a symlink.
 
     Raises UnfitError if a FIFO, a device, a socket, a directory or a symlink has this name.
     """
     try:
-        fd = open_file(path, flags | GUARDED)
+        fd = open_file(path, flags | GUARDED, mode)
     except OSError as error:
         if error.errno in (errno.ENXIO, errno.ENODEV, errno.ELOOP, errno.EISDIR):
             kind = _kind_of(lstat(path).st_mode)
@@ -144,13 +144,13 @@ def open_regular(path: str, flags: int) -> int:
     return fd
 
 
-def replace_file(path: str) -> int:
+def replace_file(path: str, mode: int = FILE_MODE) -> int:
     """Open an empty file at a path; first rename an object there that is not a regular file."""
     try:
-        return open_regular(path, REPLACE)
+        return open_regular(path, REPLACE, mode)
     except UnfitError:
         set_aside(path)
-        return open_regular(path, REPLACE)
+        return open_regular(path, REPLACE, mode)
 
 
 def set_aside(path: str) -> None:
@@ -252,8 +252,7 @@ def sync_data(fd: int) -> None:
     """Make a file's data and size durable, then probe the file."""
     try:
         fdatasync(fd)
-        fstat(fd)
-        pread(fd, 1, 0)
+        probe(fd)
     except OSError as error:
         raise SyncError.of(error) from error
 
@@ -262,8 +261,7 @@ def sync_file(fd: int) -> None:
     """Make a new file durable, then probe the file."""
     try:
         fsync(fd)
-        fstat(fd)
-        pread(fd, 1, 0)
+        probe(fd)
     except OSError as error:
         raise SyncError.of(error) from error
 
@@ -297,9 +295,9 @@ def is_of_sync(error: OSError) -> bool:
     return isinstance(error, SyncError) or frame is not None
 
 
-def write_new(path: str, data: bytes) -> None:
+def write_new(path: str, data: bytes, mode: int = FILE_MODE) -> None:
     """Write a file durably; if a crash left a file of this name, replace that file."""
-    fd = replace_file(path)
+    fd = replace_file(path, mode)
     try:
         write_fully(fd, [data], 0)
         sync_file(fd)
@@ -311,20 +309,22 @@ def write_new(path: str, data: bytes) -> None:
 Guard = Callable[[], AbstractContextManager[object]]
 
 
-def write_atomically(path: str, data: bytes, guard: Guard = nullcontext) -> None:
+def write_atomically(
+    path: str, data: bytes, guard: Guard = nullcontext, mode: int = FILE_MODE
+) -> None:
     """Replace a small file as a whole: after a crash, the path has the old file or the new file.
 
     All descriptors are opened before the rename, so a lack of descriptors changes no file.
 
     Args:
-        guard: a context manager that is entered during the rename. If the sync before the rename
-            hung, another thread may have written a newer file meanwhile. Then the guard raises, and
-            the newer file stays.
+        guard: is entered during the rename. If the sync before the rename hung, another thread may
+            have written a newer file meanwhile. Then the guard raises, and the newer file stays.
+        mode: the mode of the file, before the umask.
     """
     temporary, directory = f"{path}.{os.urandom(4).hex()}.tmp", -1
     try:
         try:
-            write_new(temporary, data)
+            write_new(temporary, data, mode)
             directory = open_file(os.path.dirname(path), DIRECTORY)
             with guard():
                 rename_over(temporary, path)
