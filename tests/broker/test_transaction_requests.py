@@ -283,6 +283,11 @@ def test_transactions_are_described_and_listed(start: Start, client: KafkaClient
     assert listed(state_filters=["Empty"]) == listed(duration_filter=3_600_000) == []
     answer = client.call("ListTransactions", state_filters=["Nonsense"], duration_filter=-1)
     assert list(answer.unknown_state_filters) == ["Nonsense"] and not answer.transaction_states
+    assert listed(transactional_id_pattern="sh.*n") == ["shown"]
+    assert listed(transactional_id_pattern="") == listed(transactional_id_pattern=None) == ["shown"]
+    assert listed(transactional_id_pattern="how") == [], "the whole id must match"
+    answer = client.call("ListTransactions", duration_filter=-1, transactional_id_pattern="(")
+    assert answer.error_code == 128
     producer.finish(commit=False)
 
 

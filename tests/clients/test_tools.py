@@ -132,8 +132,8 @@ NO_APIS = {
     " AlterShareGroupOffsets DeleteShareGroupOffsets",
 }
 
-# The last versions are left out: an epoch for each transaction, and regular expressions.
-OLDER = {"EndTxn", "TxnOffsetCommit", "ListTransactions"}
+# The last versions are left out: an epoch for each transaction.
+OLDER = {"EndTxn", "TxnOffsetCommit"}
 
 
 def calls_of(script: str) -> list[str]:

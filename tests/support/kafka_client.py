@@ -28,7 +28,7 @@ NEWEST = {
     "DeleteGroups": 2, "DeleteRecords": 2, "AlterConfigs": 2, "IncrementalAlterConfigs": 1,
     "AlterReplicaLogDirs": 2, "DescribeLogDirs": 4, "CreatePartitions": 3, "ElectLeaders": 2,
     "AddPartitionsToTxn": 5, "AddOffsetsToTxn": 4, "EndTxn": 4, "TxnOffsetCommit": 4,
-    "WriteTxnMarkers": 1, "DescribeProducers": 0, "DescribeTransactions": 0, "ListTransactions": 1,
+    "WriteTxnMarkers": 1, "DescribeProducers": 0, "DescribeTransactions": 0, "ListTransactions": 2,
     "AlterPartitionReassignments": 1, "ListPartitionReassignments": 0, "ListConfigResources": 1,
     "SaslHandshake": 1, "SaslAuthenticate": 2, "AlterUserScramCredentials": 0,
     "DescribeUserScramCredentials": 0,

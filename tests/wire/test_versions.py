@@ -9,7 +9,7 @@ from broker.wire.versions import ACCEPTED_FROM, MILESTONES, ApiRange, ApiVersion
 
 UNSTABLE = {8: 10, 9: 10, 22: 6}  # versions that Kafka 4.1 has a schema of and does not announce
 # Versions of Kafka that this broker leaves out: an epoch for each transaction, regular expressions.
-LEFT_OUT = {26: 5, 28: 5, 66: 2}
+LEFT_OUT = {26: 5, 28: 5}
 
 
 @pytest.mark.parametrize("milestone", MILESTONES)

@@ -25,9 +25,8 @@ class ApiRange(NamedTuple):
 
 # These are the versions that Kafka 4.1 announces, except its unstable versions (OffsetCommit and
 # OffsetFetch 10, InitProducerId 6). With EndTxn 5 and TxnOffsetCommit 5, each transaction has an
-# epoch of its own (the second part of KIP-890), so these versions are left out. ListTransactions 2
-# is left out, because it needs regular expressions whose time has a bound. The ranges of the keys 4
-# to 7 come from Kafka 3.9. Only brokers use these four APIs, among themselves.
+# epoch of its own (the second part of KIP-890), so these versions are left out. The ranges of the
+# keys 4 to 7 come from Kafka 3.9. Only brokers use these four APIs, among themselves.
 MILESTONES: dict[str, tuple[ApiRange, ...]] = {
     name: tuple(ApiRange(*row) for row in rows)
     for name, rows in {
@@ -42,7 +41,7 @@ MILESTONES: dict[str, tuple[ApiRange, ...]] = {
         "consumer groups": ((68, 0, 1), (69, 0, 1)),
         "transactions": (
             (24, 0, 5), (25, 0, 4), (26, 0, 4), (27, 1, 1), (28, 0, 4), (61, 0, 0), (65, 0, 0),
-            (66, 0, 1),
+            (66, 0, 2),
         ),
         "admin": (
             (21, 0, 2), (33, 0, 2), (34, 1, 2), (35, 1, 4), (37, 0, 3), (43, 0, 2), (44, 0, 1),

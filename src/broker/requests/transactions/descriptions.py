@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from broker.consumer_groups import patterns
 from broker.coordinator.errors import CoordinatorError
 from broker.machines.exchange import Answer
 from broker.requests.failures import code_of
@@ -82,6 +83,13 @@ def answer_list(call: Call) -> Answer:
     unknown = [title for title in asked.state_filters if title not in TITLES]
     states = {TITLES[title] for title in asked.state_filters if title in TITLES}
     ids, now_ms = set(asked.producer_id_filters), call.services.groups.now().wall_ms
+    pattern = asked.transactional_id_pattern
+    if pattern:
+        try:
+            patterns.check(pattern)
+        except patterns.PatternError:
+            code = ErrorCode.INVALID_REGULAR_EXPRESSION
+            return call.answer(ListTransactionsResponse(error_code=code))
 
     def fits(one: Transaction) -> bool:
         is_open = one.state is State.ONGOING or one.state in PREPARED
@@ -96,7 +104,7 @@ def answer_list(call: Call) -> Answer:
         rows = [
             Listed(name, one.producer_id, one.state.title)
             for name, one in call.services.transactions.coordinator.all()
-            if fits(one)
+            if fits(one) and (not pattern or patterns.match(pattern, [name]))
         ]
     except CoordinatorError as error:
         return call.answer(ListTransactionsResponse(error_code=error.code))
