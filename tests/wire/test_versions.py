@@ -8,7 +8,7 @@ from broker.wire.schemas import api_names, schema_of
 from broker.wire.versions import ACCEPTED_FROM, MILESTONES, ApiRange, ApiVersions
 
 UNSTABLE = {8: 10, 9: 10, 22: 6}  # versions that Kafka 4.1 has a schema of and does not announce
-# Versions of Kafka that this broker leaves out: an epoch for each transaction, regular expressions.
+# Versions of Kafka that this broker leaves out: an epoch for each transaction.
 LEFT_OUT = {26: 5, 28: 5}
 
 
