@@ -63,6 +63,12 @@ def other_dir(running: Running, partition: int) -> int:
     return 1 - int(placed(running)[partition][-1])
 
 
+def copies(running: Running) -> set[int]:
+    """List the partitions that are being copied to another log dir of a broker."""
+    log_dirs = running.store.describe_dirs().log_dirs
+    return {one.partition for found in log_dirs for one in found.partitions if one.is_temporary}
+
+
 def is_placed(running: Running, partition: int, number: int) -> bool:
     return placed(running).get(partition) == f"{running.id}-{number}"
 
@@ -130,6 +136,7 @@ def test_a_broker_is_killed_while_its_leaders_move(brokers: ClusterBrokers) -> N
             with brokers.client(1) as admin:  # slow moves: the kill comes before their end
                 limit(admin, 1_000)
             assert set(alter(brokers, 1, wanted).values()) == {ErrorCode.NONE}
+            wait_until(lambda: copies(brokers[1]) == {0, 1})  # a move that waits is forgotten
             brokers[1].kill()
             client.wait_for_progress()
             brokers.start(1)
