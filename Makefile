@@ -118,6 +118,7 @@ kafka-parity: $(VENV)/stamp-test ## 240 questions to the broker and to a real Ka
 	@PYTHONPATH=src:tests:. $(BIN)/python -m support.consumer_group_questions
 
 broker-clients: $(VENV)/stamp-test ## clients in Go and Java, Spark and others against a broker (LOGSTORE_CLIENTS=kafka: Kafka)
+	@scripts/install-tools.sh clients
 	@LOGSTORE_CLIENTS=$${LOGSTORE_CLIENTS:-logstore} $(PYTEST) tests/clients
 
 browser: $(VENV)/stamp-browser ## the broker's page in Chromium, and Produce while the page is attacked

@@ -5,7 +5,8 @@ set -euo pipefail
 PATH="$PATH:/usr/sbin:/sbin"
 
 # `install-tools.sh btrfs` brings the tools of the RAID layouts besides, and `install-tools.sh jepsen`
-# those of network namespaces and of clocks that jump, and `install-tools.sh browser` a browser.
+# those of network namespaces and of clocks that jump, `install-tools.sh browser` a browser, and
+# `install-tools.sh clients` clients of a broker.
 declare -A package=(
     [mkfs.ext4]=e2fsprogs
     [mkfs.xfs]=xfsprogs
@@ -15,6 +16,7 @@ declare -A package=(
 [ "${1:-}" = btrfs ] && package[mkfs.btrfs]=btrfs-progs
 [ "${1:-}" = jepsen ] && package+=([ip]=iproute2 [nsenter]=util-linux [cc]=build-essential)
 [ "${1:-}" = browser ] && package+=([chromium]=chromium)
+[ "${1:-}" = clients ] && package+=([kcat]=kcat)
 missing=()
 for tool in "${!package[@]}"; do
     command -v "$tool" >/dev/null || missing+=("${package[$tool]}")
