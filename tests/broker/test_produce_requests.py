@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+import struct
 import threading
 import weakref
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from crc32c import crc32c
 
 from broker import Broker
 from broker.machines.exchange import Client, Pending
@@ -57,6 +59,15 @@ def changed(data: bytes, at: int, value: int) -> bytes:
     return data[:at] + bytes([value]) + data[at + 1 :]
 
 
+def with_offsets(last_offset_delta: int, count: int) -> bytes:
+    """Make a batch whose header claims another last offset and number of records."""
+    data = bytearray(batch_of(b"x"))
+    struct.pack_into(">i", data, 23, last_offset_delta)
+    struct.pack_into(">i", data, 57, count)
+    struct.pack_into(">I", data, 17, crc32c(bytes(data[21:])))
+    return bytes(data)
+
+
 BATCH = batch_of(b"value", b"other")
 BAD: dict[str, tuple[Callable[[], bytes | None], ErrorCode]] = {
     "null": (lambda: None, ErrorCode.INVALID_RECORD),
@@ -71,6 +82,10 @@ BAD: dict[str, tuple[Callable[[], bytes | None], ErrorCode]] = {
     "transaction": (
         lambda: batch_of(b"x", attributes=0x10, producer=(5, 0, 0)), ErrorCode.INVALID_TXN_STATE,
     ),
+    "offsets that jump": (lambda: with_offsets(5, 1), ErrorCode.INVALID_RECORD),
+    "offsets that jump far": (lambda: with_offsets(2**31 - 1, 1), ErrorCode.INVALID_RECORD),
+    "no records": (lambda: with_offsets(-1, 0), ErrorCode.INVALID_RECORD),
+    "time of the append": (lambda: batch_of(b"x", attributes=8), ErrorCode.INVALID_TIMESTAMP),
     "codec 6": (lambda: batch_of(b"x", attributes=6), ErrorCode.INVALID_RECORD),
     "no gzip": (lambda: batch_of(b"x", attributes=1), ErrorCode.INVALID_RECORD),
     "late": (lambda: batch_of(b"x", timestamp=2**53), ErrorCode.INVALID_TIMESTAMP),

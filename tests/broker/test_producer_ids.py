@@ -8,10 +8,17 @@ from typing import Any
 
 import pytest
 
+from broker import Broker
 from broker.catalog import dir_facts
-from broker.catalog.producer_ids import BLOCK_IDS, EMBEDDED_IDS, FACT, ProducerIds
+from broker.catalog.producer_ids import (
+    BLOCK_IDS,
+    EMBEDDED_IDS,
+    FACT,
+    FOREIGN_IDS,
+    ProducerIds,
+)
 from logstore import Facts, LogConfig, LogDirFullError, LogStore
-from support.kafka_client import batch_of
+from support.kafka_client import KafkaClient, batch_of
 
 
 @pytest.fixture
@@ -115,3 +122,34 @@ def test_without_a_log_dir_there_is_no_id(
             with pytest.raises(LogDirFullError):
                 ids.take()
         assert ids.take() == 0
+
+
+@pytest.mark.parametrize("made_up", [FOREIGN_IDS - 1, FOREIGN_IDS, EMBEDDED_IDS - 1])
+def test_regression_an_id_that_a_client_made_up_uses_up_no_ids(
+    dirs: list[Path], made_up: int
+) -> None:
+    """After one batch with the largest id, no producer ever got an id again."""
+    for turn in range(3):
+        with Broker.start(dirs) as broker, KafkaClient(broker.bootstrap_servers) as client:
+            if not turn:
+                client.create("t")
+                batch = batch_of(b"x", producer=(made_up, 0, 0))
+                assert client.produce("t", batch).error_code == 0
+            seen = set()
+            for _ in range(3):
+                answer = client.call(
+                    "InitProducerId", 5, transactional_id=None, transaction_timeout_ms=1000
+                )
+                assert answer.error_code == 0
+                seen.add(answer.producer_id)
+            assert len(seen) == 3 and max(seen) <= FOREIGN_IDS + 3 * BLOCK_IDS
+            batch = batch_of(b"y", producer=(max(seen), 0, 0))
+            assert client.produce("t", batch).error_code == 0
+
+
+def test_an_end_that_an_earlier_version_wrote_is_left_alone(dirs: list[Path]) -> None:
+    """It is so large that no broker can have given the ids before it."""
+    with LogStore.open(dirs) as store:
+        for path in store.log_dirs:
+            store.facts(path)[FACT] = EMBEDDED_IDS - 1
+        assert ProducerIds(store).take() == 0

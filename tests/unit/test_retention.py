@@ -11,6 +11,7 @@ import pytest
 from logstore import Log, LogConfig, LogStore
 from logstore.errors import OffsetOutOfRangeError
 from support.clock import NOW_MS, Clock
+from support.kafka_client import batch_of
 
 BATCH_BYTES = 88 + 104
 
@@ -165,3 +166,17 @@ def test_a_log_that_is_only_compacted_keeps_what_is_old(store: LogStore, clock: 
     assert log.apply_retention() == 0
     store.set_config("orders", 0, {"cleanup_policy": "compact,delete"})
     assert log.apply_retention() == 4
+
+
+def test_regression_records_without_a_timestamp_stay_as_long_as_others(tmp_path: Path) -> None:
+    """Their time is that of the last write to the file, as in Kafka; they counted as very old."""
+    config = LogConfig(segment_bytes=2 * BATCH_BYTES, retention_ms=10_000, record_format="kafka")
+    with LogStore.open(tmp_path) as store:
+        log = store.create("orders", 0, config=config)
+        for _ in range(6):
+            log.append_encoded(batch_of(bytes(60), timestamp=-1))
+        count = len(names(log))
+        assert count > 1 and log.apply_retention() == 0
+        for name in names(log):
+            os.utime(os.path.join(log.directory, f"{name:020}.log"), (0, 0))
+        assert log.apply_retention() == count - 1

@@ -2,10 +2,13 @@
 
 Producer ids are given in blocks. Before the first id of a block is given, the end of the block is
 written durably to every log dir that serves. After a restart, new ids are larger than the largest
-end that any log dir stores. New ids are also larger than every id in the logs, because a log may
-come from another broker. If a log dir does not serve while a block is given, that log dir does not
-store the end of the block. So an id could be given twice if only this log dir is present at a later
-start. Programs that append to the store without this broker use the ids that are 2^62 or larger.
+end that any log dir stores. New ids are also larger than every id below 2^61 in the logs, because
+a log may come from another broker. A client can choose the id of its batches, and no broker has
+given 2^61 ids, so larger ids do not count: they would use up the ids that can be given.
+
+If a log dir does not serve while a block is given, that log dir does not store the end of the
+block. So an id could be given twice if only this log dir is present at a later start. Programs that
+append to the store without this broker use the ids that are 2^62 or larger.
 """
 
 from __future__ import annotations
@@ -18,6 +21,8 @@ from logstore import LogStore, LogStoreError, StoreEvent, StoreEventKind
 
 BLOCK_IDS = 1000
 EMBEDDED_IDS = 2**62
+FOREIGN_IDS = 2**61  # ids in the logs from here on were made up by a client
+GIVEN_IDS = FOREIGN_IDS + 2**60  # more than any broker has given
 FACT = "broker.producer_id_block_end"
 
 
@@ -67,7 +72,7 @@ class ProducerIds:
 
     def skip(self, producer_id: int) -> None:
         """Give no id up to this one, which a producer has."""
-        if producer_id >= EMBEDDED_IDS:
+        if producer_id >= FOREIGN_IDS:
             return
         with self._lock:
             if producer_id >= self._end:
@@ -80,7 +85,8 @@ class ProducerIds:
 
     def _floor(self) -> int:
         """Return the smallest number that is above every known id."""
-        known = dir_facts.largest(self._store, FACT), self._floor_seen
+        stored = [one for one in dir_facts.values(self._store, FACT) if isinstance(one, int)]
+        known = (*[one for one in stored if one < GIVEN_IDS], self._floor_seen)
         return max(*known, *map(self._end_of_log, self._store), 0)
 
     def _end_of_log(self, key: tuple[str, int]) -> int:
@@ -88,7 +94,7 @@ class ProducerIds:
             states = self._store.log(*key).producer_states()
         except LogStoreError:  # the log is read again when its log dir returns
             return 0
-        ids = [state.producer_id for state in states if state.producer_id < EMBEDDED_IDS]
+        ids = [state.producer_id for state in states if state.producer_id < FOREIGN_IDS]
         return max(ids, default=-1) + 1
 
     def _on_event(self, event: StoreEvent) -> None:

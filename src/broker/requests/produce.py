@@ -42,10 +42,10 @@ BY_ID = 13  # the first version that names topics by their ids
 ABORTABLE_FROM = 11  # the first version that knows the error TRANSACTION_ABORTABLE
 ZSTD_FROM = 7  # the first version in which batches are allowed to use zstd
 # This struct reads the header of a record batch after its base offset: length, leader epoch, magic,
-# checksum, attributes, producer id, producer epoch and first sequence.
-HEADER = struct.Struct(">8xiiBIH20xqhi")
+# checksum, attributes, last offset delta, producer id, producer epoch, first sequence, count.
+HEADER = struct.Struct(">8xiiBIHi16xqhii")
 HEADER_BYTES, CHECKED_FROM, LENGTH_END, MAGIC = 61, 21, 12, 2
-CODEC_MASK, ZSTD, TRANSACTIONAL, CONTROL = 0x07, 4, 0x10, 0x20
+CODEC_MASK, ZSTD, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 0x07, 4, 0x08, 0x10, 0x20
 
 NOT_FOR_CLIENTS = "a client must not write control batches, or transactions without a producer"
 PLAIN = Verified(None)  # a batch without a transaction
@@ -121,7 +121,7 @@ def _verified(call: Call, name: str | None, topic: Any, asked: Any) -> Mapping[P
     for index, records in topic.partition_data:
         fault = fault_of_batch(records, version, is_transactional=True)
         if fault is None and HEADER.unpack_from(records)[4] & TRANSACTIONAL:
-            *_, producer_id, epoch, sequence = HEADER.unpack_from(records)
+            *_, producer_id, epoch, sequence, _ = HEADER.unpack_from(records)
             with suppress(LogStoreError):  # the append reports this error
                 log = call.services.leadership.log(name, index)
                 token = log.transaction_token(producer_id, epoch, sequence)
@@ -147,7 +147,7 @@ def _append(
     )
     if fault is not None:
         return _failed(index, *fault)
-    *_, attributes, producer_id, epoch, sequence = HEADER.unpack_from(records)
+    *_, attributes, _, producer_id, epoch, sequence, _ = HEADER.unpack_from(records)
     if producer_id < 0 or sequence < 0:
         return _append_next(services, name, index, records, asked.acks)
     default = UNVERIFIED if attributes & TRANSACTIONAL else PLAIN
@@ -243,13 +243,12 @@ def fault_of_batch(
     records: Any, version: int, *, is_transactional: bool
 ) -> tuple[ErrorCode, str] | None:
     """Check that a client may send a batch with this header; return None if nothing is wrong."""
-    if records is None or len(records) < HEADER_BYTES:
-        return ErrorCode.INVALID_RECORD, "the records are not one whole batch"
-    length, _, magic, _, attributes, producer_id, epoch, sequence = HEADER.unpack_from(records)
-    if magic != MAGIC:
-        return ErrorCode.INVALID_RECORD, f"a batch of magic {magic}, not {MAGIC}"
-    if length != len(records) - LENGTH_END:
-        return ErrorCode.INVALID_RECORD, "a partition does not have exactly one batch"
+    reason = _fault_of_frame(records)
+    if reason:
+        return ErrorCode.INVALID_RECORD, reason
+    _, _, _, _, attributes, _, producer_id, epoch, sequence, _ = HEADER.unpack_from(records)
+    if attributes & LOG_APPEND_TIME:
+        return ErrorCode.INVALID_TIMESTAMP, "only a broker gives records the time of their append"
     if attributes & TRANSACTIONAL and not is_transactional:
         return ErrorCode.INVALID_TXN_STATE, "the request has no transactional id"
     if attributes & (CONTROL | TRANSACTIONAL) and (
@@ -262,6 +261,20 @@ def fault_of_batch(
     if attributes & CODEC_MASK == ZSTD and version < ZSTD_FROM:
         return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce {ZSTD_FROM} or later"
     return None
+
+
+def _fault_of_frame(records: Any) -> str:
+    """Check that a client sent one batch, whose records have consecutive offsets from 0 on."""
+    if records is None or len(records) < HEADER_BYTES:
+        return "the records are not one whole batch"
+    length, _, magic, _, _, delta, _, _, _, count = HEADER.unpack_from(records)
+    if magic != MAGIC:
+        return f"a batch of magic {magic}, not {MAGIC}"
+    if length != len(records) - LENGTH_END:
+        return "a partition does not have exactly one batch"
+    if count != delta + 1 or count < 1:
+        return f"{count} records do not have the offsets from 0 to {delta}"
+    return ""
 
 
 def _code_of_bytes(records: Any) -> ErrorCode:

@@ -112,10 +112,11 @@ def _newest_ms(state: LogState, segment: Segment) -> int:
     """Give the time (ms) of a segment's newest record, which decides how long the segment stays.
 
     Programs and peers set the timestamps. If the largest timestamp is too far in the future, it
-    must be wrong. In that case, the time of the last write to the file is used.
+    must be wrong. If it is below 0, no record has a timestamp. In both cases, the time of the last
+    write to the file is used.
     """
     newest = segment.max_timestamp
-    if newest <= state.now_ms() + AHEAD_MS_MAX:
+    if 0 <= newest <= state.now_ms() + AHEAD_MS_MAX:
         return newest
     try:
         return files.stat(segment.log_path).st_mtime_ns // 1_000_000
