@@ -17,6 +17,7 @@ from broker.catalog.topic_store import TopicStore
 from broker.coordination.embedded import EmbeddedStore
 from broker.coordination.errors import NoNodeError, NotConnectedError
 from broker.coordination.verbs import Session
+from broker.security.user_settings import USERS
 from cluster.admin.cluster_users import ClusterUsers
 from cluster.admin.documents import documents_of as shared_documents_of
 from cluster.errors import ClusterGrowthError
@@ -24,7 +25,6 @@ from cluster.process.grown_documents import (
     DONE,
     GROWTH,
     PART_BYTES,
-    USERS,
     Documents,
     check_documents,
     documents_of,
