@@ -123,8 +123,9 @@ def test_a_log_dir_is_added_and_another_one_removed(brokers: ClusterBrokers) -> 
         add(brokers, 1)
         assert described(brokers, 1) == dict.fromkeys(("1-0", "1-1", "1-2"), ErrorCode.NONE)
         client.create("more", 3)
-        wait_until(lambda: ("more", 2) in brokers[1].store, SECONDS)
-        assert "1-2" in {brokers[1].store.log("more", one).log_dir[-3:] for one in range(3)}
+        store = brokers[1].store
+        wait_until(lambda: all(("more", one) in store for one in range(3)), SECONDS)
+        assert "1-2" in {store.log("more", one).log_dir[-3:] for one in range(3)}
         client.wait_for_progress()
         assert roles(brokers[1]) == before
         move_all(brokers, 1, 2)
