@@ -34,7 +34,7 @@ DISK_MODULES = {"src/logstore/disk/files.py", "src/logstore/disk/mapped.py"}
 # The only room of the broker that does I/O: it sends files to sockets, and closes its own eventfd.
 SOCKET_ROOM, SOCKET_CALLS = "broker.net", ("os.sendfile", "os.close")
 # A broker and a cluster for tests of users are in temporary directories.
-TEMPORARY = ("broker.server", "cluster.local.cluster")
+TEMPORARY = ("broker.server", "cluster.local.cluster", "cluster.tools.grow_command")
 DISK_IMPORTS = {"glob", "mmap", "pathlib", "shutil", "tempfile", "pickle", "fileinput"}
 DISK_CALLS = {
     "access", "chmod", "chown", "close", "copy_file_range", "fdatasync", "fdopen", "fstat",

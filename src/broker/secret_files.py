@@ -42,6 +42,20 @@ def read_key_password(path: str, key: str) -> str:
         raise ValueError(f"{key}: {path} is not valid UTF-8") from None
 
 
+def read_settings(path: str) -> tuple[bytes, bool]:
+    """Read a file of settings, and report whether others than its owner may read or change it.
+
+    Raises:
+        OSError: the file cannot be read, or is too large.
+    """
+    fd = files.open_regular(files.real_path(path), files.READ)
+    try:
+        is_shared = bool(files.fstat(fd).st_mode & ALL_BUT_OWNER)
+        return _content(fd), is_shared
+    finally:
+        files.close(fd)
+
+
 def check_key_file(path: str, key: str) -> None:
     """Check that not every user of the machine can read a private key; raises ValueError."""
     try:
@@ -62,11 +76,14 @@ def change_of(path: str) -> tuple[int, int, int] | None:
 def _read(path: str, forbidden: int) -> bytes:
     fd = files.open_regular(files.real_path(path), files.READ)  # secrets are often behind links
     try:
-        facts = files.fstat(fd)
-        if facts.st_mode & forbidden:
+        if files.fstat(fd).st_mode & forbidden:
             raise PermissionError(1, "others than its owner may read or change it", path)
-        if facts.st_size > FILE_BYTES_MAX:
-            raise OSError(27, f"it has more than {FILE_BYTES_MAX} bytes", path)
-        return files.read_up_to(fd, FILE_BYTES_MAX, 0)
+        return _content(fd)
     finally:
         files.close(fd)
+
+
+def _content(fd: int) -> bytes:
+    if files.fstat(fd).st_size > FILE_BYTES_MAX:
+        raise OSError(27, f"it has more than {FILE_BYTES_MAX} bytes")
+    return files.read_up_to(fd, FILE_BYTES_MAX, 0)

@@ -5,8 +5,8 @@ the incarnations of a broker apart:
 
 - The *broker epoch* is the zxid at which `/brokers/ids/N` was created. It rises with each session.
 - The *registration epoch* is the zxid at which `/brokers/ids/N` was last written. It also rises
-  when the broker writes its registration again because one of its log dirs came back, was replaced
-  or was given up.
+  when the broker writes its registration again because one of its log dirs came back, was replaced,
+  added or removed.
 """
 
 from __future__ import annotations

@@ -34,6 +34,8 @@ class PartitionView(NamedTuple):
         replicas: the brokers that have a replica, at least one, the preferred leader first.
         isr: the in-sync replicas.
         offline: the replicas that cannot be used now: their broker or log dir is gone.
+        elr: the eligible leader replicas: they left the ISR, and have all acknowledged records.
+        suspects: replicas of the ISR or ELR that may have lost records since.
     """
 
     leader: int
@@ -41,6 +43,8 @@ class PartitionView(NamedTuple):
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     offline: tuple[int, ...] = ()
+    elr: tuple[int, ...] = ()
+    suspects: tuple[int, ...] = ()
 
 
 class TopicView(NamedTuple):

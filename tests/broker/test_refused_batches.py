@@ -12,6 +12,7 @@ from broker.machines import refused_batches
 from broker.machines.refused_batches import (
     COUNT_MAX,
     KEPT_SECONDS,
+    LOOK_SECONDS,
     TIMED_OUT_KEPT_SECONDS,
     RefusedBatches,
     Sent,
@@ -100,6 +101,42 @@ def test_the_earlier_of_two_batches_comes_first() -> None:
     assert made.code_for(PLACE, Sent(7, 1, 9), 2.0) == 8
     made.note(PLACE, Sent(7, 1, 9), 9, KEPT_SECONDS + 1)
     assert made.code_for(PLACE, Sent(7, 1, 9), KEPT_SECONDS + 2) is None, "the first has expired"
+
+
+def test_the_log_is_asked_now_and_then() -> None:
+    """A look takes time, so a client cannot ask for one with each request."""
+    made = refused()
+    assert made.to_look_for(PLACE, 8, 1.0) is None and made.to_look_for(("u", 0), 7, 1.0) is None
+    assert made.to_look_for(PLACE, 7, 1.0) == SECOND
+    assert made.to_look_for(PLACE, 7, 1.0 + LOOK_SECONDS / 2) is None
+    assert made.to_look_for(PLACE, 7, 1.1 + LOOK_SECONDS) == SECOND
+    made.forget(PLACE, 7)
+    made.forget(PLACE, 7)
+    assert made.code_for(PLACE, THIRD, 1.0) is None and not made
+
+
+def test_regression_a_refused_batch_that_another_leader_took(
+    client: KafkaClient, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The producer goes on at once, when this broker leads again; it waited for up to a minute."""
+    client.create("led-again")
+    log = broker.store["led-again", 0]
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise LogDirOfflineError(path="/disk", reason="EIO")
+
+    batches = [batch_of(b"%d" % n, producer=(9, 0, n)) for n in range(4)]
+    with monkeypatch.context() as patched:
+        patched.setattr(type(log), "append_encoded", fail)
+        assert client.produce("led-again", batches[1]).error_code == 56
+    with KafkaClient(broker.bootstrap_servers) as other:  # as by the other leader
+        assert not other.produce("led-again", batches[0]).error_code
+        assert client.produce("led-again", batches[2]).error_code == 56, "it is not there yet"
+        assert not other.produce("led-again", batches[1]).error_code
+    deadline = time.monotonic() + 20.0
+    while client.produce("led-again", batches[2]).error_code:
+        assert time.monotonic() < deadline
+    assert client.produce("led-again", batches[3]).base_offset == 3
 
 
 def test_a_batch_behind_a_refused_one_is_sent_again(

@@ -48,8 +48,10 @@ def view_of_store(members: Members) -> ClusterView:
             state = parse_state(store.get(path).data, path)
             offline = tuple(one for one in state.replicas if one not in brokers)
             partitions[int(text)] = PartitionView(
-                state.leader, state.leader_epoch, state.replicas, tuple(state.isr), offline
-            )
+                state.leader, state.leader_epoch, state.replicas, tuple(state.isr), offline,
+                tuple(one for one in state.replicas if one in state.elr),
+                tuple(one for one in state.replicas if one in state.suspects),
+            )  # fmt: skip
         topics[name] = TopicView(name, bytes_of(document["topic_id"]), partitions)
     controller = int(json.loads(store.get(znodes.CONTROLLER).data)["brokerid"])
     return ClusterView(controller, brokers, topics, {one.topic_id: n for n, one in topics.items()})

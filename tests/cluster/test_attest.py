@@ -6,13 +6,15 @@ from typing import Any
 
 import pytest
 
+from cluster.host_dirs import DirEntry
 from cluster.pure.attest import (
     ClearFailure,
     DirEntered,
-    DirEntry,
     DirFailed,
     DirFound,
+    DirJoined,
     DirMissing,
+    DirRemoved,
     DirReturned,
     EndRoles,
     EntryDue,
@@ -225,3 +227,85 @@ def test_a_stop_leaves_a_mark() -> None:
     """The entry of a clean stop keeps the numbers over a reboot."""
     entry = started().dirs["a"].entry(is_stopped_cleanly=True)
     assert entry == STOPPED
+
+
+def whole() -> Host:
+    """Give a host of the dirs `a` and `b`, which work."""
+    host = started()
+    host.handle(FOUND._replace(dir_id="b"), 0)
+    return host
+
+
+JOINED = DirJoined("c", "id-c", "boot", "mount")
+
+
+def test_a_dir_that_joins_counts_as_failed_until_it_is_entered() -> None:
+    """A start in between trusts neither its old entry nor tmpfs (P4); it is whole since its write.
+
+    Until then, a replica that is not found may be on it (P17).
+    """
+    host = whole()
+    noted = ENTRY._replace(failed=frozenset({"c"}))
+    assert host.handle(JOINED, 0) == [
+        RecordFailure("c"), WriteEntry("a", noted), WriteEntry("b", noted),
+    ]  # fmt: skip
+    assert not host.are_all_good and not host.dirs["c"].is_good
+    assert host.handle(DirReturned("c"), 0) == [WriteRegistration("c")]
+    entry = DirEntry("boot", "mount", whole_since=12, flushed_since=12)
+    assert host.handle(DirEntered("c", 12), 0) == [
+        EndRoles("c"), WriteEntry("c", entry), ClearFailure("c"),
+        WriteEntry("a", ENTRY), WriteEntry("b", ENTRY),
+    ]  # fmt: skip
+    assert host.are_all_good and (host.broker_epoch, host.registration_epoch) == (9, 12)
+    assert [one.epoch for one in host.dirs.values()] == [9, 9, 12]
+
+
+def test_a_dir_fails_right_after_it_joined() -> None:
+    """The registration of its joining gives it nothing; it returns like any other dir."""
+    host = whole()
+    host.handle(JOINED, 0)
+    host.handle(DirReturned("c"), 0)
+    assert host.handle(DirFailed("c"), 0) == [RecordFailure("c"), EndRoles("c")]
+    assert host.handle(DirEntered("c", 12), 0) == []
+    assert not host.are_all_good and host.dirs["a"].failed == {"c"}
+    host.handle(DirReturned("c"), 0)
+    host.handle(DirEntered("c", 13), 0)
+    assert host.are_all_good and host.dirs["c"].whole_since == 13 and not host.dirs["a"].failed
+
+
+def test_a_dir_that_joins_knows_which_others_have_failed() -> None:
+    """Its first entry has their notes, because the other dirs may be lost before it (P4)."""
+    host = started()
+    host.handle(DirFailed("b"), 0)
+    host.handle(JOINED, 0)
+    host.handle(DirReturned("c"), 0)
+    effects = host.handle(DirEntered("c", 12), 0)
+    assert effects[1] == WriteEntry("c", DirEntry("boot", "mount", 12, 12, failed=frozenset("b")))
+
+
+def test_a_removed_dir_counts_as_failed_until_the_registration_is_without_it() -> None:
+    """A replica that is created again is whole only since a later registration (P3, P17)."""
+    host = whole()
+    assert host.dir_for_new == "a"
+    assert host.handle(DirRemoved("a", "id-a"), 0) == [WriteRegistration("a")]
+    assert not host.are_all_good and host.dirs["a"].removed_as == "id-a"
+    assert host.handle(SessionBegan(20), 0) == [WriteRegistration("a")]
+    assert host.handle(DirEntered("a", 12), 0) == [] and "a" in host.dirs
+    assert host.handle(DirEntered("a", 21), 0) == [EndRoles("a")]
+    assert list(host.dirs) == ["b"] and host.are_all_good and host.dir_for_new == "b"
+    assert (host.broker_epoch, host.registration_epoch) == (20, 21)
+    assert not host.dirs["a"].is_good and "a" not in host.dirs
+
+
+def test_a_lost_dir_stays_noted_under_its_id() -> None:
+    """If the disk joins again, possibly without its last records, its failure is known (P4)."""
+    host = whole()
+    host.handle(DirFailed("b"), 0)
+    host.handle(DirRemoved("b", "id-b"), 0)
+    host.handle(DirEntered("b", 12), 0)
+    assert host.dirs["a"].failed == {"id-b"}
+    host.handle(DirJoined("c", "id-b", "boot", "mount"), 0)
+    assert host.dirs["a"].failed == {"c"}
+    host.handle(DirReturned("c"), 0)
+    host.handle(DirEntered("c", 13), 0)
+    assert host.dirs["a"].failed == frozenset()

@@ -18,7 +18,7 @@ from cluster.serve.cluster_broker import ClusterBroker
 from cluster.serve.producer_blocks import PATH
 from cluster.sessions.lasting_session import LastingSession
 from logstore import LogStore
-from support.cluster_brokers import ClusterBrokers
+from support.cluster_brokers import ClusterBrokers, Running
 from support.cluster_questions import (
     are_too_few,
     code,
@@ -189,6 +189,30 @@ def test_a_partition_without_a_leader(own: ClusterBrokers) -> None:
         wait_until(lambda: are_too_few(client, "alone"))
         assert code(client.produce("alone", batch_of(b"x"), acks=1)) is ErrorCode.NONE
         assert client.fetch("alone", 0).high_watermark == 0  # nothing is promised below min (P8)
+
+
+def test_each_broker_describes_the_eligible_leader_replicas(own: ClusterBrokers) -> None:
+    """A leader that dies while the ISR is below min stays eligible, until min are in sync again."""
+    create(own, "eligible", min_insync_replicas="2")
+    leader, (other, last) = parts(own, "eligible")
+    assert [described(one, "eligible") for one in own.up()] == [((), ())] * 3
+    other.kill()
+    own.wait_in_sync("eligible", leader.id, last.id)
+    leader.kill()
+    own.wait_in_sync("eligible", last.id)
+    wait_until(lambda: described(last, "eligible") == ((leader.id,), ()))
+    own.start(leader.id)
+    own.wait_in_sync("eligible", leader.id, last.id)
+    assert [described(one, "eligible") for one in own.up()] == [((), ())] * 2
+
+
+def described(running: Running, name: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Ask a broker for the ELR of a partition, and for its last known members."""
+    with KafkaClient(running.servers) as client:
+        names = [m.DescribeTopicPartitionsRequest.TopicRequest(name)]
+        answer = client.call("DescribeTopicPartitions", topics=names, response_partition_limit=10)
+    (row,) = answer.topics[0].partitions
+    return row.eligible_leader_replicas, row.last_known_elr
 
 
 # --- producers ------------------------------------------------------------------------------------

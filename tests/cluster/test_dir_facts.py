@@ -10,21 +10,18 @@ import pytest
 
 from broker.coordination.embedded import EmbeddedStore
 from broker.coordination.errors import NodeExistsError
-from broker.coordination.verbs import Session
-from broker.listener_config import Endpoint
 from cluster import znodes
 from cluster.control.topic_rules import rules_of
+from cluster.host_dirs import DirEntry
 from cluster.presence import boots, dir_facts
 from cluster.presence.dir_facts import FailureRecords
-from cluster.presence.registering import Registering
-from cluster.pure.attest import DirEntry, FailureRecord, Host
+from cluster.pure.attest import FailureRecord
 from cluster.pure.control_exchange import TopicConfig
 from logstore import LogDirFullError, LogDirSuspectError, LogStore
 from logstore.disk import files
-from support.inside import abandon
+from support.registered_dirs import Broker
 
 ENTRY = DirEntry("boot", "mount", 5, 3, failed=frozenset({"other"}))
-ENDPOINTS = [Endpoint("PLAINTEXT", "b1", 9092)]
 
 
 @pytest.fixture
@@ -34,33 +31,6 @@ def coordination(tmp_path: Path) -> Iterator[EmbeddedStore]:
         for path in znodes.PARENTS:
             session.create(path)
         yield store
-
-
-class Broker:
-    """A broker's log dirs, and its registration."""
-
-    def __init__(self, root: Path, session: Session) -> None:
-        self.store = LogStore.open([root / "a", root / "b"], admin_socket=False)
-        self.session = session
-        self.host = Host(1, tuple(self.store.log_dirs))
-        self.ended: list[str] = []
-        self.ids = {path: f"id-{Path(path).name}" for path in self.store.log_dirs}
-        self.records = FailureRecords(str(root / "records"))
-        self.registering = Registering(
-            self.host, self.store, session, self.records, self.ids, self.ended.append
-        )
-
-    def start(self) -> Broker:
-        self.registering.register(ENDPOINTS)
-        return self
-
-    def kill(self) -> None:
-        self.session.close()
-        abandon(self.store)
-
-    @property
-    def since(self) -> list[int]:
-        return [self.host.dirs[path].whole_since for path in self.store.log_dirs]
 
 
 def test_an_entry_comes_back(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from broker.wire.error_codes import ErrorCode
 from support.bad_dirs import (
     NAME,
     SECONDS,
+    alter,
     placed,
     producing,
     reassign,
@@ -30,8 +31,6 @@ from support.cluster_brokers import ClusterBrokers, Running
 from support.places import fast_directory
 from support.replica_nodes import wait_until
 
-Row = m.AlterReplicaLogDirsRequest
-
 
 def cluster(root: Any, *brokers: int) -> ClusterBrokers:
     return ClusterBrokers(
@@ -43,20 +42,6 @@ def cluster(root: Any, *brokers: int) -> ClusterBrokers:
 def brokers() -> Iterator[ClusterBrokers]:
     with fast_directory() as root, cluster(root, 1, 2, 3) as made:
         yield made
-
-
-def alter(brokers: ClusterBrokers, broker: int, wanted: dict[int, int]) -> dict[int, ErrorCode]:
-    """Ask a broker to have partitions in these of its log dirs, by Kafka's request."""
-    dirs = [
-        Row.AlterReplicaLogDir(
-            str(brokers.root / f"{broker}-{number}"),
-            [Row.AlterReplicaLogDirTopic(NAME, [partition])],
-        )
-        for partition, number in wanted.items()
-    ]
-    with brokers.client(broker) as client:
-        (topic,) = client.call("AlterReplicaLogDirs", dirs=dirs).results
-    return {one.partition_index: ErrorCode(one.error_code) for one in topic.partitions}
 
 
 def other_dir(running: Running, partition: int) -> int:

@@ -9,12 +9,12 @@ import pytest
 
 from broker.coordination.errors import NotConnectedError
 from cluster import znodes
+from cluster.host_dirs import DirEntry
 from cluster.presence import dir_facts
 from cluster.presence.dir_news import DirNews
-from cluster.pure.attest import DirEntry
 from cluster.pure.replica import Role
 from cluster.state import State, parse_state
-from logstore import LogDirFullError, LogStore
+from logstore import LogDirFullError, LogStore, StoreEventKind
 from support.members import Members
 from support.places import fast_directory
 from support.replica_nodes import wait_until
@@ -69,7 +69,7 @@ def test_regression_news_that_fails_is_repeated(caplog: pytest.LogCaptureFixture
     news = DirNews(registering, session, 1)
     for error in (RuntimeError("nobody expected this"), NotConnectedError(1)):
         registering.repeat.side_effect = registering.failed.side_effect = error
-        news.failed("/disk1")
+        news.heard(StoreEventKind.LOG_DIR_OFFLINE, "/disk1")
         assert news.is_due
         news.repeat()
         assert news.is_due and not session.create.called

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +17,11 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from broker import Broker
+from broker.authorization.authorizer import AuthorizerSettings
+from broker.authorization.bindings import Operation, ResourceType
+from broker.catalog.admin.acls import Acls
+from broker.catalog.admin.sole_users import SoleUsers
+from broker.catalog.topic_store import TopicStore
 from broker.config import BrokerConfig
 from cluster import znodes
 from cluster.errors import ClusterGrowthError
@@ -23,7 +32,9 @@ from cluster.state import LEADER_EPOCH_MAX, parse_state
 from cluster.zookeeper import ZooKeeperStore
 from logstore import LogStore
 from logstore.cli.app import app
-from support.places import fast_directory
+from support.guarded_broker import allowing
+from support.places import environment, fast_directory
+from support.secured import SECRET, USER, SecureClient, scram_users
 from support.zookeeper_process import ZooKeeperProcess, free_port
 
 COUNT, SECONDS = 300, 30.0
@@ -210,3 +221,80 @@ def test_states_are_of_the_present_registration(
         admitted = session.get(znodes.broker_path(5)).mzxid
         assert (state.leader, state.isr, state.leader_epoch) == (NO_BROKER, {5: admitted}, 0)
         assert adopt(session, 5, topics_of(store)) == []
+
+
+AUTHORIZED = """
+authorizer.class.name=kafka.security.authorizer.AclAuthorizer
+super.users=User:admin
+listeners=SASL_PLAINTEXT://127.0.0.1:9092
+advertised.listeners=SASL_PLAINTEXT://kafka.example.com:9092
+security.inter.broker.protocol=SASL_PLAINTEXT
+sasl.enabled.mechanisms=SCRAM-SHA-256
+sasl.mechanism.inter.broker.protocol=SCRAM-SHA-256
+sasl.inter.broker.credentials.file={own}
+offsets.topic.num.partitions=3
+"""
+
+
+def fill_with_rights(base: Path) -> Path:
+    """Let alice read one of two topics; give the file of the broker's configuration."""
+    fill(base)
+    with LogStore.open(paths_of(base)) as store:
+        store.create("hidden", 0, config=BrokerConfig().log_config)
+        users, recorded = SoleUsers(store), TopicStore.of(store)
+        users.change(scram_users())
+        acl = allowing(Operation.DESCRIBE, ResourceType.TOPIC, "orders")
+        Acls(recorded.documents, AuthorizerSettings(), 10).create([acl])
+        recorded.release()
+        users.close()
+    own, file = base / "own", base / "server.properties"
+    own.write_text(f"{USER}:{SECRET}\n")
+    own.chmod(0o600)
+    file.write_text(AUTHORIZED.format(own=own))
+    return file
+
+
+def check_rights(base: Path, config: BrokerConfig) -> None:
+    """Let alice log in at a broker of the cluster, and see what she may see."""
+    secured = replace(
+        config, authorizer_class_name="AclAuthorizer", super_users="User:admin",
+        listeners="SASL_PLAINTEXT://127.0.0.1:0", sasl_enabled_mechanisms="SCRAM-SHA-256",
+        security_inter_broker_protocol="SASL_PLAINTEXT",
+        sasl_mechanism_inter_broker_protocol="SCRAM-SHA-256",
+        sasl_inter_broker_credentials_file=str(base / "own"),
+    )  # fmt: skip
+    with joined(base, secured) as (found, store), found.start(store) as broker:
+        assert len(store) == 7
+        with SecureClient(broker.bootstrap_servers) as client:
+            assert not client.log_in("SCRAM-SHA-256").error_code
+            topics = client.call("Metadata", topics=None).topics
+    assert [topic.name for topic in topics] == ["orders"]
+
+
+def test_rights_go_along(base: Path, config: BrokerConfig) -> None:
+    """The command says how much it took along; a second run takes nothing."""
+    file = fill_with_rights(base)
+    words = [*command(base, config), "--config", str(file)]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    assert "resources with ACLs that were taken along: 2\n" in done.output
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0 and "taken along" not in done.output
+
+
+def test_a_growth_that_is_killed_is_continued(base: Path, config: BrokerConfig) -> None:
+    """The next run of the command takes over the session, and does the rest.
+
+    The first kill is after the ACLs are written, and the second one is between two topics.
+    """
+    file = fill_with_rights(base)
+    words = [*command(base, config), "--config", str(file)]
+    for number in (3, 4):
+        program = [sys.executable, "-m", "support.killed_growth", str(number), *words]
+        killed = subprocess.run(
+            program, env=environment(), capture_output=True, text=True, check=False
+        )
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0 and "; 2 topics new in the cluster" in done.output, done.output
+    check_rights(base, config)

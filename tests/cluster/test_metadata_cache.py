@@ -30,6 +30,7 @@ A, B, C = b"a" * 16, b"b" * 16, b"c" * 16
 LED = PartitionView(1, 4, (1, 2), (1, 2))
 ALONE = PartitionView(2, 5, (1, 2), (2,), (1,))
 NOBODY = PartitionView(NO_BROKER, 6, (1, 2), (), (1, 2))
+BELOW = PartitionView(1, 7, (1, 2, 3), (1,), (3,), (2,), (3,))
 
 
 def full(*topics: TopicUpdate, last: int = 1, epoch: int = 3) -> Update:
@@ -54,7 +55,7 @@ def told(*updates: Update) -> MetadataCache:
     return cache
 
 
-PARTITIONS = st.sampled_from([LED, ALONE, NOBODY])
+PARTITIONS = st.sampled_from([LED, ALONE, NOBODY, BELOW])
 
 
 @settings(max_examples=80)
@@ -199,7 +200,9 @@ def hostile() -> list[Any]:
     partitions: list[dict[str, Any]] = [
         {"leader": 3}, {"leader": -3}, {"leader_epoch": -1}, {"isr": (3,)}, {"isr": (1, 1)},
         {"replicas": ()}, {"replicas": (1, 1)}, {"replicas": (-1, 1)}, {"offline_replicas": (3,)},
-        {"partition_index": -1},
+        {"partition_index": -1}, {"eligible_leader_replicas": (3,)}, {"suspects": (3,)},
+        {"eligible_leader_replicas": (2,)}, {"suspects": (1,)},
+        {"isr": (1,), "eligible_leader_replicas": (2,), "suspects": (2,)},
     ]  # fmt: skip
     topics = [
         [topic._replace(topic_name="")], [topic._replace(topic_id=bytes(16))],

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cluster.pure.attest import DirFailed, SessionBegan
+from cluster.pure.attest import DirFailed, DirJoined, SessionBegan
 from cluster.pure.exchange import (
     AppendAsLeader,
     Appended,
@@ -160,6 +160,21 @@ def test_a_moved_replica_carries_the_losses_of_its_old_dir() -> None:
     assert replica.whole_since == 31
     handle(replica, Moved("a", 3), 0)
     assert replica.whole_since == 31
+
+
+@pytest.mark.parametrize("dir_id", ["b", "c"])
+def test_regression_a_move_to_a_dir_that_is_not_attested(dir_id: str) -> None:
+    """Later losses of this dir count: its next number is not one from before the move (P4).
+
+    The dir works again, or was added, while the coordination store did not answer.
+    """
+    replica = replica_of()
+    replica.host.dirs["b"].is_good, replica.host.dirs["b"].whole_since = False, NEVER
+    handle(replica, Moved(dir_id, 3), 0)
+    assert replica.placed_since == 0
+    replica.host.handle(DirJoined(dir_id, "id", "boot", "mount"), 0)
+    dir_returned(replica.host, dir_id, 25)
+    assert replica.whole_since == 25
 
 
 def test_an_incomplete_replica_is_never_whole() -> None:

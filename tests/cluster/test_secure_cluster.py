@@ -10,31 +10,33 @@ import pytest
 
 from broker.coordination.embedded import EmbeddedStore
 from broker.coordination.errors import NotConnectedError
-from broker.protocols import Protocol
 from broker.security.client_login import ClientLogin
 from broker.security.errors import LoginFailedError
 from broker.security.passwords import Password
 from broker.wire.messages import FetchRequest, LeaderAndIsrRequest, WriteTxnMarkersRequest
 from cluster.admin.cluster_users import ClusterUsers
 from cluster.errors import PeerError
-from cluster.local import cluster as local
 from cluster.local.cluster import Cluster
 from cluster.peers.peer_security import PeerSecurity
 from cluster.run.peer_connection import PeerConnection
 from logstore import LogStoreError
-from support.kafka_client import batch_of, values_in
+from support.kafka_client import values_in
+from support.secure_clusters import (
+    OWN,
+    OWN_SECRET,
+    client_of,
+    peer_config,
+    produce,
+    with_users,
+)
 from support.secured import (
     SECRET,
     USER,
     Certificates,
-    SecureClient,
     client_context,
     scram_users,
-    secure_config,
 )
 
-OWN, OWN_SECRET = "broker", "the secret of brokers"
-LISTENERS = "PLAINTEXT://127.0.0.1:0,SASL_SSL://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0"
 # The requests that only brokers send: name and version.
 PEER_REQUESTS = [
     ("LeaderAndIsr", 7), ("StopReplica", 4), ("UpdateMetadata", 8), ("ControlledShutdown", 3),
@@ -45,55 +47,6 @@ PEER_REQUESTS = [
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return Certificates.make(tmp_path_factory.mktemp("certificates"))
-
-
-def peer_config(certificates: Certificates, **more: Any) -> dict[str, Any]:
-    """Give the settings of brokers that log in at each other with SCRAM over TLS."""
-    own = certificates.directory / "own"
-    own.write_text(f"{OWN}:{OWN_SECRET}\n")
-    own.chmod(0o600)
-    return secure_config(certificates) | {
-        "listeners": LISTENERS,
-        "default_replication_factor": 3,
-        "security_inter_broker_protocol": "SASL_SSL",
-        "sasl_inter_broker_credentials_file": str(own),
-        **more,
-    }
-
-
-def with_users(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the next cluster have users before its brokers start."""
-
-    def prepared(paths: list[str]) -> EmbeddedStore:
-        made = EmbeddedStore(paths)
-        with made.connect() as session:
-            users = ClusterUsers(session)
-            users.change({**scram_users(), **scram_users(OWN, OWN_SECRET)})
-            assert {*users.listed()} == {"alice", OWN}
-        return made
-
-    monkeypatch.setattr(local, "EmbeddedStore", prepared)
-
-
-def client_of(cluster: Cluster, broker: int, protocol: str, trusted: Certificates) -> SecureClient:
-    """Connect to a broker as alice."""
-    serving = cluster._node(broker).serving
-    assert serving is not None
-    (found,) = (one for one in serving.broker.endpoints if one.name == protocol)
-    context = client_context(trusted) if Protocol(protocol).is_tls else None
-    client = SecureClient(f"{found.host}:{found.port}", context)
-    if Protocol(protocol).is_sasl:
-        assert not client.log_in("SCRAM-SHA-256").error_code
-    return client
-
-
-def produce(cluster: Cluster, value: bytes, trusted: Certificates) -> None:
-    """Append a record with acks=all at the leader."""
-    leader = cluster.wait_for_leader("secret")
-    with client_of(cluster, leader, "SASL_SSL", trusted) as client:
-        deadline = time.monotonic() + 20.0
-        while client.produce("secret", batch_of(value), acks=-1).error_code:
-            assert time.monotonic() < deadline
 
 
 def test_brokers_replicate_over_tls_and_logins(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from cluster.pure.attest import DirEntry, FailureRecord
+from cluster.host_dirs import DirEntry
+from cluster.pure.attest import FailureRecord
 from cluster.pure.exchange import Opened
 from cluster.registration import NO_TOPIC, TopicIdentity
 

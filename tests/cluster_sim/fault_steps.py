@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cluster.pure import exchange as x
-from cluster.pure.attest import DirFailed, DirReturned, FailureRecord, LeaveBegan
+from cluster.pure.attest import (
+    DirFailed,
+    DirJoined,
+    DirRemoved,
+    DirReturned,
+    FailureRecord,
+    LeaveBegan,
+)
 from cluster.pure.replica import Role
 from cluster.requests import ControlledShutdown
 from cluster_sim.brokers import CONTROLLER, SimBroker
@@ -188,7 +195,10 @@ class FaultSteps(StepsBase):
                 yield m, dir_id
 
     def do_return(self, m: int, dir_id: str, *, name: str = "return") -> None:
-        """Let a log dir work again: as it is, replaced by an empty one, or not used any more."""
+        """Let a log dir work again: as it is, replaced by an empty one, or given up.
+
+        A log dir that was given up is removed. A new one of the same name joins.
+        """
         broker = self.world.brokers[m]
         if not broker.is_up or broker.disks[dir_id].is_good:
             return
@@ -199,6 +209,10 @@ class FaultSteps(StepsBase):
                     broker.stored[number].dir_id = other_dir(dir_id)
                     broker.reopen(number)
             broker.disks[dir_id].is_good = True
+            if name == "giveup":
+                broker.disks[dir_id].entry = None
+                broker.tell_host(DirRemoved(dir_id, "old"))
+                broker.tell_host(DirJoined(dir_id, "new", f"boot {broker.boot}", "mount"))
             broker.tell_host(DirReturned(dir_id))
         self._judge_fault()
 

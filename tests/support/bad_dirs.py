@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 
+from broker.wire import messages as m
+from broker.wire.error_codes import ErrorCode
 from cluster import znodes
 from cluster.state import State, parse_state
 from cluster.tools.asking import Asked, parse_servers
@@ -18,6 +20,7 @@ from support.replica_nodes import wait_until
 
 SECONDS = 60.0
 NAME = "orders"
+Row = m.AlterReplicaLogDirsRequest
 EIO = next(one for one in FAULTS if one.name == "EIO for good")
 
 
@@ -107,3 +110,19 @@ def reassign(brokers: ClusterBrokers, wanted: Mapping[int, Sequence[int]]) -> No
         places = {(NAME, partition): replicas for partition, replicas in wanted.items()}
         found = asked.reassign(asked.metadata(), places)
     assert not [one for one in found.values() if one.code], found
+
+
+def alter(
+    brokers: ClusterBrokers, broker: int, wanted: dict[int, int], name: str = NAME
+) -> dict[int, ErrorCode]:
+    """Ask a broker to have partitions in these of its log dirs, by Kafka's request."""
+    dirs = [
+        Row.AlterReplicaLogDir(
+            str(brokers.root / f"{broker}-{number}"),
+            [Row.AlterReplicaLogDirTopic(name, [partition])],
+        )
+        for partition, number in wanted.items()
+    ]
+    with brokers.client(broker) as client:
+        (topic,) = client.call("AlterReplicaLogDirs", dirs=dirs).results
+    return {one.partition_index: ErrorCode(one.error_code) for one in topic.partitions}

@@ -52,6 +52,7 @@ class PartitionFacts(NamedTuple):
 
     Attributes:
         offline: the replicas that do not serve: their broker or their log dir is away.
+        elr, suspects: the eligible leader replicas, and those that may have lost records (KIP-966).
     """
 
     error: ErrorCode
@@ -59,6 +60,8 @@ class PartitionFacts(NamedTuple):
     replicas: tuple[int, ...] = ()
     isr: tuple[int, ...] = ()
     offline: tuple[int, ...] = ()
+    elr: tuple[int, ...] = ()
+    suspects: tuple[int, ...] = ()
 
 
 class Reading(NamedTuple):

@@ -10,6 +10,9 @@ refused with the same error as the second. The client then sends both again, in 
 The same holds for a batch that was appended, and whose wait for other replicas ended with
 REQUEST_TIMED_OUT: a leader that loses its role may cut the batch, and lead again. Nothing of the
 later batch was written, so its error says so: NOT_ENOUGH_REPLICAS.
+
+The refused batch may be sent to another leader, and this broker may lead again. Then the batch is
+in the log, so the caller looks there now and then, and calls `forget`.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ KEPT_SECONDS = 60.0
 # A batch that timed out is most likely in the log. A client that gives it up may rightly send the
 # next one, so it is stopped for a shorter time.
 TIMED_OUT_KEPT_SECONDS = 10.0
+LOOK_SECONDS = 0.1  # between two looks into a log for a refused batch, because they take time
 COUNT_MAX = 5000  # about as many partitions as a broker has; at most 3.4 MB for a connection
 NAME_MAX = 249  # no topic has a longer name
 HALF_OF_SEQUENCES = 1 << 30
@@ -48,12 +52,13 @@ class RefusedBatches:
     Only requests of this connection use the object, one after another.
     """
 
-    __slots__ = ("_rows",)
+    __slots__ = ("_look_at", "_rows")
 
     def __init__(self) -> None:
         # By partition and producer: the refused batch, the error code for later ones, and until
         # when they get it. The oldest row is the first one.
         self._rows: dict[tuple[Partition, int], tuple[Sent, int, float]] = {}
+        self._look_at = 0.0
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -101,3 +106,15 @@ class RefusedBatches:
         if not (earlier.is_after(sent) and now < until):  # a batch before it changes nothing
             del self._rows[key]
         return None
+
+    def to_look_for(self, partition: Partition, producer_id: int, now: float) -> Sent | None:
+        """Return the batch that has to come first, if the log may be asked for it now."""
+        row = self._rows.get((partition, producer_id))
+        if row is None or now < self._look_at:
+            return None
+        self._look_at = now + LOOK_SECONDS
+        return row[0]
+
+    def forget(self, partition: Partition, producer_id: int) -> None:
+        """Let later batches pass: the log has the refused batch, and keeps it."""
+        self._rows.pop((partition, producer_id), None)

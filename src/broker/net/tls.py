@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Sequence
 
 from broker.config import BrokerConfig
 from broker.listener_config import PEM_ADVICE
@@ -20,7 +21,7 @@ VERIFY = {
 def listener_context(config: BrokerConfig) -> ssl.SSLContext:
     """Make the context of the listeners; raises ValueError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    _limit(context, config)
+    limit_to(context, names_in(config.ssl_enabled_protocols))
     context.options |= ssl.OP_CIPHER_SERVER_PREFERENCE | ssl.OP_NO_RENEGOTIATION
     _load_own(context, config)
     context.verify_mode = VERIFY[config.ssl_client_auth]
@@ -32,7 +33,7 @@ def listener_context(config: BrokerConfig) -> ssl.SSLContext:
 def peer_context(config: BrokerConfig) -> ssl.SSLContext:
     """Make the context with which this broker connects to other brokers; raises ValueError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    _limit(context, config)
+    limit_to(context, names_in(config.ssl_enabled_protocols))
     context.check_hostname = bool(config.ssl_endpoint_identification_algorithm)
     _load_trusted(context, config)
     if config.ssl_keystore_location:
@@ -46,17 +47,34 @@ def file_state(config: BrokerConfig) -> object:
     return tuple(change_of(path) for path in paths if path)
 
 
-def _limit(context: ssl.SSLContext, config: BrokerConfig) -> None:
-    versions = [VERSIONS[one] for one in names_in(config.ssl_enabled_protocols)]
+def _load_own(context: ssl.SSLContext, config: BrokerConfig) -> None:
+    file = config.ssl_key_password_file
+    secret = read_key_password(file, "ssl_key_password_file") if file else ""
+    load_own(context, config.ssl_keystore_location, "ssl_keystore_location", secret)
+
+
+def _load_trusted(context: ssl.SSLContext, config: BrokerConfig) -> None:
+    load_trusted(context, config.ssl_truststore_location, "ssl_truststore_location")
+
+
+def limit_to(context: ssl.SSLContext, names: Sequence[str]) -> None:
+    """Allow only these versions of TLS, and what is between them, and good ciphers."""
+    versions = [VERSIONS[one] for one in names]
     context.minimum_version, context.maximum_version = min(versions), max(versions)
     context.set_ciphers(CIPHERS)
 
 
-def _load_own(context: ssl.SSLContext, config: BrokerConfig) -> None:
-    path, key = config.ssl_keystore_location, "ssl_keystore_location"
+def load_own(context: ssl.SSLContext, path: str, key: str, secret: str) -> None:
+    """Load a private key and its certificates.
+
+    Args:
+        key: the setting that names the file.
+        secret: the password of the private key; "" if it has none.
+
+    Raises:
+        ValueError: the file cannot be used; the error names the setting.
+    """
     check_key_file(path, key)
-    file = config.ssl_key_password_file
-    secret = read_key_password(file, "ssl_key_password_file") if file else ""
     try:
         # Without a password here, OpenSSL would ask at the terminal for one.
         context.load_cert_chain(path, password=lambda: secret)
@@ -68,8 +86,8 @@ def _load_own(context: ssl.SSLContext, config: BrokerConfig) -> None:
         ) from error
 
 
-def _load_trusted(context: ssl.SSLContext, config: BrokerConfig) -> None:
-    path, key = config.ssl_truststore_location, "ssl_truststore_location"
+def load_trusted(context: ssl.SSLContext, path: str, key: str) -> None:
+    """Load the certificates that are trusted; raises ValueError, which names the setting."""
     try:
         context.load_verify_locations(path)
     except OSError as error:  # an SSLError is an OSError, too

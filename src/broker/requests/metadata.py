@@ -85,10 +85,11 @@ def _topic_row(call: Call, message: Any, topic: Topic) -> Any:
     Partition = MetadataResponse.MetadataResponsePartition  # noqa: N806 - a class
     rows = []
     for number in topic.partitions:
-        error, leader, replicas, isr, offline = call.services.leadership.facts_of(
-            topic.name, number
+        facts = call.services.leadership.facts_of(topic.name, number)
+        leader, isr, offline = facts.leader, facts.isr, facts.offline
+        rows.append(
+            Partition(facts.error, number, leader.id, leader.epoch, facts.replicas, isr, offline)
         )
-        rows.append(Partition(error, number, leader.id, leader.epoch, replicas, isr, offline))
     operations = NOT_ASKED
     if message.include_topic_authorized_operations:
         operations = call.rights.operations(ResourceType.TOPIC, topic.name)
@@ -170,8 +171,8 @@ def answer_topic_partitions(call: Call) -> Answer:
 
 
 def _described(services: Services, name: str, number: int) -> Any:
-    error, leader, replicas, isr, offline = services.leadership.facts_of(name, number)
+    facts = services.leadership.facts_of(name, number)
     return DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition(
-        error, number, leader.id, leader.epoch, replicas, isr,
-        (), (), offline,  # Java's admin client fails if one of the two lists is null
+        facts.error, number, facts.leader.id, facts.leader.epoch, facts.replicas, facts.isr,
+        facts.elr, facts.suspects, facts.offline,
     )  # fmt: skip

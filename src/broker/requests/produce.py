@@ -156,7 +156,7 @@ def _append(
     partition = topic.topic_id if call.request.version >= BY_ID else topic.name, index
     if refused:
         code = refused.code_for(partition, sent, services.clock())
-        if code is not None:
+        if code is not None and not _is_replicated(call, name, index, partition, producer_id):
             return _failed(index, ErrorCode(code), OVERTAKES)
     if permit.fault:
         appended = _failed(index, permit.fault, WHY)
@@ -165,6 +165,31 @@ def _append(
     appended = appended._replace(sent=(partition, sent))
     _note(call, appended)
     return appended
+
+
+def _is_replicated(
+    call: Call, name: str | None, index: int, partition: Partition, producer_id: int
+) -> bool:
+    """Look whether a refused batch was written by another leader, and is replicated here."""
+    refused, services = call.client.refused, call.services
+    earlier = refused.to_look_for(partition, producer_id, services.clock())
+    if earlier is None or name is None:
+        return False
+    try:
+        log = services.leadership.log(name, index)
+        states = [one for one in log.producer_states() if one[:2] == earlier[:2]]
+        high_watermark = log.high_watermark
+    except LogStoreError:
+        return False
+    is_there = any(
+        batch.last_offset < high_watermark
+        and not earlier.is_after(earlier._replace(sequence=batch.last_sequence))
+        for one in states
+        for batch in one.batches
+    )
+    if is_there:
+        refused.forget(partition, producer_id)
+    return is_there
 
 
 def _note(call: Call, appended: _Appended) -> None:

@@ -22,10 +22,15 @@ class ClientLogin:
             self._scram = ScramClient([mechanism], own.user, own.secret)
 
     def first(self) -> bytes:
-        """Give the first token."""
+        """Give the first token; raises LoginFailedError if no user can have this name."""
         if self._scram is None:
             return f"\0{self._own.user}\0{self._own.secret}".encode()
-        return bytes(self._scram.get_client_first().encode())
+        from scramp import ScramException
+
+        try:
+            return bytes(self._scram.get_client_first().encode())
+        except ScramException:
+            raise LoginFailedError("the name of the user has forbidden characters") from None
 
     def next(self, answer: bytes) -> bytes | None:
         """Take an answer, and give the next token; None at the end of the login.

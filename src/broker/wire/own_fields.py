@@ -60,6 +60,9 @@ OWN_FIELDS: dict[str, dict[str, list[dict[str, Any]]]] = {
         "UpdateMetadataRequest": _rows(
             "8+", {"ChangesAfter": ("int64", -1), "LastChange": ("int64", -1)}
         ),
+        "UpdateMetadataPartitionState": _rows(
+            "8+", {"EligibleLeaderReplicas": ("[]int32", None), "Suspects": ("[]int32", None)}
+        ),
     },
 }
 

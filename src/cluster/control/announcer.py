@@ -139,6 +139,8 @@ def view_of(entry: Entry, seen: Mapping[int, Registration]) -> PartitionView:
         state.replicas,
         tuple(state.isr),
         tuple([one for one in state.replicas if _is_offline(entry, one, seen)]),
+        tuple([one for one in state.replicas if one in state.elr]) if state.elr else (),
+        tuple([one for one in state.replicas if one in state.suspects]) if state.suspects else (),
     )
 
 

@@ -12,9 +12,9 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 
+from cluster.host_dirs import DirEntry
 from cluster.presence import boots
 from cluster.pure.attest import (
-    DirEntry,
     DirFound,
     FailureRecord,
     lacks_notes,
@@ -29,6 +29,12 @@ ENTRY_TYPES = [str, str, int, int, bool, list]
 WHOLE, FAILED = b"0", b"1"
 RECORDS = {WHOLE: FailureRecord.NONE, FAILED: FailureRecord.RECORDED}
 RECORD_BYTES_MAX = 64
+
+
+def directory_ids(store: LogStore) -> dict[str, str]:
+    """Give the id of each log dir; a dir that cannot be read is named by its path."""
+    described = {one.path: one.directory_id for one in store.describe_dirs().log_dirs}
+    return {path: described.get(path) or os.path.basename(path) for path in store.log_dirs}
 
 
 def read_entry(store: LogStore, log_dir: str) -> DirEntry | None:

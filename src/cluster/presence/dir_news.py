@@ -1,4 +1,4 @@
-"""Tell the cluster which log dirs of a broker failed or returned, again and again until it knows.
+"""Tell the cluster how the log dirs of a broker change, again and again until it knows.
 
 The controller asks the replicas of a broker when it reads an event of that broker in the store.
 """
@@ -13,8 +13,13 @@ from broker.coordination.errors import CoordinationError
 from broker.coordination.verbs import Session
 from cluster import znodes
 from cluster.presence.registering import Registering
+from logstore import StoreEventKind
 
 LOG = logging.getLogger("cluster")
+Kind = StoreEventKind
+LOG_DIR_CHANGES = (
+    Kind.LOG_DIR_OFFLINE, Kind.LOG_DIR_RETURNED, Kind.LOG_DIR_ADDED, Kind.LOG_DIR_REMOVED,
+)  # fmt: skip
 
 
 class DirNews:
@@ -42,13 +47,11 @@ class DirNews:
         """Whether `repeat` has something to do."""
         return self._is_unannounced or self._registering.is_late
 
-    def failed(self, log_dir: str) -> None:
-        """Record that a log dir failed, end its roles, and announce it."""
-        self._change(self._registering.failed, log_dir)
-
-    def returned(self, log_dir: str) -> None:
-        """Register again because a log dir works again, and announce it."""
-        self._change(self._registering.returned, log_dir)
+    def heard(self, kind: StoreEventKind, log_dir: str) -> None:
+        """Carry out one of the `LOG_DIR_CHANGES`, and announce it."""
+        known = self._registering
+        changes = known.failed, known.returned, known.added, known.removed
+        self._change(changes[LOG_DIR_CHANGES.index(kind)], log_dir)
 
     def announce_soon(self) -> None:
         """Let `repeat` announce a change: a full or slow log dir makes no event of its own."""

@@ -15,10 +15,11 @@ from broker.coordination.errors import NodeExistsError, NoNodeError, OutcomeUnkn
 from broker.coordination.verbs import Session, Znode
 from broker.listener_config import Endpoint
 from cluster import znodes
-from cluster.presence import dir_facts
+from cluster.host_dirs import DirEntry
+from cluster.presence import boots, dir_facts
 from cluster.presence.dir_facts import FailureRecords
 from cluster.pure import attest
-from cluster.pure.attest import DirEntry, Host
+from cluster.pure.attest import Host
 from logstore import LogDirOfflineError, LogStore, LogStoreError
 
 LOG = logging.getLogger("cluster")
@@ -87,7 +88,9 @@ class Registering:
     def _create(self, path: str) -> Znode:
         """Create the registration; one that this session has is an earlier try's."""
         try:
-            return self._session.create(path, self._data({}), ephemeral=True)
+            dirs = [one for one, state in self._host.dirs.items() if not state.removed_as]
+            data = self._data(dict.fromkeys(self._directory_ids[one] for one in dirs))
+            return self._session.create(path, data, ephemeral=True)
         except (NodeExistsError, OutcomeUnknownError):
             found = self._session.get(path)
             if found.ephemeral_owner != self._session.key.session_id:
@@ -110,13 +113,34 @@ class Registering:
 
     def failed(self, log_dir: str) -> None:
         """Record that a log dir failed, and end its roles."""
-        if self._host.dirs[log_dir].is_good:
+        is_new = log_dir not in self._host.dirs and self._join(log_dir)
+        if is_new or self._host.dirs[log_dir].is_good or self._host.dirs[log_dir].is_awaited:
             self._tell(attest.DirFailed(log_dir))
 
     def returned(self, log_dir: str) -> None:
         """Register again, because a log dir works again; its replicas have no roles yet."""
-        if not self._host.dirs[log_dir].is_good:
+        if log_dir in self._host.dirs and not self._host.dirs[log_dir].is_good:
             self._tell(attest.DirReturned(log_dir))
+
+    def added(self, log_dir: str) -> None:
+        """Register again, because the store has taken in a log dir."""
+        if self._join(log_dir):
+            self._tell(attest.DirReturned(log_dir))
+
+    def removed(self, log_dir: str) -> None:
+        """Register again, because the store has no longer a log dir, unless it is there again."""
+        if log_dir in self._host.dirs and log_dir not in self._store.log_dirs:
+            self._tell(attest.DirRemoved(log_dir, self._directory_ids[log_dir]))
+
+    def _join(self, log_dir: str) -> bool:
+        """Take in a log dir that is not attested yet; False if the store has removed it since."""
+        directory_id = dir_facts.directory_ids(self._store).get(log_dir)
+        if directory_id is None:
+            return False
+        self._directory_ids[log_dir] = directory_id
+        boot, mount = boots.boot_id(), boots.mount_id(log_dir)
+        self._tell(attest.DirJoined(log_dir, directory_id, boot, mount))
+        return True
 
     def withdraw(self) -> None:
         """Mark the log dirs as stopped cleanly, and end the registration."""
@@ -200,18 +224,17 @@ class Registering:
 
     def _write_again(self, log_dir: str) -> None:
         path = znodes.broker_path(self._host.broker_id)
-        known = {
-            self._directory_ids[one]: state.epoch
-            for one, state in self._host.dirs.items()
-            if one != log_dir
+        dirs = self._host.dirs
+        epochs = {
+            self._directory_ids[one]: None if one == log_dir else state.epoch or None
+            for one, state in dirs.items()
+            if not state.removed_as
         }
-        data = self._data({**known, self._directory_ids[log_dir]: None})
-        written = self._session.set(path, data)
+        written = self._session.set(path, self._data(epochs))
         self._tell(attest.DirEntered(log_dir, written.mzxid))
 
     def _data(self, dir_epochs: Mapping[str, int | None]) -> bytes:
         now_ms = time.time_ns() // 1_000_000
-        epochs = dir_epochs or dict.fromkeys(self._directory_ids.values())
         return znodes.encode_registration(
-            self._endpoints, self._rack, epochs, now_ms, self._protocols
+            self._endpoints, self._rack, dir_epochs, now_ms, self._protocols
         )

@@ -103,11 +103,17 @@ def _ids_in(log_dirs: Sequence[str]) -> dict[str, int | None]:
 
 
 class Grown(NamedTuple):
-    """What `Joined.grow` did: the names of the topics that are new in the cluster."""
+    """What `Joined.grow` did.
+
+    Attributes:
+        new_topics: the names of the topics that are new in the cluster.
+        document_count: how many users, quotas and patterns with ACLs were taken along.
+    """
 
     broker: int
     new_topics: list[str]
     partition_count: int
+    document_count: int
 
 
 class Joined:
@@ -188,18 +194,24 @@ class Joined:
     def grow(self, store: LogStore) -> Grown:
         """Make the topics of a store without a cluster topics of this cluster, and stop again.
 
+        The ACLs, quotas and users go with them.
+
         Raises:
-            ClusterGrowthError: a topic cannot join the cluster, or gets no leader.
+            ClusterGrowthError: a topic cannot join the cluster, or gets no leader; or the cluster
+                has ACLs, quotas or users of its own.
             ContinuityError, BrokerIdError, ClusterStartError: see `start`.
         """
-        from cluster.process import growing
+        from cluster.process import growing, grown_documents
 
-        topics = growing.topics_of(store)
+        topics, documents = growing.topics_of(store), grown_documents.documents_of(store)
         growing.check_names(self._session, topics)
+        grown_documents.check_documents(self._session, documents)
         with self._serving(store) as serving:
+            # Rights come before the topics, so no topic is ever without them.
+            count = grown_documents.take_documents(self._session, documents)
             made = growing.adopt(self._session, self.broker, topics)
             growing.wait_until_led(serving.member.metadata, topics)
-        return Grown(self.broker, made, sum(len(one.record.ids) for one in topics))
+        return Grown(self.broker, made, sum(len(one.record.ids) for one in topics), count)
 
     def _leave(self, serving: ClusterBroker, memory: StoreMemory) -> None:
         """Stop in order; without ZooKeeper, the broker stops, too, and its log dirs say so."""

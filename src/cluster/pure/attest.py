@@ -18,6 +18,10 @@ gone after a reboot. At a start, entry, record and notes give the next `whole_si
 `whole_since` is for all that was written, `flushed_since` for what was flushed. Topics that count
 only flushed records use the second number, because a loss of power takes nothing from them (P24).
 
+A log dir that joins a running broker counts as failed until the registration has it, and is whole
+since then. A log dir that is removed counts as failed until the registration is written without it:
+so a replica that was lost with it is created again in a later registration (P3, P17).
+
 The broker is registered before it attests. If its session ends while a log dir returns, the write
 of the registration is lost or too old, and is asked for again.
 
@@ -31,7 +35,7 @@ import enum
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from cluster.requests import NEVER
+from cluster.host_dirs import DirEntry, LogDir, LogDirs
 
 
 class FailureRecord(enum.Enum):
@@ -40,21 +44,6 @@ class FailureRecord(enum.Enum):
     NONE = "none"
     RECORDED = "recorded"
     MISSING = "missing"
-
-
-class DirEntry(NamedTuple):
-    """What a log dir durably holds about itself, and about the others of its broker.
-
-    Attributes:
-        failed: the other log dirs that have failed, and have not been attested since.
-    """
-
-    boot_id: str
-    mount_id: str
-    whole_since: int
-    flushed_since: int
-    is_stopped_cleanly: bool = False
-    failed: frozenset[str] = frozenset()
 
 
 class DirFound(NamedTuple):
@@ -96,13 +85,29 @@ class DirFailed(NamedTuple):
 
 
 class DirReturned(NamedTuple):
-    """Event: a log dir works again, was replaced by an empty one, or was given up."""
+    """Event: a log dir works again, was replaced by an empty one, or has joined."""
 
     dir_id: str
 
 
+class DirJoined(NamedTuple):
+    """Event: the store has taken in a log dir; it is attested when it has returned."""
+
+    dir_id: str
+    directory_id: str
+    boot_id: str
+    mount_id: str
+
+
+class DirRemoved(NamedTuple):
+    """Event: the store has no longer a log dir; the replicas that it held are lost."""
+
+    dir_id: str
+    directory_id: str
+
+
 class DirEntered(NamedTuple):
-    """Event: the registration was written again because a log dir returned, at this zxid."""
+    """Event: the registration was written again because of a log dir, at this zxid."""
 
     dir_id: str
     epoch: int
@@ -121,7 +126,7 @@ class EndRoles(NamedTuple):
 
 
 class WriteRegistration(NamedTuple):
-    """Effect: write the registration again because this log dir returned."""
+    """Effect: write the registration again because this log dir returned, or was removed."""
 
     dir_id: str
 
@@ -150,48 +155,10 @@ class LeaveBegan(NamedTuple):
 
 
 Event = (
-    DirFound | DirMissing | SessionBegan | DirFailed | DirReturned | DirEntered | EntryDue
-    | LeaveBegan
+    DirFound | DirMissing | SessionBegan | DirFailed | DirReturned | DirJoined | DirRemoved
+    | DirEntered | EntryDue | LeaveBegan
 )  # fmt: skip
 Effect = RecordFailure | EndRoles | WriteRegistration | WriteEntry | ClearFailure
-
-
-class LogDir:
-    """What a broker knows about one of its log dirs.
-
-    Attributes:
-        epoch: the registration epoch at which the dir was last entered in the registration.
-        is_awaited: whether the registration is being written because the dir returned.
-    """
-
-    __slots__ = (
-        "boot_id",
-        "epoch",
-        "failed",
-        "flushed_since",
-        "is_awaited",
-        "is_good",
-        "mount_id",
-        "whole_since",
-    )
-
-    def __init__(self) -> None:
-        self.is_good = self.is_awaited = False
-        self.epoch = 0
-        self.whole_since = self.flushed_since = NEVER
-        self.boot_id = self.mount_id = ""
-        self.failed: frozenset[str] = frozenset()
-
-    def entry(self, *, is_stopped_cleanly: bool = False) -> DirEntry:
-        """Give the entry that the dir holds while the broker runs, or after a clean stop."""
-        return DirEntry(
-            self.boot_id,
-            self.mount_id,
-            self.whole_since,
-            self.flushed_since,
-            is_stopped_cleanly,
-            self.failed,
-        )
 
 
 class Host:
@@ -201,6 +168,7 @@ class Host:
         broker_epoch: the zxid of its session; 0 before the first.
         registration_epoch: the zxid of the last write of its registration.
         is_leaving: whether the broker will stop in order.
+        dirs: its log dirs. A change replaces the mapping, because other threads read it.
         dir_for_new: the log dir for the next replica that is created, if that log dir works.
     """
 
@@ -212,7 +180,7 @@ class Host:
         self.broker_id = broker_id
         self.broker_epoch = self.registration_epoch = 0
         self.is_leaving = False
-        self.dirs = {dir_id: LogDir() for dir_id in dir_ids}
+        self.dirs = LogDirs({dir_id: LogDir() for dir_id in dir_ids})
         self.dir_for_new = dir_ids[0]
 
     def handle(self, event: Event, now: float) -> list[Effect]:
@@ -225,19 +193,29 @@ class Host:
             case DirMissing(dir_id):
                 self.dirs[dir_id].is_good = False
                 return self.note(dir_id)  # it may come back short at a later start
+            case EntryDue(dir_id):
+                return self._entered(dir_id) if self._works(dir_id) else []
+            case LeaveBegan():
+                self.is_leaving = True
+                return []
+            case _:
+                return self._change(event)
+
+    def _change(self, event: Event) -> list[Effect]:
+        """Take a change of a log dir while the broker runs."""
+        match event:
             case DirFailed(dir_id):
                 self.dirs[dir_id].is_good = self.dirs[dir_id].is_awaited = False
                 return self.on_failure(dir_id)
             case DirReturned(dir_id):
                 self.dirs[dir_id].is_awaited = True
                 return self.on_return(dir_id)
+            case DirJoined():
+                return self._join(event)
+            case DirRemoved(dir_id, directory_id):
+                return self._remove(self.dirs[dir_id], dir_id, directory_id)
             case DirEntered(dir_id, epoch):
                 return self._enter(dir_id, epoch)
-            case EntryDue(dir_id):
-                return self._entered(dir_id) if self._works(dir_id) else []
-            case LeaveBegan():
-                self.is_leaving = True
-                return []
             case _:
                 raise TypeError(f"a host does not know the event {event!r}")
 
@@ -302,6 +280,32 @@ class Host:
             log_dir.epoch = epoch
         return [WriteRegistration(m) for m, one in self.dirs.items() if one.is_awaited]
 
+    def _join(self, joined: DirJoined) -> list[Effect]:
+        """Record a failure first: until the dir is attested, its entry may be an older one."""
+        log_dir, others = LogDir(), self.dirs.values()
+        log_dir.boot_id, log_dir.mount_id = joined.boot_id, joined.mount_id
+        for other in others:
+            other.rename_failed(joined.directory_id, joined.dir_id)
+        log_dir.failed = frozenset().union(*(one.failed for one in others)) - {joined.dir_id}
+        self.dirs = LogDirs({**self.dirs, joined.dir_id: log_dir})
+        return [RecordFailure(joined.dir_id), *self.note(joined.dir_id)]
+
+    def _remove(self, log_dir: LogDir, dir_id: str, directory_id: str) -> list[Effect]:
+        """Let the registration epoch rise before a lost replica is created again (P3, P17)."""
+        log_dir.is_good, log_dir.is_awaited, log_dir.removed_as = False, True, directory_id
+        return [WriteRegistration(dir_id)]
+
+    def _drop(self, dir_id: str, epoch: int) -> list[Effect]:
+        """Forget a removed dir; notes of its failure stay, under its directory id."""
+        self.registration_epoch = epoch
+        removed_as = self.dirs[dir_id].removed_as
+        self.dirs = LogDirs({one: state for one, state in self.dirs.items() if one != dir_id})
+        for other in self.dirs.values():
+            other.rename_failed(dir_id, removed_as)
+        if self.dir_for_new == dir_id:
+            self.dir_for_new = next(iter(self.dirs), dir_id)
+        return [EndRoles(dir_id)]
+
     def _attest(self, found: DirFound) -> list[Effect]:
         if not self.broker_epoch:
             raise ValueError(f"log dir {found.dir_id} was found before the broker was registered")
@@ -331,6 +335,8 @@ class Host:
         log_dir = self.dirs[dir_id]
         if epoch < self.registration_epoch or not log_dir.is_awaited:
             return self._enter_late(epoch)
+        if log_dir.removed_as:
+            return self._drop(dir_id, epoch)
         log_dir.is_awaited = False
         self.registration_epoch = log_dir.epoch = epoch
         log_dir.whole_since = log_dir.flushed_since = epoch

@@ -354,7 +354,9 @@ def resume(replica: Replica) -> None:
 def _move(replica: Replica, dir_id: str, flushed: int) -> None:
     is_counted = flushed >= replica.log.flushed
     assert is_counted or not replica.counts_flushed, "the copy lacks flushed records"
-    numbers = moved_since(replica), replica.host.dirs[dir_id].whole_since
+    log_dir = replica.host.dirs[dir_id]
+    placed_since = log_dir.whole_since if log_dir.is_good else 0  # its next number is a loss
+    numbers = moved_since(replica), placed_since
     replica.dir_id = dir_id
     replica.log.flushed = min(max(flushed, replica.log.start), replica.log.end)
     replica.copy += 1

@@ -130,10 +130,17 @@ class HostedReplicas:
                 self._workers.submit(replica.dir_id, partial(replica.tell, event))
 
     def reopen(self, dir_id: str) -> None:
-        """Read the replicas of a log dir again: it failed or returned, so their roles end."""
+        """Read the replicas of a log dir again: it has changed, so their roles end."""
         for replica in self:
             if replica.dir_id == dir_id:
-                self._workers.submit(dir_id, replica.open)
+                self._workers.submit(dir_id, partial(self._read_again, replica))
+
+    def _read_again(self, replica: HostedReplica) -> None:
+        """Read a replica again; if its log dir was removed, choose another one for it."""
+        replica.open()
+        if replica.dir_id not in self._host.dirs:
+            with self._lock:
+                replica.place(self._dir_for((replica.name, replica.number)))
 
     def close(self) -> None:
         """Let the threads end when they have done what they were given; a hung one is left."""

@@ -11,7 +11,6 @@ finds the replica that takes a client's produce.
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -36,8 +35,8 @@ from cluster.control.departures import SHUTDOWN_SECONDS, Departure, let_leave
 from cluster.control.operator_requests import OperatorRequests
 from cluster.errors import BadRequestError
 from cluster.peers.peer_security import OPEN, PeerSecurity
-from cluster.presence.dir_facts import FailureRecords
-from cluster.presence.dir_news import DirNews
+from cluster.presence.dir_facts import FailureRecords, directory_ids
+from cluster.presence.dir_news import LOG_DIR_CHANGES, DirNews
 from cluster.presence.registering import Registering
 from cluster.pure import exchange as x
 from cluster.pure.attest import Host
@@ -124,7 +123,7 @@ class ClusterMember:
         self._flusher = ThreadPoolExecutor(FLUSH_THREADS, "flush")
         self._registering = Registering(
             self.host, store, session, FailureRecords(settings.records),
-            _directory_ids(store), self.replicas.reopen,
+            directory_ids(store), self.replicas.reopen,
         )  # fmt: skip
         self._news = DirNews(self._registering, session, settings.broker)
         self._controller: ControllerHost | None = None
@@ -338,14 +337,13 @@ class ClusterMember:
             replica.tell(refused)
 
     def _on_event(self, event: StoreEvent) -> None:
-        """Tell the cluster of a log dir that failed or returned, and the rules of a move."""
-        if event.kind is StoreEventKind.LOG_DIR_OFFLINE and event.log_dir is not None:
-            self._news.failed(event.log_dir)
-        elif event.kind is StoreEventKind.LOG_DIR_RETURNED and event.log_dir is not None:
-            # Its replicas are read first: while the log dir counts as bad, none of them is created
-            # anew, and afterwards it is known where they are (P17).
-            self.replicas.open_new(self.store)
-            self._news.returned(event.log_dir)
+        """Tell the cluster of a log dir that has changed, and the rules of a move."""
+        if event.kind in LOG_DIR_CHANGES and event.log_dir is not None:
+            if event.kind in (StoreEventKind.LOG_DIR_RETURNED, StoreEventKind.LOG_DIR_ADDED):
+                # Its replicas are read first: while the log dir counts as bad, none of them is
+                # created anew, and afterwards it is known where they are (P17).
+                self.replicas.open_new(self.store)
+            self._news.heard(event.kind, event.log_dir)
         elif event.kind is StoreEventKind.REPLICA_MOVED and event.topic is not None:
             replica = self.replicas.at(event.topic, event.partition or 0)
             if replica is not None and replica.log is not None:
@@ -391,9 +389,3 @@ class ClusterMember:
     def _tell_the_time(self) -> None:
         self.replicas.tell_all(x.Tick(), lambda one: one.needs_ticks)
         self.orphans.look(self.replicas, self.metadata.view, time.monotonic())
-
-
-def _directory_ids(store: LogStore) -> Mapping[str, str]:
-    """Give the id of each log dir; a dir that cannot be read is named by its path."""
-    described = {one.path: one.directory_id for one in store.describe_dirs().log_dirs}
-    return {path: described.get(path) or os.path.basename(path) for path in store.log_dirs}

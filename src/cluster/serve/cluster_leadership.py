@@ -105,6 +105,8 @@ class ClusterLeadership:
             found.replicas,
             found.isr,
             found.offline,
+            found.elr,
+            found.suspects,
         )
 
     def leader_of(self, name: str, partition: int) -> Leader:

@@ -6,13 +6,14 @@ brokers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from broker.wire import messages as m
 from broker.wire.error_codes import ErrorCode
 from cluster.errors import PeerError
+from cluster.peers.peer_security import OPEN, PeerSecurity
 from cluster.run.peer_connection import PeerConnection
 
 METADATA, CONFIGS, ELECT, REASSIGN, REASSIGNMENTS = (3, 12), (32, 4), (43, 2), (45, 0), (46, 0)
@@ -50,14 +51,20 @@ def parse_servers(text: str) -> list[tuple[str, int]]:
 class Asked:
     """A cluster that can be asked; use it in a `with` block."""
 
-    def __init__(self, servers: Sequence[tuple[str, int]], seconds: float = SECONDS) -> None:
+    def __init__(
+        self,
+        servers: Sequence[tuple[str, int]],
+        seconds: float = SECONDS,
+        security: PeerSecurity = OPEN,
+    ) -> None:
         """Connect to nobody yet.
 
         Args:
             servers: brokers of the cluster; one that answers is enough.
             seconds: how long to wait for each answer.
+            security: how to connect, and to log in.
         """
-        self._servers, self._seconds = servers, seconds
+        self._servers, self._seconds, self._security = servers, seconds, security
         self._connections: dict[tuple[str, int], PeerConnection] = {}
 
     def metadata(self) -> Any:
@@ -75,6 +82,19 @@ class Asked:
                 failure = error
         assert failure is not None, "there is at least one server"
         raise failure
+
+    def hidden(self, metadata: Any, names: Iterable[str]) -> list[str]:
+        """Name the topics that this client may not see, so that they are not in the metadata."""
+        known = {topic.name for topic in metadata.topics}
+        unknown = sorted(set(names) - known)
+        if not unknown:
+            return []
+        topic = m.MetadataRequest.MetadataRequestTopic
+        rows = [topic(name=name) for name in unknown]
+        asked = m.MetadataRequest(topics=rows, allow_auto_topic_creation=False)
+        answer = self._ask(self._anyone(metadata), METADATA, asked)
+        refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return [one.name for one in answer.topics if one.error_code == refused]
 
     def setting(self, metadata: Any, key: str) -> Mapping[str, str]:
         """Ask for a setting of each topic; a topic that was deleted just now is left out."""
@@ -196,7 +216,9 @@ class Asked:
             raise PeerError(address=address, reason=str(told))
 
     def _ask(self, server: tuple[str, int], api: tuple[int, int], asked: Any) -> Any:
-        connection = self._connections.pop(server, None) or PeerConnection(lambda: server, CLIENT)
+        connection = self._connections.pop(server, None) or PeerConnection(
+            lambda: server, CLIENT, security=self._security
+        )
         self._connections[server] = connection  # the last one asked is at the end
         try:
             return connection.ask(*api, asked, self._seconds)

@@ -74,7 +74,9 @@ cluster.add_command(grow)
 @servers_option
 @click.option("--all", "is_all", is_flag=True, help="Also list the partitions that are good.")
 @format_option()
-def status(bootstrap_servers: str, is_all: bool, output_format: str) -> None:
+def status(
+    bootstrap_servers: str, command_config: str | None, is_all: bool, output_format: str
+) -> None:
     """List the brokers, and each partition that is not good.
 
     A partition is "offline" if nobody leads it, "below min" if too few replicas are in sync for
@@ -85,7 +87,7 @@ def status(bootstrap_servers: str, is_all: bool, output_format: str) -> None:
     Example:
       logstore cluster status --bootstrap-servers b1:9092,b2:9092
     """
-    with connected(bootstrap_servers) as asked:
+    with connected(bootstrap_servers, command_config) as asked:
         metadata = asked.metadata()
         partitions = [*partition_rows(metadata, asked.setting(metadata, MIN_ISR))]
     brokers = [*broker_rows(metadata)]
@@ -105,7 +107,11 @@ def status(bootstrap_servers: str, is_all: bool, output_format: str) -> None:
 )
 @format_option()
 def elect(
-    bootstrap_servers: str, partitions: tuple[str, ...], unclean: bool, output_format: str
+    bootstrap_servers: str,
+    command_config: str | None,
+    partitions: tuple[str, ...],
+    unclean: bool,
+    output_format: str,
 ) -> None:
     """Let the first replica of each partition lead, if it is in sync.
 
@@ -120,7 +126,7 @@ def elect(
         raise click.UsageError("--unclean needs the names of the partitions")
     with wrong_usage():
         places = [_place(one) for one in partitions] or None
-    with connected(bootstrap_servers) as asked:
+    with connected(bootstrap_servers, command_config) as asked:
         kind = UNCLEAN if unclean else PREFERRED
         found = asked.elect(asked.metadata(), places, kind)
     _print_outcomes(found, "elected", output_format)
@@ -137,6 +143,7 @@ def elect(
 @format_option()
 def reassign(
     bootstrap_servers: str,
+    command_config: str | None,
     file: IO[str],
     action: str | None,
     brokers: str | None,
@@ -161,11 +168,11 @@ def reassign(
     if (action == "generate") != (brokers is not None):
         raise click.UsageError("--generate needs --brokers, and only --generate has it")
     if brokers is not None:
-        _generate(bootstrap_servers, file, brokers, output_format)
+        _generate(connected(bootstrap_servers, command_config), file, brokers, output_format)
         return
     with wrong_usage(f" ({file.name})"):
         wanted = parse_reassignment(file.read())
-    with connected(bootstrap_servers) as asked:
+    with connected(bootstrap_servers, command_config) as asked:
         metadata = asked.metadata()
         if action == "verify":
             copies = copies_on(asked, metadata, wishes_of(wanted))
@@ -199,12 +206,12 @@ def _cancel(asked: Asked, metadata: Any, wanted: Mapping[Place, Wanted]) -> dict
     return found
 
 
-def _generate(bootstrap_servers: str, file: IO[str], brokers: str, output_format: str) -> None:
+def _generate(asked: Asked, file: IO[str], brokers: str, output_format: str) -> None:
     with wrong_usage():
         ids = proposal.parse_brokers(brokers)
     with wrong_usage(f" ({file.name})"):
         names = proposal.parse_topics(file.read())
-    with connected(bootstrap_servers) as asked:
+    with asked:
         metadata = asked.metadata()
     with wrong_usage():
         now = proposal.assignment_json(proposal.current(metadata, names))

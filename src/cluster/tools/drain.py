@@ -95,8 +95,13 @@ def plan_now(asked: Asked, seen: Look, settings: DrainSettings) -> Plan:
 
     Raises:
         PeerError: a broker that lives does not answer.
+        DrainError: this client may not see a topic, which may have replicas there.
     """
     rows = {one.node_id: asked.log_dirs(one) for one in seen.metadata.brokers}
+    names = {topic.name for dirs in rows.values() for row in dirs for topic in row.topics}
+    if hidden := asked.hidden(seen.metadata, names):
+        reason = f"this user may not describe {len(hidden)} topics, among them {hidden[0]}"
+        raise DrainError(reason=f"{reason}; their replicas could be forgotten")
     sizes = _sizes_of(rows)
     holdings = [
         Holding(

@@ -48,6 +48,7 @@ NOT_THROTTLED = "The copying is not throttled: the brokers have no settings for 
 @format_option()
 def drain(
     bootstrap_servers: str,
+    command_config: str | None,
     brokers: tuple[int, ...],
     is_dry: bool,
     at_once: int,
@@ -70,7 +71,7 @@ def drain(
       logstore cluster drain --bootstrap-servers b1:9092 3
     """
     settings = DrainSettings(frozenset(brokers), at_once, keep_free / 100)
-    with connected(bootstrap_servers) as asked:
+    with connected(bootstrap_servers, command_config) as asked:
         seen = look(asked, settings.drained)
         _check_known(seen, settings.drained)
         plan = plan_now(asked, seen, settings)

@@ -2,25 +2,45 @@
 
 from __future__ import annotations
 
+import secrets
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import BinaryIO
 
 import click
 
-from broker.cli import RECORDS, read_wish
+from broker.cli import RECORDS, Wish, read_wish
 from broker.coordination.errors import CoordinationError
-from cluster.process.joining import join
+from cluster.process.joining import Grown, join
 from logstore import LogStore
 from logstore.cli.interrupts import held
 from logstore.cli.options import log_dirs_option, note, tell_of_opening
 from logstore.cli.output import progress_bar
 from logstore.units import format_count
 
-# Nobody but this process connects, so it needs no login and no certificate.
+# Only this process can log in, by a password that is made for this run. So nobody else reads or
+# changes anything meanwhile, whatever the ACLs say.
+USER = "logstore-cluster-grow"
 OWN_LISTENER = {
-    "listeners": "PLAINTEXT://127.0.0.1:0", "security.inter.broker.protocol": "PLAINTEXT",
-    "inter.broker.listener.name": "", "listener.security.protocol.map": "",
+    "listeners": "SASL_PLAINTEXT://127.0.0.1:0", "advertised.listeners": "",
+    "security.inter.broker.protocol": "SASL_PLAINTEXT", "inter.broker.listener.name": "",
+    "listener.security.protocol.map": "", "sasl.enabled.mechanisms": "PLAIN",
+    "sasl.mechanism.inter.broker.protocol": "PLAIN", "http.listener": "",
 }  # fmt: skip
+
+
+@contextmanager
+def own_login() -> Iterator[dict[str, str]]:
+    """Give the settings of a listener where only this process can log in."""
+    with tempfile.NamedTemporaryFile("w", prefix="logstore-grow-") as file:  # for the owner only
+        file.write(f"{USER}:{secrets.token_hex(32)}\n")
+        file.flush()
+        yield {
+            **OWN_LISTENER, "sasl.users.file": file.name,
+            "sasl.inter.broker.credentials.file": file.name,
+        }  # fmt: skip
 
 
 @click.command(short_help="Make a broker without a cluster the first broker of one.")
@@ -59,7 +79,8 @@ def grow(
 ) -> None:
     """Write the topics in the log dirs of a stopped broker into a ZooKeeper.
 
-    The topics keep their ids, settings, records and groups, with one replica each. Then start the
+    The topics keep their ids, settings, records and groups, with one replica each. The ACLs, quotas
+    and SCRAM users go with them, and belong to the cluster from then on. Then start the
     broker with the same ZooKeeper, add further brokers, and raise the number of replicas with
     `logstore cluster reassign`. If the command is interrupted, run it again.
 
@@ -71,14 +92,25 @@ def grow(
         "zookeeper.connect": zookeeper,
         "broker.id": None if broker_id is None else str(broker_id),
     }  # fmt: skip
-    wish = read_wish(
-        log_dirs, config_file, OWN_LISTENER | {k: text for k, text in given.items() if text}
-    )
+    with own_login() as listener:
+        options = listener | {key: text for key, text in given.items() if text}
+        wish = read_wish(log_dirs, config_file, options)
+        if not wish.found.config.zookeeper_connect:
+            raise click.UsageError("name the ZooKeeper of the cluster: --zookeeper")
+        if wish.found.problems:
+            raise click.UsageError("; ".join(wish.found.problems))
+        grown = _grow(wish, records)
+    partitions = format_count(grown.partition_count, "partition")
+    topics = format_count(len(grown.new_topics), "topic")
+    click.echo(f"broker {grown.broker} leads {partitions}; {topics} new in the cluster")
+    if grown.document_count:
+        note(f"users, quotas and resources with ACLs that were taken along: {grown.document_count}")
+    note("now start the broker with this ZooKeeper, and then further brokers")
+
+
+def _grow(wish: Wish, records: str) -> Grown:
+    """Join the cluster, open the store, and write its topics into the cluster."""
     config = wish.found.config
-    if not config.zookeeper_connect:
-        raise click.UsageError("name the ZooKeeper of the cluster: --zookeeper")
-    if wish.found.problems:
-        raise click.UsageError("; ".join(wish.found.problems))
     with held() as interrupts:
 
         def pause(seconds: float) -> None:
@@ -98,10 +130,6 @@ def grow(
                     )
                 with store:
                     tell_of_opening(store)
-                    grown = joined.grow(store)
+                    return joined.grow(store)
         except CoordinationError as error:
             raise click.ClickException(f"{config.zookeeper_connect}: {error}") from error
-    partitions = format_count(grown.partition_count, "partition")
-    topics = format_count(len(grown.new_topics), "topic")
-    click.echo(f"broker {grown.broker} leads {partitions}; {topics} new in the cluster")
-    note("now start the broker with this ZooKeeper, and then further brokers")

@@ -7,7 +7,9 @@ from typing import Any
 
 import click
 
+from cluster.peers.peer_security import OPEN
 from cluster.tools.asking import Asked, Place, parse_servers
+from cluster.tools.client_properties import client_security
 from logstore.cli.options import wrong_usage
 from logstore.cli.output import optional_text
 
@@ -25,16 +27,23 @@ def place_text(place: Place) -> str:
 
 
 def servers_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the option `--bootstrap-servers`."""
+    """Add the options that `connected` needs: `--bootstrap-servers` and `--command-config`."""
+    config = click.option(
+        "--command-config",
+        metavar="FILE",
+        help="The properties of a client: TLS, and a login. By default, there is neither.",
+    )(function)
     return click.option(
         "--bootstrap-servers",
         required=True,
         metavar="HOST:PORT[,...]",
         help="Brokers of the cluster; one that answers is enough.",
-    )(function)
+    )(config)
 
 
-def connected(bootstrap_servers: str) -> Asked:
-    """Read the addresses; connect when something is asked."""
+def connected(bootstrap_servers: str, command_config: str | None) -> Asked:
+    """Read the addresses and the properties; connect when something is asked."""
     with wrong_usage():
-        return Asked(parse_servers(bootstrap_servers))
+        servers = parse_servers(bootstrap_servers)
+        security = OPEN if command_config is None else client_security(command_config)
+        return Asked(servers, security=security)

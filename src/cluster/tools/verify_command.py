@@ -50,6 +50,7 @@ def rate_of(ctx: click.Context, param: click.Parameter, text: str) -> int | None
 @format_option()
 def verify(
     bootstrap_servers: str,
+    command_config: str | None,
     topics: tuple[str, ...],
     rate: int | None,
     is_all: bool,
@@ -70,7 +71,7 @@ def verify(
       logstore cluster verify --bootstrap-servers b1:9092
       logstore cluster verify --bootstrap-servers b1:9092 --throttle 50MB/s orders
     """
-    with connected(bootstrap_servers) as asked:
+    with connected(bootstrap_servers, command_config) as asked:
         metadata = asked.metadata()
         _check_known(metadata, topics)
         policies = asked.setting(metadata, CLEANUP)

@@ -2,7 +2,8 @@
 
 The controller numbers its changes. Two tagged fields say which of them a message has: those after
 `changes_after`, up to `last_change`. So a broker knows if it lacks changes, or if a message is
-late.
+late. Two tagged fields of a partition name its eligible leader replicas and its suspects. A broker
+of an earlier version steps over them, and a controller of an earlier version names none.
 A message of Kafka's type FULL has everything; topics that it does not name do not exist.
 """
 
@@ -85,6 +86,8 @@ def _partition_of(number: int, view: PartitionView | None, epoch: int) -> Any:
         isr=view.isr,
         replicas=view.replicas,
         offline_replicas=view.offline,
+        eligible_leader_replicas=view.elr,
+        suspects=view.suspects,
     )
 
 
@@ -154,12 +157,15 @@ def _partition_in(one: Any, name: str) -> PartitionView | None:
     if one.leader == LEADER_DURING_DELETE:
         return None
     replicas, isr, offline = tuple(one.replicas), tuple(one.isr), tuple(one.offline_replicas)
+    elr, suspects = tuple(one.eligible_leader_replicas), tuple(one.suspects)
     view = PartitionView(
         one.leader,
         one.leader_epoch,
         replicas,
         replicas if isr == replicas else isr,  # the same tuple needs memory only once
         offline,
+        elr,
+        suspects,
     )
     known = set(replicas)
     is_good = (
@@ -167,6 +173,7 @@ def _partition_in(one: Any, name: str) -> PartitionView | None:
         and min(replicas) >= 0
         and _are_some(isr, known)
         and _are_some(offline, known)
+        and _are_some((*isr, *elr, *suspects), known)
         and (one.leader == NO_BROKER or one.leader in known)
         and one.leader_epoch >= 0
     )

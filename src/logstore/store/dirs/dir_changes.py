@@ -52,6 +52,7 @@ def _undo_add(state: OwnerState, path: str, members: tuple[str, ...]) -> None:
         state.failures.wait(DROP_SECONDS_MAX)
         state.failures.release(half_added)  # in case no thread could be started to release it
         state.drop_dir(half_added)
+        state.events.removed(path)  # listeners may have heard that it went offline
     for id_ in state.membership.roster:
         if id_ not in members:
             state.membership.forget(id_)

@@ -1,0 +1,154 @@
+"""Take the ACLs, quotas and users of a broker without a cluster along into a cluster.
+
+    nothing  ->  /cluster/growth is "begun"  ->  it is "done"
+                 the documents are made equal    they belong to the cluster
+
+Before the growth begins, the cluster must not have documents that the broker lacks, or that differ.
+After that, all documents in the cluster are copies of an earlier attempt. So each attempt makes
+them equal to those of the broker, which may have run alone in between. After the growth, nothing is
+copied any more: a user or an ACL that was removed from the cluster does not come back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+from urllib.parse import unquote
+
+from broker.catalog.topic_store import TopicStore
+from broker.coordination.continuity import ensure
+from broker.coordination.errors import NoNodeError
+from broker.coordination.shared_documents import ROOT
+from broker.coordination.verbs import (
+    OPERATION_BYTES,
+    REQUEST_BYTES_MAX,
+    Create,
+    Delete,
+    Operation,
+    Session,
+    Set,
+)
+from broker.security.user_settings import USERS
+from cluster.errors import ClusterGrowthError
+from logstore import LogStore
+
+GROWTH, BEGUN, DONE = "/cluster/growth", b"begun", b"done"
+PART_BYTES = REQUEST_BYTES_MAX // 2  # the largest change that writes several documents
+
+Documents = Mapping[str, Mapping[str, bytes]]  # by the path of the parent, and by the znode's name
+
+
+class Change(NamedTuple):
+    """Something that makes the documents of a cluster equal to those of the broker."""
+
+    operation: Operation
+    size_bytes: int
+
+
+def documents_of(store: LogStore) -> Documents:
+    """Read the documents and users of a store that no broker serves; raises CoordinationError."""
+    recorded = TopicStore.of(store)
+    try:
+        return recorded.in_session(read_documents)
+    finally:
+        recorded.release()
+
+
+def read_documents(session: Session) -> Documents:
+    """Read the documents of all kinds, and the users; raises CoordinationError."""
+    parents = [f"{ROOT}/{kind}" for kind in _children(session, ROOT)]
+    found = {parent: _read(session, parent) for parent in [*parents, USERS]}
+    return {parent: documents for parent, documents in found.items() if documents}
+
+
+def check_documents(session: Session, wanted: Documents) -> None:
+    """Check that the growth may begin, or has begun, before the broker obeys its controller.
+
+    Raises:
+        ClusterGrowthError: the cluster has documents of its own.
+        CoordinationError: the coordination store cannot be read now.
+    """
+    if _state_of(session) is not None:
+        return
+    for parent, documents in read_documents(session).items():
+        for name, data in sorted(documents.items()):
+            if wanted.get(parent, {}).get(name) != data:
+                kind = "user" if parent == USERS else parent.removeprefix(f"{ROOT}/")
+                reason = f"the cluster has {kind} of its own, which this broker does not have"
+                raise ClusterGrowthError(reason=f"{reason}, or has differently: {unquote(name)}")
+
+
+def take_documents(session: Session, wanted: Documents) -> int:
+    """Write the documents into a cluster, unless this was done before; return their number.
+
+    After an error, or a crash, call again.
+
+    Raises:
+        ClusterGrowthError: see `check_documents`.
+        CoordinationError: the coordination store refused something.
+    """
+    check_documents(session, wanted)
+    state = _state_of(session)
+    if state == DONE:
+        return 0
+    if state is None:
+        ensure(session, GROWTH)
+        session.set(GROWTH, BEGUN)
+    for parent in sorted({*wanted, *read_documents(session)}):
+        ensure(session, parent)
+        _make_equal(session, parent, wanted.get(parent, {}))
+    session.set(GROWTH, DONE)
+    return sum(map(len, wanted.values()))
+
+
+def _state_of(session: Session) -> bytes | None:
+    """Read how far the growth is; None if it has not begun."""
+    try:
+        return session.get(GROWTH).data or None
+    except NoNodeError:
+        return None
+
+
+def _make_equal(session: Session, parent: str, wanted: Mapping[str, bytes]) -> None:
+    """Change the documents of one parent, in parts; brokers that follow them notice each part."""
+    part: list[Operation] = []
+    size = 0
+    for one in _changes(parent, _read(session, parent), wanted):
+        if part and size + one.size_bytes > PART_BYTES:
+            session.multi([Set(parent, b""), *part])
+            part, size = [], 0
+        part.append(one.operation)
+        size += one.size_bytes
+    if part:
+        session.multi([Set(parent, b""), *part])
+
+
+def _changes(
+    parent: str, present: Mapping[str, bytes], wanted: Mapping[str, bytes]
+) -> Iterator[Change]:
+    for name in sorted({*present, *wanted}):
+        path, data = f"{parent}/{name}", wanted.get(name)
+        size_bytes = OPERATION_BYTES + len(path.encode()) + len(data or b"")
+        if data is None:
+            yield Change(Delete(path), size_bytes)
+        elif name not in present:
+            yield Change(Create(path, data), size_bytes)
+        elif present[name] != data:
+            yield Change(Set(path, data), size_bytes)
+
+
+def _read(session: Session, parent: str) -> dict[str, bytes]:
+    found = {}
+    for name in _children(session, parent):
+        try:
+            found[name] = session.get(f"{parent}/{name}").data
+        except NoNodeError:  # it was deleted just now
+            continue
+    return found
+
+
+def _children(session: Session, path: str) -> list[str]:
+    try:
+        return session.children(path)
+    except NoNodeError:
+        return []
