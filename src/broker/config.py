@@ -42,7 +42,7 @@ RACK_AWARE = "RackAwareReplicaSelector"  # Kafka's name of the class, without it
 
 
 def _check_text(name: str, value: object) -> None:
-    """Check the settings whose text has a form of its own; raises ValueError."""
+    """Check the settings whose text has a special form; raises ValueError."""
     if name == "authorizer_class_name" and value not in ("", *AUTHORIZERS):
         raise ValueError(f"{name}={value} is not one of {', '.join(AUTHORIZERS)}")
     if name == "super_users":
@@ -66,8 +66,8 @@ class BrokerConfig(ListenerConfig):
         zookeeper_connect: the servers of ZooKeeper that the brokers of a cluster share, such as
             `zk1:2181,zk2:2181/cluster`. "" means that this broker has no cluster, and then the
             other settings of clusters have no effect.
-        zookeeper_session_timeout_ms: ZooKeeper counts a broker as gone if it hears nothing from the
-            broker for this long.
+        zookeeper_session_timeout_ms: if ZooKeeper hears nothing from a broker for this long, the
+            broker counts as gone.
         zookeeper_credentials_file: a file with one line, `user:password`, for ZooKeeper's digest
             authentication. Only its owner may read it. "" means no authentication.
         zookeeper_set_acl: whether only this user may read and change the znodes that the broker
@@ -84,12 +84,13 @@ class BrokerConfig(ListenerConfig):
             follower gets for one partition in one answer, or one batch. A partition that is far
             behind may get more.
         replica_fetch_response_max_bytes: the largest number of bytes of records in one answer to a
-            follower. The partitions that are far behind share it, or a quarter of it if the fetch
-            is for others, too. Kafka's default is 10 MiB.
-        authorizer_class_name: "AclAuthorizer" or "StandardAuthorizer", also with the package in
-            Kafka, lets ACLs decide what clients may do. "" lets every client do everything.
-        allow_everyone_if_no_acl_found: whether every client may do everything with a resource
-            that no ACL is about.
+            follower. The partitions that are far behind share all of it. If the fetch also asks for
+            other partitions, they share a quarter of it. Kafka's default is 10 MiB.
+        authorizer_class_name: with "AclAuthorizer" or "StandardAuthorizer", ACLs decide what
+            clients may do. Kafka's package name may precede the class name. With "", every client
+            may do everything.
+        allow_everyone_if_no_acl_found: whether every client may do everything with a resource that
+            has no ACL.
         max_acls: the largest number of ACLs that clients can create.
         auto_create_topics_enable: whether a client that asks for an unknown topic creates it.
         delete_topic_enable: whether clients are allowed to delete topics.

@@ -86,7 +86,7 @@ def test_options_win_over_the_file_and_the_file_over_the_environment(
     )  # fmt: skip
     assert lines[f"log dir {other}"]["source"] == "--log-dirs"
     assert lines["listener PLAINTEXT://:1"]["source"] == "--listeners"
-    assert lines["listener PLAINTEXT://:1"]["value"] == "clients are given PLAINTEXT://h:2"
+    assert lines["listener PLAINTEXT://:1"]["value"] == "clients get PLAINTEXT://h:2"
     lines = checked(log_dirs=other)
     assert lines[f"log dir {other}"]["source"] == "LOGSTORE_LOG_DIRS"
     assert lines["listener PLAINTEXT://127.0.0.1:9092"]["source"] == "default"
@@ -148,7 +148,7 @@ def test_a_check_says_whose_the_log_dirs_are(file: Path, tmp_path: Path) -> None
     assert broker("--config", file).exit_code == 1
     file.write_text(file.read_text().replace("node.id=0", ""))
     lines = checked("--config", file, "--log-dirs", dirs[0], code=1)
-    assert any(name.endswith("of this store is not named") for name in lines)
+    assert any(name.endswith("is not in the list of log dirs") for name in lines)
     before[file] = file.stat().st_mtime_ns
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
     with LogStore.open(dirs):

@@ -71,8 +71,8 @@ class Permission(IntEnum):
     ALLOW = 3
 
 
-# An ALLOW entry with one of these operations allows the operation of the key, too. A DENY entry
-# denies only its own operation, or everything.
+# An ALLOW entry for one of the operations in a value also allows the operation in the key. A DENY
+# entry denies only its own operation, or everything.
 IMPLIED_BY: dict[Operation, frozenset[Operation]] = {
     operation: frozenset({operation, Operation.ALL}) for operation in Operation
 } | {
@@ -114,7 +114,7 @@ class Pattern(NamedTuple):
     name: str
 
     def matches(self, kind: ResourceType, name: str) -> bool:
-        """Report whether a resource is one of those that the pattern names."""
+        """Report whether the pattern matches a resource."""
         if self.type is not kind:
             return False
         if self.pattern_type is PatternType.PREFIXED:
@@ -123,7 +123,7 @@ class Pattern(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """Say who may, or may not, do an operation, and from which host."""
+    """Allow a principal at a host to do an operation, or deny it."""
 
     principal: str
     host: str
@@ -165,9 +165,9 @@ def checked(binding: Binding) -> Binding:
 
 
 def usual_host(host: str) -> str:
-    """Return an address in the form in which the operating system gives the address of a client.
+    """Return an address in the form that the operating system uses for a client's address.
 
-    Kafka writes `0:0:0:0:0:0:0:1` for `::1`, and both must mean the same client.
+    Kafka writes `0:0:0:0:0:0:0:1` for `::1`. Both forms must mean the same client.
     """
     try:
         address = ipaddress.ip_address(host)

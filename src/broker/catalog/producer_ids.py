@@ -4,8 +4,8 @@ Producer ids are given in blocks. Before the first id of a block is given, the e
 written durably to every log dir that serves. After a restart, new ids are larger than the largest
 end that any log dir stores. New ids are also larger than every id in the logs, because a log may
 come from another broker. If a log dir does not serve while a block is given, that log dir does not
-store the end of the block. So an id could be given twice if only this log dir is present at a later
-start. Programs that append to the store without this broker use the ids that are 2^62 or larger.
+store the end of the block. If only this log dir is present at a later start, an id could be given
+twice. Programs that append to the store without this broker use the ids that are 2^62 or larger.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ class ProducerIds:
         """Give no id yet.
 
         Args:
-            claim: takes the next block, of ids that are not below the given one. By default, the
-                log dirs remember what was given; in a cluster, the coordination store does.
+            claim: takes the next block of ids; none of them is smaller than the given id. By
+                default, the log dirs store which blocks were given. In a cluster, the coordination
+                store does.
         """
         self._store = store
         self._claim = claim or self._claim_from_dirs
         self._lock = threading.Lock()
         self._next = self._end = 0
-        self._floor_seen = 0  # above every id that `skip` was told
+        self._floor_seen = 0  # larger than every id that `skip` got
         self._is_known = False  # if False, the largest id in the logs must be read first
         store.add_listener(self._on_event)
 
@@ -66,7 +67,7 @@ class ProducerIds:
             return self._next - 1
 
     def skip(self, producer_id: int) -> None:
-        """Give no id up to this one, which a producer has."""
+        """Never give this id, which a producer has, or a smaller id."""
         if producer_id >= EMBEDDED_IDS:
             return
         with self._lock:

@@ -7,8 +7,8 @@ a znode that only this broker writes. The fourth is the highest zxid that the br
 wiped store has no cluster id, or its cluster id was created again. A restored store has an older
 witness, even if many changes were made after the restore.
 
-If a store has lost only changes that came after the last `remember`, the broker notices this only
-if the zxid of the store is now below the remembered zxid. So a broker calls `remember` from time to
+A store may have lost only changes that came after the last `remember`. The broker notices this only
+if the store's zxid is now below the remembered zxid. So a broker calls `remember` from time to
 time.
 """
 

@@ -10,7 +10,7 @@ NO_GENERATION = -1
 
 
 class Now(NamedTuple):
-    """Hold the time of one moment, as two clocks show it."""
+    """Hold the times that two clocks show at one moment."""
 
     seconds: float  # the time of a clock that never goes back, for deadlines
     wall_ms: int  # the time of the wall clock, for records in the log
