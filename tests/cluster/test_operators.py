@@ -33,10 +33,10 @@ def controller_of(*live: int, is_read: bool = True) -> Controller:
     [
         ((2, 2, 3), "a replica is named twice"),
         ((), "there are no replicas"),
-        ((2, -1), "-1 is no broker id"),
-        ((2, True), "True is no broker id"),
-        ((2, "3"), "3 is no broker id"),
-        ((2, 2**31), "2147483648 is no broker id"),
+        ((2, -1), "-1 is not a broker id"),
+        ((2, True), "True is not a broker id"),
+        ((2, "3"), "3 is not a broker id"),
+        ((2, 2**31), "2147483648 is not a broker id"),
         ((2, 9), "broker 9 is not registered"),
         ((2,), "there are fewer replicas than min, 2"),
     ],
@@ -76,7 +76,7 @@ def test_regression_each_reassignment_is_answered() -> None:
     [
         ((1, 1), 1, "a replica is named twice"),
         ((), 1, "there are no replicas"),
-        ((1, None), 1, "None is no broker id"),
+        ((1, None), 1, "None is not a broker id"),
         ((1, 2), 0, "min is 0, not an integer from 1 to 2147483647"),
         ((8, 9), 1, "none of the replicas is registered"),
     ],
@@ -163,5 +163,5 @@ def test_a_reassignment_is_cancelled_once() -> None:
     (write,) = controller.handle(cancel, 0)
     assert (write.state.target, write.state.original) == ((1, 2, 3), None)
     controller.handle(ce.Written(KEY, write.number, 9), 0)
-    rejected = ce.Reject(cancel, "the reassignment is cancelled already")
+    rejected = ce.Reject(cancel, "the reassignment is already cancelled")
     assert controller.handle(cancel, 0) == [rejected]
