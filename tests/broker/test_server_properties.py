@@ -279,7 +279,7 @@ WRONG = [
     ("ssl.client.auth=always", "ssl.client.auth: 'always' is not one of none, requested, "),
     ("ssl.client.auth=required", "ssl.truststore.location: certificates of clients need it"),
     ("ssl.enabled.protocols=TLSv1.1", "ssl.enabled.protocols: 'TLSv1.1' is not one of TLSv1.2, "),
-    ("listeners=C://:1\ncontroller.listener.names=C", "listeners=C://:1: all of them are for"),
+    ("listeners=C://:1\ncontroller.listener.names=C", "listeners=C://:1: all listeners are for"),
     ("advertised.listeners=B://h:1", "advertised.listeners: there is no listener 'B'"),
     (
         "zookeeper.connect=z:1\nsecurity.inter.broker.protocol=SSL",

@@ -280,7 +280,7 @@ def test_a_start_without_any_space_reads_the_topics_later(
         with pytest.raises(LogStoreError, match="no log dir can take a change"):
             catalog.create("u", 1, KAFKA_LOG_CONFIG)
         monkeypatch.undo()
-        with pytest.raises(LogStoreError, match="not known before this moment"):
+        with pytest.raises(LogStoreError, match="had not been read yet"):
             catalog.create("away", 1, KAFKA_LOG_CONFIG)
         catalog.create("u", 1, KAFKA_LOG_CONFIG)
         assert {"t", "u", "away"} == {*catalog.current().by_name}

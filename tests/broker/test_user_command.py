@@ -66,7 +66,12 @@ def test_the_first_user_is_made_before_the_broker_starts(tmp_path: Path) -> None
         (("add", "", "--log-dirs", "L"), "x", 2, "a name has"),
         (("add", "a"), "x", 2, "name the log dirs"),
         (("add", "a", "--log-dirs", "L", "--iterations", "1"), "x", 2, "4096"),
-        (("add", "a", "--log-dirs", "L", "--password-file", "open"), "", 2, "others than its own"),
+        (
+            ("add", "a", "--log-dirs", "L", "--password-file", "open"),
+            "",
+            2,
+            "users other than its own",
+        ),
         (("add", "a", "--log-dirs", "L", "--password-file", "none"), "", 2, "cannot be read"),
         (("remove", "nobody", "--log-dirs", "L"), "", 1, "there is no user nobody"),
     ],

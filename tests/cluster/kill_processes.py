@@ -81,7 +81,7 @@ def test_a_cluster_of_processes(zookeeper_store: ZooKeeperStore, server: ZooKeep
         counts = client.finish()
         client.wait_in_sync(len(BROKERS))
         for broker in BROKERS:
-            assert "stopping: answering what is under way" in brokers.stop(broker)
+            assert "stopping: answering the running requests" in brokers.stop(broker)
         for broker in BROKERS:
             with LogStore.open(brokers.dirs(broker)) as store:
                 for partition, count in enumerate(counts):

@@ -63,7 +63,7 @@ def test_regression_other_bytes_than_utf_8_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
 def test_a_file_that_others_read_is_refused(tmp_path: Path, mode: int) -> None:
     """Or that they change."""
-    with pytest.raises(ClusterStartError, match=r"others than its owner.*chmod 600"):
+    with pytest.raises(ClusterStartError, match=r"users other than its owner.*chmod 600"):
         read_credentials(file_of(tmp_path, "ann:1", mode))
 
 

@@ -88,9 +88,9 @@ def test_regression_an_address_that_cannot_be_used_is_an_error_of_the_broker(
 ) -> None:
     """So the threads that ask treat it like a broker that does not answer."""
     with closing(PeerConnection(where, "broker-2")) as connection:
-        with pytest.raises(PeerError, match="its address cannot be used"):
+        with pytest.raises(PeerError, match="the address of the broker cannot be used"):
             ask(connection)
-        with pytest.raises(PeerError, match="its address cannot be used"):
+        with pytest.raises(PeerError, match="the address of the broker cannot be used"):
             connection.check()
 
 

@@ -175,7 +175,7 @@ def test_a_bad_setting_stays_what_it_was(place: Place, caplog: pytest.LogCapture
     wait_until(lambda: place.retention("new") == 7)
     assert place.retention("orders") is None is place.retention("other")
     assert "no.such.key" in caplog.text and "retention.ms" in caplog.text
-    assert "topic other keeps the settings that it has" in caplog.text
+    assert "topic other keeps its present settings" in caplog.text
     assert place.sync.config_of("other") == UNLIMITED
 
 

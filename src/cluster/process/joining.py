@@ -106,7 +106,7 @@ def _ids_in(log_dirs: Sequence[str]) -> dict[str, int | None]:
 
 
 class Grown(NamedTuple):
-    """The result of `Joined.grow`: the names of the topics that are new in the cluster."""
+    """What `Joined.grow` did: the names of the topics that are new in the cluster."""
 
     broker: int
     new_topics: list[str]
@@ -189,7 +189,7 @@ class Joined:
             self._leave(serving, memory)
 
     def grow(self, store: LogStore) -> Grown:
-        """Add the topics of a store without a cluster to this cluster, and stop again.
+        """Make the topics of a store without a cluster topics of this cluster, and stop again.
 
         Raises:
             ClusterGrowthError: a topic cannot join the cluster, or gets no leader.
