@@ -71,7 +71,7 @@ class BrokerConfig(ListenerConfig):
         zookeeper_credentials_file: a file with one line, `user:password`, for ZooKeeper's digest
             authentication. Only its owner may read it. "" means no authentication.
         zookeeper_set_acl: whether only this user may read and change the znodes that the broker
-            creates. This needs credentials, and the same ones at all brokers.
+            creates. This needs credentials, which must be the same at all brokers.
         reserved_broker_max_id: ids that ZooKeeper gives to new brokers are larger than this.
         broker_rack: the rack of this broker. The replicas of a partition are spread over the racks.
         replica_selector_class: in a cluster, `RackAwareReplicaSelector` lets consumers read from a
@@ -80,9 +80,9 @@ class BrokerConfig(ListenerConfig):
             lost records, unless its creator says so.
         replica_lag_time_max_ms: in a cluster, a follower that is behind its leader for this long
             leaves the ISR.
-        replica_fetch_max_bytes: in a cluster, the largest number of bytes of records that a
-            follower gets for one partition in one answer, or one batch. A partition that is far
-            behind may get more.
+        replica_fetch_max_bytes: in a cluster, the largest number of bytes of records, or one batch,
+            that a follower gets for one partition in one answer. A partition that is far behind may
+            get more.
         replica_fetch_response_max_bytes: the largest number of bytes of records in one answer to a
             follower. The partitions that are far behind share all of it. If the fetch also asks for
             other partitions, they share a quarter of it. Kafka's default is 10 MiB.
@@ -129,9 +129,9 @@ class BrokerConfig(ListenerConfig):
         offsets_topic_num_partitions: the number of partitions of `__consumer_offsets`. This key
             cannot be changed after the topic was created.
         offsets_topic_replication_factor: in a cluster, the number of replicas of each partition of
-            `__consumer_offsets`, but at most one on each broker that lives when it is created.
-        offsets_commit_timeout_ms: in a cluster, how long a commit of offsets waits until all
-            in-sync replicas have it.
+            `__consumer_offsets`, but at most one on each broker that lives when the topic is
+            created. offsets_commit_timeout_ms: in a cluster, how long a commit of offsets waits
+            until all in-sync replicas have it.
         offsets_retention_minutes: how long offsets are kept after their group became empty.
         offsets_retention_check_interval_ms: the time between two searches for expired offsets.
         offset_metadata_max_bytes: the size of the longest text that a client may store with an
@@ -146,15 +146,15 @@ class BrokerConfig(ListenerConfig):
         transaction_state_log_num_partitions: the number of partitions of `__transaction_state`.
             This key cannot be changed after the topic was created.
         transaction_state_log_replication_factor: in a cluster, the number of replicas of each
-            partition of `__transaction_state`, but at most one on each broker that lives when it is
-            created.
+            partition of `__transaction_state`, but at most one on each broker that lives when the
+            topic is created.
         transaction_abort_timed_out_transaction_cleanup_interval_ms: the time between two searches
             for transactions that have run longer than their timeout.
         transaction_remove_expired_transaction_cleanup_interval_ms: the time between two searches
             for transactional ids that are not used.
         max_transactional_ids_per_partition: the largest number of transactional ids in one
             partition of `__transaction_state`.
-        log_config: the configuration of topics that are created without settings of their own.
+        log_config: the configuration of topics that are created without settings.
         store_config: the configuration of a store that the broker opens itself. The broker's own
             `log_config` replaces the `log_config` of this configuration.
     """

@@ -1,4 +1,4 @@
-"""Implement the command `logstore broker-user`: the SCRAM users of a broker that does not run yet.
+"""Implement the command `logstore broker-user`, for the SCRAM users of a stopped broker.
 
 If all listeners of a broker demand a login, no client can create the first user. So this command
 writes into the coordination store itself: into the log dirs of a stopped broker, or into ZooKeeper.
@@ -178,7 +178,7 @@ def _password(file: str | None) -> str:
 def _opened(
     log_dirs: tuple[str, ...], config_file: BinaryIO | None, zookeeper: str | None
 ) -> Iterator[UserCredentials]:
-    """Open the coordination store of the users."""
+    """Open the coordination store that has the users."""
     options = {"zookeeper.connect": zookeeper} if zookeeper else {}
     wish = read_wish(log_dirs, config_file, options, needs_log_dirs=False)
     if wish.found.problems:

@@ -20,7 +20,7 @@ class LeaderAndIsr(NamedTuple):
     """Give a replica its role; the controller sends it.
 
     Attributes:
-        broker_epoch: the epoch of the broker that is addressed.
+        broker_epoch: the epoch of the addressed broker.
         version: the version of the state.
         is_new: whether the topic was just created, so that no older replica can exist.
     """

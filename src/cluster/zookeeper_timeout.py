@@ -2,8 +2,8 @@
 
 A server changes the requested timeout to a value between its `minSessionTimeout` and
 `maxSessionTimeout`. A lease that is computed from the requested timeout may then outlive the
-session (P16). kazoo does not report the granted timeout, so this module opens a small session,
-which ends at once.
+session (P16). kazoo does not report the granted timeout, so this module opens a session only to
+read it, and ends the session at once.
 """
 
 from __future__ import annotations

@@ -193,7 +193,7 @@ def test_a_client_that_reads_nothing_is_closed(
         wait_until(lambda: server.connection_count == 1, "not accepted")
         assert file.is_closed.wait(SECONDS)
         wait_until(lambda: server.connection_count == 0, "the connection was kept")
-    wait_until(lambda: "takes no more of its answer" in caplog.text, "the log does not say why")
+    wait_until(lambda: "has stopped reading its answer" in caplog.text, "the log does not say why")
 
 
 def test_a_slow_reader_gets_everything(tmp_path: Path) -> None:

@@ -276,7 +276,7 @@ def test_a_reassignment_adds_replicas_first() -> None:
     assert (write.state.replicas, write.state.target) == ((1, 2, 3, 4), (2, 3, 4))
     controller.handle(written(controller, 8), 0)
     second = ce.Reassign(KEY, (2, 3))
-    refused = ce.Reject(second, "another reassignment is under way")
+    refused = ce.Reject(second, "another reassignment is running")
     assert controller.handle(second, 0) == [refused]
     controller.handle(proposal(version=8, isr={1: 10, 2: 20, 3: 30, 4: 40}), 0)
     controller.handle(written(controller, 9), 0)

@@ -62,12 +62,12 @@ def test_regression_each_reassignment_is_answered() -> None:
     controller = controller_of(1, 2, 3, 4)
     again = ce.Reassign(KEY, (1, 2))
     other = ce.Reassign(("payments", 0), (1, 2))
-    reason = "the partition is not known, or a write of its state is under way"
+    reason = "the partition is not known, or its state is just being written"
     assert controller.handle(other, 0) == [ce.Reject(other, reason)]
     (write,) = controller.handle(ce.Reassign(KEY, (2, 3, 4)), 0)
     assert controller.handle(again, 0) == [ce.Reject(again, reason)]
     controller.handle(ce.Written(KEY, write.number, 8), 0)
-    rejected = ce.Reject(again, "another reassignment is under way")
+    rejected = ce.Reject(again, "another reassignment is running")
     assert controller.handle(again, 0) == [rejected]
 
 

@@ -65,7 +65,7 @@ class Authorizer:
 
     @property
     def cached_count(self) -> int:
-        """The number of decisions that are remembered."""
+        """The number of cached decisions."""
         return len(self._state.decisions)
 
     def replace(self, snapshot: AclSnapshot | None) -> None:
@@ -105,7 +105,7 @@ class Authorizer:
         return self._kept(state, (principal, host, operation, kind, None), decision)
 
     def _kept(self, state: _State, key: Key, decision: bool) -> bool:
-        """Remember a decision; if there are too many, forget all others first."""
+        """Cache a decision; if the cache is full, clear it first."""
         if len(key[0]) <= CACHED_NAME_MAX and len(key[4] or "") <= CACHED_NAME_MAX:
             if len(state.decisions) >= self._cached_max:
                 state.decisions.clear()

@@ -1,4 +1,4 @@
-"""Define ACL bindings: which principal may do what with which resources, from which host.
+"""Define ACL bindings: an entry (principal, host, operation) for a pattern of resources.
 
     Binding(Pattern(ResourceType.TOPIC, PatternType.PREFIXED, "orders-"),
             Entry("User:alice", "*", Operation.READ, Permission.ALLOW))
@@ -23,7 +23,7 @@ NAME_BYTES_MAX, PRINCIPAL_BYTES_MAX, HOST_BYTES_MAX = 4096, 1024, 255
 
 
 class ResourceType(IntEnum):
-    """What a binding protects; ANY is for filters only."""
+    """The type of a protected resource; ANY is for filters only."""
 
     ANY = 1
     TOPIC = 2
@@ -44,7 +44,7 @@ class PatternType(IntEnum):
 
 
 class Operation(IntEnum):
-    """What a client wants to do; ANY is for filters only."""
+    """An operation of a client; ANY is for filters only."""
 
     ANY = 1
     ALL = 2
@@ -84,7 +84,7 @@ IMPLIED_BY: dict[Operation, frozenset[Operation]] = {
         Operation.ALL, Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS,
     }),
 }  # fmt: skip
-# What a client can ask to do with a resource of each type.
+# The operations that are possible for each type of resource.
 OPERATIONS_ON: dict[ResourceType, tuple[Operation, ...]] = {
     ResourceType.TOPIC: (
         Operation.READ, Operation.WRITE, Operation.CREATE, Operation.DELETE, Operation.ALTER,

@@ -37,7 +37,7 @@ class Wait(Protocol):
         """Call `wake` when the wait may be over; `close` ends this."""
 
     def give_up(self) -> None:
-        """End the wait: if the records are not acknowledged now, there is an error."""
+        """End the wait; if the records are not acknowledged yet, set `error`."""
 
     def close(self) -> None:
         """Stop calling `wake`; a second close is allowed."""

@@ -82,7 +82,7 @@ class Watch(Protocol):
 
 
 class Leadership(Protocol):
-    """What a broker knows of its cluster. Any thread may call any method; none waits."""
+    """A broker's view of its cluster. Any thread may call any method; none waits."""
 
     @property
     def broker_id(self) -> int:

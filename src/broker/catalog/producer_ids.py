@@ -29,7 +29,7 @@ class ProducerIds:
     """
 
     def __init__(self, store: LogStore, claim: Callable[[int], range] | None = None) -> None:
-        """Give no id yet.
+        """Prepare; give no id yet.
 
         Args:
             claim: takes the next block of ids; none of them is smaller than the given id. By

@@ -37,7 +37,7 @@ from broker.catalog.topic_znodes import TopicRecord
 
 
 class Known(NamedTuple):
-    """What the coordination store knows about the topics with one name.
+    """The records of the coordination store about the topics with one name.
 
     Attributes:
         unfinished_from: the partitions from this number on are being created; None if no partition
@@ -57,7 +57,7 @@ class Plan(NamedTuple):
         adopt, refuse: the partitions to adopt or to refuse, each with the topic id of its replica.
         is_replaced: whether the replicas belong to another topic, and the topic of the record is
             gone.
-        is_created: whether a creation that was under way has ended.
+        is_created: whether an unfinished creation has now ended.
         ended: the topics whose deletion has ended.
     """
 

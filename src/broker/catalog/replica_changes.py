@@ -26,7 +26,7 @@ UNKNOWN = Outcome(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_PARTITION)
 
 
 class Reassignment(NamedTuple):
-    """A reassignment that is under way (KIP-455).
+    """A running reassignment (KIP-455).
 
     Attributes:
         replicas: the brokers that have a replica now, including those being added or removed.
@@ -61,7 +61,7 @@ class ReplicaChanges(Protocol):
     def list_reassignments(
         self, places: Collection[Place] | None, seconds: float
     ) -> Mapping[Place, Reassignment] | ErrorCode:
-        """List the reassignments that are under way, of these partitions or of all."""
+        """List the running reassignments of these partitions, or of all partitions."""
 
 
 class SoleReplicas:

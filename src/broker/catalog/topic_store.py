@@ -215,7 +215,7 @@ class TopicStore:
             self._hosted.write({path: data})
 
     def _change(self, wanted: Znodes) -> None:
-        """Make a change durable; if no journal works any more, open the store again.
+        """Make a change durable; if all journals have failed, open the store again.
 
         Raises:
             TopicLimitError: the coordination store would be too large.
@@ -229,12 +229,12 @@ class TopicStore:
             raise LogStoreError(f"the coordination store refused a change: {error}") from error
 
     def _run(self, work: Callable[[], Result]) -> Result:
-        """Use the coordination store; if no journal works any more, open it again."""
+        """Use the coordination store; if all journals have failed, open the store again."""
         if self._hosted.is_connected:
             with suppress(CopiesOfflineError, StoreClosedError):
                 return work()
         if not self._is_open:
-            raise LogStoreError("no broker serves the store any more, so topics do not change")
+            raise LogStoreError("no broker serves the store now, so topics cannot change")
         was_read = self._is_read
         self._hosted.disconnect()
         self._connect()
@@ -313,7 +313,7 @@ class TopicStore:
         return encode_topic(record, self._store.broker_id, name=record.name)
 
     def forget(self, name: str) -> None:
-        """Remove a topic that has no replicas any more; raises LogStoreError."""
+        """Remove a topic without replicas; raises LogStoreError."""
         with self._locked():
             self._change(_gone(name))
             self._drop(name)

@@ -7,7 +7,7 @@
     /logstore/deleted_topics/ID       as /brokers/topics/T, with a "name": T is being deleted
 
 The config has the settings that differ from Kafka's defaults. A program that uses the store
-without this broker may give each partition an id of its own. Then "partition_ids" has each id that
+without this broker may give each partition its own id. Then "partition_ids" has each id that
 differs from the id of the topic. A topic whose "partition_ids" is present but empty may get
 partitions with other ids.
 """

@@ -74,8 +74,7 @@ class TopicCatalog:
     Threads: any thread may call any method. A change sets `_is_stale`. A reader clears `_is_stale`
     before it makes the list, so the list misses no change. While a topic is created, extended or
     deleted, its name is in `_changing`. If a disk hangs during a change, only other changes of the
-    same topic wait. The reconciler has a listener of its own, because the reconciler may wait for a
-    disk.
+    same topic wait. The reconciler has a separate listener, because it may wait for a disk.
 
     Attributes:
         documents: small documents in the same coordination store, for all brokers of the process.

@@ -48,7 +48,7 @@ class ConsumerGroup:
         since_ms: when the group last became empty, or began.
         instances: the member id of each static member, by its instance id.
         targets: the target assignment, by member id.
-        owners: the member id of the owner of each partition that has one.
+        owners: the member id of the owner, for each partition with an owner.
         resolved: the names of the topics that match each pattern of a member.
         viewed_version: the version of the last heartbeat's viewer.
         matched: for each pattern, the facts from which `resolved` was last computed.
@@ -178,7 +178,7 @@ class ConsumerGroup:
 
     @property
     def assignor(self) -> str:
-        """The name of the assignor that most members want, or the first one of the broker."""
+        """The assignor that most members want, or else the broker's first assignor."""
         known = self.settings.assignors
         votes = Counter(one.assignor for one in self.members.values() if one.assignor in known)
         return min(known, key=lambda name: (-votes[name], known.index(name)))

@@ -39,8 +39,8 @@ class Member:
         size_bytes: the approximate size of the member's own record in the log.
         assigned: the partitions that the member may read.
         revoking: the partitions that the member must give up first. No other member gets them.
-        viewer: which topics the member may find by its pattern; None if it may find all of them, or
-            has sent no heartbeat since the group was loaded.
+        viewer: which topics the member may find by its pattern; None if the member may find all
+            topics, or has sent no heartbeat since the group was loaded.
         deadline: when the member's session ends, unless the member sends a heartbeat before then.
         revocation_deadline: until when the member must have given up `revoking`.
     """

@@ -1,7 +1,7 @@
 """Call the disks of several log dirs at the same time, and notice a disk that hangs.
 
-A thread that hangs in a call to a disk cannot be stopped. So each log dir has a thread of its own.
-If the other disks have answered and this disk takes much longer, the caller stops waiting for its
+A thread that hangs in a call to a disk cannot be stopped. So each log dir has its own thread. If
+the other disks have answered and this disk takes much longer, the caller stops waiting for its
 thread. When the disk answers at last, the call may still change the log dir. So until then, no
 store of this process uses the log dir again: see `is_free`.
 """

@@ -40,7 +40,7 @@ class Epoch(NamedTuple):
 
 
 class Membership(NamedTuple):
-    """What a copy knows about all copies.
+    """The facts that a copy has about all copies.
 
     Attributes:
         epochs: the newest epochs, the oldest first.
@@ -70,7 +70,7 @@ class Membership(NamedTuple):
         return self.follow(epoch, self.members if members is None else members)
 
     def step_to(self, wanted: Mapping[str, str], zxid: int) -> Membership | None:
-        """Return the membership after one step to the wanted members; None if they are reached."""
+        """Return the membership after one step towards the wanted members; None at the end."""
         gone = [one for one in self.members if one not in wanted]
         new = [one for one in wanted if one not in self.members]
         members = dict(self.members)
@@ -100,8 +100,8 @@ def is_older(old: Membership, old_zxid: int, new: Membership) -> bool:
     """Report whether a newer copy has every complete change of an older copy.
 
     In the last epoch that both copies have, one copy can have one change more than the other copy.
-    This change was never complete: the other copy lacks the change, or the members from which the
-    other copy got its later epochs lack the change.
+    This extra change was never complete, because the other copy, or the members that continued it,
+    did not have the change.
     """
     places = {epoch.epoch_id: place for place, epoch in enumerate(new.epochs)}
     common = [place for place, epoch in enumerate(old.epochs) if epoch.epoch_id in places]

@@ -1,9 +1,8 @@
 """Answer requests of clients about consumer groups.
 
 For each request, the coordinator takes the lock of the group and lets `broker.groups` decide. Then
-the coordinator writes the group, if it has changed, and sends the answers that are ready. A request
-that has to wait is a `Waiter`, which holds no thread. A group has one timer, set to its first
-deadline.
+the coordinator writes the group, if it has changed, and sends the answers that are ready. A waiting
+request is a `Waiter`, which holds no thread. A group has one timer, set to its first deadline.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class GroupLog(Protocol):
 
         Raises:
             NotServedError: if the code is NOT_ENOUGH_REPLICAS, nothing was written. Otherwise, this
-                broker does not coordinate the groups any more.
+                broker no longer coordinates the groups.
             LogStoreError: the log refused the records, or it is unknown whether the log has them.
         """
 

@@ -27,9 +27,9 @@ Undecided = list[tuple[int, Rows]]  # by producer id, in the order of the log
 def last_rows(log: Log) -> tuple[Rows, Undecided]:
     """Return the last record of each key in a log, and the records of open transactions.
 
-    If two records have the same key, the later record wins. If a record of an open transaction has
-    a later record with the same key outside the transaction, it becomes None, because the end of
-    the transaction does not change this key.
+    If two records have the same key, the later record wins. Outside an open transaction, a later
+    record may have the same key as one of its records. Then the transaction's record becomes None:
+    the end of the transaction does not change this key.
     """
     stable = log.last_stable_offset
     last: Rows = {}

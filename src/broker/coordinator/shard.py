@@ -44,7 +44,7 @@ RETRY_SECONDS = 1.0  # the shortest time between a failed loading and the next l
 SETTLE_SECONDS, SETTLE_SECONDS_MAX = 0.01, 0.5
 # With these errors, a log refuses a batch of a producer and writes nothing.
 OF_PRODUCER = (ProducerFencedError, OutOfOrderSequenceError, InvalidTransactionStateError)
-NO_LONGER_LED = "this broker does not lead the partition any more"
+NO_LONGER_LED = "this broker no longer leads the partition"
 
 
 class Phase(enum.Enum):

@@ -21,7 +21,8 @@ class Joining(NamedTuple):
 
     Attributes:
         member_id: "" for a new member.
-        instance_id: the name of a static member (KIP-345), which keeps its place when it restarts.
+        instance_id: the name of a static member (KIP-345), which keeps its assignment over a
+            restart.
         protocols: the protocols that the member supports, in its order of preference. Each protocol
             has a name, and bytes for the leader.
         needs_known_id: whether a new member first gets an id, and then joins with it (KIP-394).

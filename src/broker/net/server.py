@@ -176,7 +176,7 @@ class Server:
             self._resume(item)
             return
         if phase is Phase.OUTPUT:
-            self._complain("slow", f"{item.client.address} takes no more of its answer")
+            self._complain("slow", f"{item.client.address} has stopped reading its answer")
         elif item.login_deadline <= now:
             self._refuse(item, lateness_of(item))
             return

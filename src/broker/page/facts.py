@@ -1,4 +1,4 @@
-"""Define the facts that the page shows: what a broker knew at one moment.
+"""Define the facts that the page shows, all from one moment.
 
 None is a number that this broker does not know. For example, it does not know the log end of a
 partition without a replica on this broker.
@@ -150,7 +150,7 @@ class SlowRow(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What a broker knew at one moment.
+    """The facts that a broker had at one moment.
 
     Attributes:
         about: the broker's own values, such as its id and its addresses.

@@ -13,7 +13,7 @@ FIELDS_MAX = 8
 SEARCH_LETTERS_MAX = 300
 Row = TypeVar("Row")
 
-# What the list of partitions can be limited to.
+# The choices that limit the list of partitions.
 SHOWN: dict[str, Callable[[PartitionRow], bool]] = {
     "all": lambda one: True,
     "offline": lambda one: one.is_offline,

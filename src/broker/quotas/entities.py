@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 
 class Default:
-    """The type of `DEFAULT`, which stands for every name that has no quota of its own."""
+    """The type of `DEFAULT`, which means every name without its own quota."""
 
     __slots__ = ()
 

@@ -58,7 +58,7 @@ class Quotas:
 
     @property
     def settings(self) -> Settings:
-        """The quotas as they were set last."""
+        """The present quotas."""
         return self._settings
 
     @settings.setter

@@ -50,7 +50,7 @@ class Announcer:
         """Prepare; send nothing before `open`.
 
         Args:
-            room: the rules of the controller, with the partitions that the controller knows.
+            room: the rules of the controller, and its partitions.
             connect: makes a new connection to a broker.
             post: queues events for the controller.
         """

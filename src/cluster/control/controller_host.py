@@ -109,7 +109,7 @@ class ControllerHost:
         """Call a function in the controller's thread; None if this broker is not the controller.
 
         Raises:
-            TimeoutError: it did not return in time; if it was not called, it never will be.
+            TimeoutError: it was too slow. If its call has not begun, it is never called.
             CoordinationError: the function could not reach the store, so the reign ends.
         """
         if self._reign is None:

@@ -76,9 +76,9 @@ class ControllerStore:
     def stand(self, now_ms: int) -> Reign | None:
         """Become the controller; None if there already is a controller.
 
-        This session may own the controller's znode although it does not reign, because the answer
-        to its election was lost, or the end of its reign was not written. Then no other broker can
-        stand as long as the session lives. So the znode is deleted.
+        The answer to an election of this session may have been lost, or the end of its reign may
+        not have been written. Then the session still owns the controller's znode, and no other
+        broker can stand while the session lives. So the znode is deleted.
 
         Raises:
             BadZnodeError: the controller epoch is not a number, or no larger number is left.

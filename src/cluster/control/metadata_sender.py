@@ -83,7 +83,7 @@ class MetadataSender:
                 self._ended.wait(BACKOFF_SECONDS)
 
     def _bring(self, heard: Heard, refusals: int) -> tuple[Heard, int]:
-        """Send the changes that the broker lacks; return what it knows then, and its refusals."""
+        """Send the changes that the broker lacks; return its new knowledge, and its refusals."""
         if not self._announcements.has_news(self._broker, heard):
             if heard is not NOTHING:
                 self._check()

@@ -63,7 +63,7 @@ class OperatorRequests:
     def list_reassignments(
         self, places: Collection[Place] | None, seconds: float
     ) -> Mapping[Place, Reassignment] | ErrorCode:
-        """List the reassignments that are under way, of these partitions or of all."""
+        """List the running reassignments of these partitions, or of all partitions."""
         return self._run(lambda desk: _list(desk, places), seconds)
 
     def _run(self, do: Callable[[ControllerHost], Result], seconds: float) -> Result | ErrorCode:

@@ -23,8 +23,7 @@ class Work(Generic[Result]):
         """Wait for the result; None if the work was dropped.
 
         Raises:
-            TimeoutError: the function has not returned in time. If it was not called yet, it is
-                never called.
+            TimeoutError: the function was too slow. If its call has not begun, it is never called.
             Exception: whatever the function raised.
         """
         try:

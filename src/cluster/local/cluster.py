@@ -5,7 +5,7 @@
         ...
         cluster.kill(1)
 
-Each broker has log dirs, sockets and threads of its own. The coordination store is embedded.
+Each broker has its own log dirs, sockets and threads. The coordination store is embedded.
 """
 
 from __future__ import annotations

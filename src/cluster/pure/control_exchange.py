@@ -215,7 +215,7 @@ class KeepDeletion(NamedTuple):
 
 
 class ForgetDeletion(NamedTuple):
-    """Effect: remove a deletion from the store, because no broker has a replica any more."""
+    """Effect: remove a deletion from the store, because no broker has a replica left."""
 
     topic: TopicIdentity
     partition: int

@@ -122,7 +122,7 @@ class Controller:
 
     @property
     def seen(self) -> dict[int, Registration]:
-        """The registrations without the incarnations whose port refused a connection (P14)."""
+        """The registrations, except brokers whose port has refused a connection (P14)."""
         if self._seen is None:
             self._seen = {
                 broker: registration

@@ -51,7 +51,7 @@ class Opened(NamedTuple):
         topic: the topic of the replica, or NO_TOPIC if there is none.
         spans: each leader epoch of the log, and the offset at which it ends.
         start: the offset at which the first batch begins, as in StartRose.
-        log_start_offset: the first offset that is not deleted, if it is inside that batch.
+        log_start_offset: the first offset that is not deleted, if it is inside the first batch.
             own_since: since when the replica itself is whole, from its metadata.
         placed_since: since when the log dir was whole, at the time when the replica moved there.
         counts_flushed: whether its metadata says that it counted only flushed records (P24).

@@ -357,7 +357,7 @@ def end_deletions(replica: Replica) -> None:
 
 
 def catch_up(replica: Replica) -> None:
-    """Count appended records; some may belong to an append that began as follower."""
+    """Count appended records, including records that were appended as follower."""
     if replica.role is Role.LEADER:
         flush(replica)
         advance(replica)

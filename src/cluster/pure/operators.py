@@ -23,8 +23,8 @@ from cluster.registration import NO_BROKER, Registration
 from cluster.state import State
 from cluster.znode_document import ID_MAX
 
-NOT_KNOWN = "the partition is not known, or a write of its state is under way"
-UNDER_WAY = "another reassignment is under way"
+NOT_KNOWN = "the partition is not known, or its state is just being written"
+UNDER_WAY = "another reassignment is running"
 NOT_UNDER_WAY = "no reassignment is under way"
 CANCELLED = "the reassignment is already cancelled"
 LEADS_ALREADY = "this broker already leads"

@@ -207,7 +207,7 @@ def was_deleted(replica: Replica, request: LeaderAndIsr) -> bool:
 
 
 def has_ended(replica: Replica, state: State) -> bool:
-    """Check that a state would let this replica lead again an epoch in which its log failed.
+    """Check that a state names this replica as leader of an epoch in which its log failed.
 
     The replica has forgotten its proposals of this epoch, which may still be accepted (P7).
     """

@@ -1,8 +1,8 @@
 """Keep the state of one replica: its log dir, the ends of its log, and its role.
 
 Invariants, checked after each event: the high watermark is neither before the log start nor after
-the log end; only a leader has waiting produces; only a leader, or one whose lease has ended, has
-proposals; a replica without a state has no role.
+the log end; only a leader has waiting produces; only a leader, or a leader whose lease has ended,
+has proposals; a replica without a state has no role.
 """
 
 from __future__ import annotations

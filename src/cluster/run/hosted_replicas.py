@@ -1,9 +1,9 @@
 """Hold all replicas of a broker, and obey the controller's requests about them.
 
-A request names many partitions, on several log dirs. Each log dir has a thread of its own, which
-gives its replicas their roles. So a hanging log dir delays only the answers about its own replicas.
-After `OBEY_SECONDS`, the answer says that these replicas are offline. The thread continues, and the
-next answer has the result.
+A request names many partitions, on several log dirs. Each log dir has its own thread, which gives
+its replicas their roles. So a hanging log dir delays only the answers about its own replicas. After
+`OBEY_SECONDS`, the answer says that these replicas are offline. The thread continues, and the next
+answer has the result.
 """
 
 from __future__ import annotations

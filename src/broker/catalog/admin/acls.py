@@ -70,7 +70,7 @@ class Acls:
     # --- what clients ask for ---------------------------------------------------------------------
 
     def create(self, bindings: Iterable[Binding]) -> None:
-        """Add bindings; a binding that exists already is left as it is.
+        """Add bindings; skip bindings that already exist.
 
         A large change is written in parts. If a part fails, the earlier parts remain.
 

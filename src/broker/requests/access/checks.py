@@ -39,7 +39,7 @@ class Right(NamedTuple):
     """Name a right that a request needs.
 
     Attributes:
-        when: when, or for what, the request needs the right; "" means always.
+        when: the condition, or the purpose, of the right; "" means always.
         on: the resource; "" means each resource that the request names.
     """
 

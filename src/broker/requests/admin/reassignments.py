@@ -56,7 +56,7 @@ def answer_alter(call: Call) -> Answer:
 
 
 def answer_list(call: Call) -> Answer:
-    """List the reassignments that are under way."""
+    """List the running reassignments."""
     Response = ListPartitionReassignmentsResponse  # noqa: N806 - a class
     asked = call.request.message()
     places = None

@@ -1,6 +1,6 @@
 """Delay the answer to a change of topics until the broker's metadata shows the change.
 
-In a cluster, a broker hears of a change only after the controller has decided about it. Without a
+In a cluster, a broker learns of a change only after the controller has decided about it. Without a
 cluster, the metadata shows a change at once.
 """
 
