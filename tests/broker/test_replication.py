@@ -1,4 +1,4 @@
-"""In a cluster, a group's answers wait until its records are replicated, and hold no thread."""
+"""Test that a group's answers wait for replication without holding threads."""
 
 from __future__ import annotations
 
@@ -101,12 +101,12 @@ class Replicated(Bench):
         self.groups.topic = self.topic
 
     def hold(self) -> None:
-        """Let no further record be replicated at once."""
+        """Stop replicating records at once."""
         self.topic.is_fast = False
         self.topic.waits.clear()
 
     def end(self, error: Any = None) -> None:
-        """End the first wait that is under way."""
+        """End the first running wait."""
         self.topic.waits.pop(0).end(error)
         self.scheduler.run()
 
@@ -145,7 +145,7 @@ def bench(tmp_path: Path) -> Iterator[Replicated]:
 
 
 def test_a_commit_counts_when_it_is_replicated(bench: Replicated) -> None:
-    """Before, it is neither acknowledged nor visible; the commits count in the order of the log."""
+    """Until then, a commit is neither acknowledged nor visible; commits count in log order."""
     bench.hold()
     first, second = bench.ask(5), bench.ask(6)
     assert first.said == second.said == [] and bench.offset("g") is None
@@ -164,7 +164,7 @@ def test_a_wait_that_is_over_at_once_is_answered(bench: Replicated) -> None:
 
 
 def test_an_assignment_is_told_when_it_is_replicated(bench: Replicated) -> None:
-    """Also a member that asks again later does not hear of it before."""
+    """Even a member that asks again does not get the assignment earlier."""
     said = bench.join("g").one
     bench.hold()
     member = (said.member_id, said.generation)

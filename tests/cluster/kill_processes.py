@@ -37,7 +37,7 @@ def kill_some(brokers: BrokerProcesses, client: Client, rng: random.Random) -> N
 
 
 def stop_zookeeper(server: ZooKeeperProcess, client: Client) -> None:
-    """Let ZooKeeper answer nobody for longer than a session lasts; the producer goes on."""
+    """Stop ZooKeeper for longer than a session lasts; the producer continues."""
     server.pause()
     try:
         threading.Event().wait(SESSION_MS / 1000 * 1.3)

@@ -43,7 +43,7 @@ def test_unknown_keys_are_ignored() -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"version": 2}, "version is 2, and only 1 can be read"),
+        ({"version": 2}, "version is 2, but only 1 can be read"),
         ({"leader": "2"}, "leader is 2, not an integer from -1 to 2147483647"),
         ({"leader": True}, "leader is True, not an integer"),
         ({"leader": 1}, "the leader is not in the ISR"),
