@@ -167,7 +167,7 @@ def test_regression_a_late_read_brings_no_older_version_back() -> None:
 
 
 def test_regression_a_late_read_brings_no_older_settings_back() -> None:
-    """Also with the same version of the state: the settings have a version of their own (P2)."""
+    """Settings have their own version, even for the same version of the state (P2)."""
     controller = controller_of()
     newer = ce.TopicConfig(2, flushes=True, version=40)
     controller.handle(ce.StateRead(KEY, TOPIC, VERSION, STATE, newer), 0)
