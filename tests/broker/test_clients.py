@@ -136,7 +136,7 @@ def test_confluent_admin(servers: str) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_aiokafka(servers: str, codec: str) -> None:
-    """aiokafka runs an idempotent producer, and a consumer without a group."""
+    """Run an idempotent producer, and a consumer without a group."""
     topic = f"aiokafka-{codec}"
 
     async def run() -> list[Any]:

@@ -197,7 +197,7 @@ def test_consumers_come_and_go_while_records_flow(servers: str) -> None:
 
 
 def test_the_admin_describes_a_group(servers: str) -> None:
-    """librdkafka's admin client shows the type, the state and the partitions of each member."""
+    """The admin client shows the type, the state and the partitions of each member."""
     create(servers, "described", PARTITIONS)
     reader = Reader(servers, "described", ["described"])
     wait_until(lambda: reader.share == ALL, "its partitions")

@@ -106,7 +106,7 @@ def test_confluent_kafka(shared: ClusterBrokers, acks: str, idempotent: bool) ->
 
 @pytest.mark.parametrize("acks", ["all", 1, 0])
 def test_aiokafka(shared: ClusterBrokers, acks: Any) -> None:
-    """aiokafka finds the leader of each partition."""
+    """The client finds the leader of each partition."""
     name = f"aiokafka-{acks}"
     create(shared, name)
 

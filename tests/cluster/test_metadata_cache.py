@@ -78,7 +78,7 @@ def test_updates_come_back(topics: Any, is_full: bool, brokers: Any) -> None:
     [(41, ErrorCode.NONE), (40, ErrorCode.STALE_BROKER_EPOCH), (42, ErrorCode.STALE_BROKER_EPOCH)],
 )
 def test_an_update_is_for_one_incarnation_of_a_broker(broker_epoch: int, code: ErrorCode) -> None:
-    """An update for another one changes nothing: a broker that returned knows nothing yet."""
+    """An update for another incarnation changes nothing: a restarted broker knows nothing."""
     host, cache = Host(1, ("a",)), MetadataCache()
     host.handle(SessionBegan(broker_epoch), 0)
     assert answer_update(there_and_back(full()), host, cache).error_code == code

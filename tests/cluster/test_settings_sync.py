@@ -88,7 +88,7 @@ def place() -> Iterator[Place]:
 
 
 def test_a_change_reaches_all_logs(place: Place) -> None:
-    """ "No limit" and the broker's default work, too; other topics are not read."""
+    """The value "no limit" and the broker's default work, too; other topics are not read."""
     place.create("orders", retention_ms="5000")
     place.create("other", retention_ms="6000")
     assert place.retention("orders") == 5000
