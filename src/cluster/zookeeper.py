@@ -368,7 +368,7 @@ class ZooKeeperSession(Session):
         self._callbacks.close()
 
     def _full(self, path: str) -> str:
-        """Return a path as the server knows it."""
+        """Return the whole path on the server."""
         return path if not self._store.chroot else (self._store.chroot + path).removesuffix(ROOT)
 
     def _check(self) -> None:

@@ -149,7 +149,7 @@ class Rights:
 
         Args:
             request: the name of the API, for the log.
-            report: gets the kind and the text of each denial that the client asked for by name.
+            report: called with the kind and the text of a denial, if the client named the resource.
         """
         self._authorizer, self._principal, self._host = authorizer, principal, host
         self._request, self._report = request, report

@@ -163,7 +163,8 @@ class EmbeddedStore(Store):
     def close(self) -> None:
         """End all sessions and close the files; the next open deletes ephemeral znodes.
 
-        If a change hangs in the last disk, the close does not wait for the end of the change.
+        If the disk of the last log dir hangs during a change, the close does not wait for the
+        change.
         """
         with self._lock:  # from now on, no session begins
             self._is_closed = True

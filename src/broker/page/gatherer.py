@@ -42,7 +42,7 @@ class Elr(Protocol):
     """Return the eligible leader replicas by partition; None if this broker does not know them."""
 
     def __call__(self) -> Mapping[Place, tuple[int, ...]] | None:
-        """Return the replicas; the mapping lacks partitions without such replicas."""
+        """Return the replicas of each partition that has such replicas."""
 
 
 class Group(Protocol):

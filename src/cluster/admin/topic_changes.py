@@ -367,7 +367,7 @@ def _inconsistent(reason: str) -> TopicRefusedError:
 
 
 def _new_id() -> bytes:
-    """Draw a topic id; its text does not begin with "-", as tools would read it as an option."""
+    """Draw a topic id whose text does not begin with "-": tools would take it for an option."""
     while True:
         topic_id = os.urandom(16)
         if not text_of(topic_id).startswith("-"):

@@ -54,7 +54,7 @@ class MetadataSender:
         """Start the thread.
 
         Args:
-            post: takes the events for the controller, at once.
+            post: queues events for the controller, without waiting.
         """
         self._broker, self._announcements = broker, announcements
         self._connection, self._post = connection, post

@@ -56,7 +56,7 @@ class Known(NamedTuple):
     Attributes:
         registrations: the registrations of the brokers that are not DOWN.
         answers: the last answer of each replica of the partition.
-        version: the version of the state that the decision is made from.
+        version: the version of the state from which the controller decides.
         stopped: brokers that have answered for this version that they have no replica.
         leaving: brokers that have announced in their present session that they will stop.
     """

@@ -357,7 +357,7 @@ def end_deletions(replica: Replica) -> None:
 
 
 def catch_up(replica: Replica) -> None:
-    """Count appended records, including records that were appended as follower."""
+    """Count appended records, even those from an append that began before this leadership."""
     if replica.role is Role.LEADER:
         flush(replica)
         advance(replica)
