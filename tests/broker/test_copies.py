@@ -42,7 +42,7 @@ def dirs() -> Iterator[list[str]]:
 
 
 def journal(path: str) -> Path:
-    """Give the path of the journal in a log dir."""
+    """Return the path of the journal in a log dir."""
     return Path(path, JOURNAL_NAME)
 
 

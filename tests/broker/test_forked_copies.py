@@ -30,7 +30,7 @@ def write(dirs: list[str], name: str, count: int) -> None:
 
 
 def journal(path: str) -> str:
-    """Give the path of the journal in a log dir."""
+    """Return the path of the journal in a log dir."""
     return str(Path(path, JOURNAL_NAME))
 
 

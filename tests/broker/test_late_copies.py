@@ -53,7 +53,7 @@ def wait_until(is_true: Callable[[], bool]) -> None:
 
 
 def names(dirs: list[str]) -> list[str]:
-    """Open a store, and give the names of its znodes."""
+    """Open a store, and return the names of its znodes."""
     with EmbeddedStore(dirs) as store, store.connect() as session:
         return session.children("/")
 

@@ -28,7 +28,7 @@ class Oracle:
         self.open: set[str] = set()
 
     def expected(self, topic: str) -> tuple[int, int]:
-        """Give the error and the offset of a reader that asks for stable offsets."""
+        """Return the error and the offset of a reader that asks for stable offsets."""
         own = [one for one in self.commits if one[0] == topic]
         if any(name in self.open for _, _, name in own):
             return 88, -1

@@ -102,7 +102,7 @@ def test_names_in_other_scripts(session: Session) -> None:
 
 
 def refused(call: Any, kind: type[ZnodeError], path: str) -> Any:
-    """Check that a call is refused, and give the error."""
+    """Check that a call is refused, and return the error."""
     with pytest.raises(ZnodeError) as caught:
         call()
     assert (type(caught.value), caught.value.path) == (kind, path)
